@@ -1,0 +1,3 @@
+"""biosqueeze: biomedical encoders, smaller and faster."""
+
+__version__ = "0.1.0"

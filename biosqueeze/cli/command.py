@@ -1,0 +1,87 @@
+"""What every subcommand does the same way: its flags, its one line on standard output, its plan."""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from biosqueeze import progress
+from biosqueeze.cli.parameters import arguments_help, parameters, read_options
+from biosqueeze.cli.streams import stdout_kept_clean
+from biosqueeze.options import Outcome, Plan
+
+
+def common_options() -> list[click.Parameter]:
+    """The flags that belong to the command line and not to a stage."""
+    return [
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of the path."),
+        click.Option(["--dry-run"], is_flag=True, help="Say what would happen, and write nothing."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Say nothing but warnings and errors."),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Say more."),
+    ]
+
+
+def stage_command(name: str, stage: ModuleType) -> click.Command:
+    """The subcommand of one stage."""
+
+    def callback(**_values: Any) -> None:
+        context = click.get_current_context()
+        prepare(context.params)
+        with stdout_kept_clean():
+            options = read_options(stage, context)
+            done: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
+        if isinstance(done, Plan):
+            show_plan(name, done, as_json=context.params["as_json"])
+        else:
+            answer(done, as_json=context.params["as_json"])
+
+    documentation = stage.Options.__doc__ or ""
+    return click.Command(
+        name,
+        params=[*parameters(stage.Options), *common_options()],
+        callback=callback,
+        help=f"{documentation}\n\n{arguments_help(stage.Options)}",
+        short_help=documentation.strip().splitlines()[0],
+        epilog=f"Example: {stage.EXAMPLE}",
+    )
+
+
+def prepare(flags: Mapping[str, Any]) -> None:
+    """Set how much is said, by us and by the libraries, before the first heavy import."""
+    level = progress.Level.QUIET if flags["quiet"] else progress.Level.NORMAL
+    progress.set_level(progress.Level.VERBOSE if flags["verbose"] else level)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not flags["verbose"]:
+        warnings.simplefilter("ignore")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def answer(outcome: Outcome, *, as_json: bool) -> None:
+    """The one line on standard output."""
+    path = str(outcome.path)
+    click.echo(json.dumps({"path": path, **outcome.facts}, default=str) if as_json else path)
+
+
+def show_plan(name: str, plan: Plan, *, as_json: bool) -> None:
+    """Print a plan: on standard error for eyes, on standard output with --json."""
+    if as_json:
+        fields = {k: str(v) if isinstance(v, Path) else v for k, v in vars(plan).items()}
+        click.echo(json.dumps({"stage": name, **fields}))
+        return
+    click.echo(f"{name} would", err=True)
+    for step in plan.steps:
+        click.echo(f"  - {step}", err=True)
+    if plan.parameters_before is not None:
+        click.echo(f"  parameters before  {plan.parameters_before:>13,}", err=True)
+    if plan.parameters_after is not None:
+        share = f"  ({plan.parameters_after / plan.parameters_before:.0%})" if plan.parameters_before else ""
+        click.echo(f"  parameters after   {plan.parameters_after:>13,}{share}", err=True)
+    if plan.out is not None:
+        state = " (exists: needs --force)" if plan.out.exists() else ""
+        click.echo(f"  output             {plan.out}{state}", err=True)

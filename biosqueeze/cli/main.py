@@ -1,0 +1,95 @@
+"""The command line: subcommands found in the registry, errors mapped to exit codes."""
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import click
+
+from biosqueeze import __version__, registry
+from biosqueeze.cli import recipe
+from biosqueeze.cli.command import stage_command
+from biosqueeze.errors import SqueezeError
+
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+
+
+class Squeeze(click.Group):
+    """Loads a stage's file when its name is asked for, and no library before it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Stages and `run`, by name."""
+        return sorted([*registry.names("stages"), "run"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand of that name, or None."""
+        if cmd_name == "run":
+            return recipe.command
+        if cmd_name not in registry.names("stages"):
+            return None
+        return stage_command(cmd_name, registry.load("stages", cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As Click does, with the nearest name in the error."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            names = self.list_commands(ctx)
+            ctx.fail(f"there is no command {args[0]!r}.{registry.closest(args[0], names)} Known: {', '.join(names)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Squeeze,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BIOSQUEEZE", "max_content_width": 110},
+    epilog="Example: biosqueeze shrink T --layers 6 | biosqueeze distill - --teacher T | biosqueeze quantize -",
+)
+@click.version_option(__version__, prog_name="biosqueeze")
+def cli() -> None:
+    """Make biomedical encoders small and fast.
+
+    Each command reads a checkpoint (directory, Hub id, or - for a path on standard input), writes a new one, and prints
+    its path, so that commands chain in a pipe.
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 explained, 2 usage, 3 bug, 4 quality gate missed, 130 interrupted."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    try:
+        code = cli.main(args=args, prog_name="biosqueeze", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SqueezeError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort) as error:
+        click.echo(f"interrupted{': ' + str(error) if str(error) else ''}", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except Exception as error:  # the last resort: a bug is reported with a log, never as a wall of text
+        return _report_bug(error)
+
+
+def _report_bug(error: Exception) -> int:
+    trace = traceback.format_exc()
+    if os.environ.get("BIOSQUEEZE_DEBUG"):
+        click.echo(trace, err=True)
+    handle, name = tempfile.mkstemp(prefix="biosqueeze-", suffix=".log")
+    os.close(handle)
+    Path(name).write_text(f"biosqueeze {__version__}\n{' '.join(sys.argv)}\n\n{trace}", encoding="utf-8")
+    summary = (str(error).strip().splitlines() or [""])[0]
+    click.echo(f"bug: {type(error).__name__}: {summary}", err=True)
+    click.echo(f"This is our fault. The traceback is in {name}; please report it.", err=True)
+    return EXIT_BUG

@@ -1,0 +1,78 @@
+"""From a stage's `Options` dataclass to a Click command, and from Click's values back to `Options`."""
+
+from types import ModuleType
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from biosqueeze import registry
+from biosqueeze.cli.streams import read_dashes
+from biosqueeze.options import Argument, Choices, Hidden, Noting, OptionField, option_fields
+
+_SOURCES = {
+    ParameterSource.COMMANDLINE: "flag",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "recipe",
+}
+
+
+def parameters(options: type[Noting]) -> list[click.Parameter]:
+    """One Click parameter for each field that is not hidden."""
+    fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
+    return [_argument(f) if f.marker(Argument) else _option(f) for f in fields]
+
+
+def _argument(field: OptionField) -> click.Argument:
+    return click.Argument(
+        [field.name],
+        nargs=-1 if field.repeated else 1,
+        required=field.required,
+        metavar=field.name.upper() if field.required else f"[{field.name.upper()}]",
+        type=field.type,
+    )
+
+
+def _option(field: OptionField) -> click.Option:
+    flag = f"--{field.name.replace('_', '-')}"
+    if field.type is bool:
+        declaration = f"{flag}/--no-{flag[2:]}" if field.default else flag
+        return click.Option([declaration, field.name], is_flag=True, default=field.default, help=field.help)
+    return click.Option(
+        [flag, field.name],
+        type=_click_type(field),
+        multiple=field.repeated,
+        required=field.required,
+        default=field.default,
+        show_default=field.default not in (None, ()),
+        metavar=_metavar(field),
+        help=field.help,
+    )
+
+
+def _click_type(field: OptionField) -> Any:
+    choices = field.marker(Choices)
+    if choices is not None:
+        return click.Choice(registry.names(choices.package))
+    return click.Choice(field.literals) if field.literals else field.type
+
+
+def _metavar(field: OptionField) -> str | None:
+    if field.literals or field.marker(Choices):
+        return None
+    return {int: "N", float: "X", str: "TEXT"}[field.type]
+
+
+def arguments_help(options: type[Noting]) -> str:
+    """The help of the positional fields, which Click does not show by itself."""
+    positional = [f for f in option_fields(options) if f.marker(Argument)]
+    return "\n\n".join(f"{field.name.upper()}: {field.help}" for field in positional)
+
+
+def read_options(stage: ModuleType, context: click.Context) -> Noting:
+    """Build the stage's `Options` from a Click context, `-` replaced by the path on standard input."""
+    names = {f.name for f in option_fields(stage.Options) if f.marker(Hidden) is None}
+    values = {name: value for name, value in context.params.items() if name in names}
+    sources = {name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names}
+    options: Noting = stage.Options(**read_dashes(values), sources=dict(sorted(sources.items())))
+    return options

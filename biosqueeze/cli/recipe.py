@@ -1,0 +1,300 @@
+"""`biosqueeze run RECIPE`: a TOML file, one table per step, each fed by the one before.
+
+A step is skipped when neither its options nor the contents of its inputs have changed since it last succeeded, and an
+interrupted one goes on from its last saved training state.
+"""
+
+import hashlib
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from biosqueeze import __version__, progress, registry
+from biosqueeze.checkpoint import STATE_GLOB, write_json
+from biosqueeze.cli.command import answer, common_options, prepare, show_plan, stage_command
+from biosqueeze.cli.parameters import read_options
+from biosqueeze.cli.streams import stdout_kept_clean
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Argument, Hidden, Noting, OptionField, Outcome, Writing, option_fields, resolved
+
+_STATE_FILE = "recipe-state.json"
+_REFERENCE = "@"
+# What a stage adds to a directory without changing the model: not part of its identity.
+_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "results"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One table of the recipe: its name, its stage, its keys, and what --set overrides."""
+
+    name: str
+    stage: str
+    table: dict[str, Any]
+    overrides: dict[str, str]
+
+    @property
+    def module(self) -> ModuleType:
+        """The stage's file."""
+        return registry.load("stages", self.stage)
+
+    @property
+    def fields(self) -> dict[str, OptionField]:
+        """The stage's options by name."""
+        return {f.name: f for f in option_fields(self.module.Options) if f.marker(Hidden) is None}
+
+
+@dataclass
+class Run:
+    """A recipe under way: where its outputs lie, what is done, and what each step gave."""
+
+    directory: Path
+    done: dict[str, dict[str, Any]]
+    paths: dict[str, Path] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def remember(self, step: str, **entry: Any) -> None:
+        """Write down how far a step is."""
+        self.done[step] = entry
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_json(self.directory / _STATE_FILE, self.done)
+
+
+def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[Step]:
+    """Read and check a recipe and its --set overrides.
+
+    Raises:
+        UsageError: no TOML, an unknown stage or key (the nearest is named), or no table at all.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"there is no recipe {path}; name a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    for key, value in document.items():
+        if not isinstance(value, dict) and key != "description":
+            raise UsageError(f"{path}: {key!r} stands outside of a table; put it under the step it belongs to, like [shrink]")
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
+    if not tables:
+        raise UsageError(f"{path} has no table; a recipe has one for each step, like [shrink]")
+    wanted = _read_overrides(overrides, tables)
+    return [_read_step(path, name, table, wanted.get(name, {})) for name, table in tables.items()]
+
+
+def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[str, dict[str, str]]:
+    wanted: dict[str, dict[str, str]] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        step, dot, key = name.partition(".")
+        if not equals or not dot:
+            raise UsageError(f"--set {override!r} does not read STEP.OPTION=VALUE, like distill.steps=10")
+        if step not in tables:
+            raise UsageError(f"--set {override!r}: the recipe has no step {step!r}.{registry.closest(step, tables)}")
+        wanted.setdefault(step, {})[key.replace("-", "_")] = value
+    return wanted
+
+
+def _read_step(path: Path, name: str, table: dict[str, Any], overrides: dict[str, str]) -> Step:
+    stage = str(table.get("stage", name))
+    known = registry.names("stages")
+    if stage not in known:
+        raise UsageError(
+            f"{path}: [{name}] names no stage.{registry.closest(stage, known)} Stages: {', '.join(known)}; "
+            'a table with another name says which it is with stage = "..."'
+        )
+    keys = {key.replace("-", "_"): value for key, value in table.items() if key != "stage"}
+    step = Step(name, stage, keys, overrides)
+    for key in [*keys, *overrides]:
+        if key not in step.fields:
+            raise UsageError(f"{path}: [{name}] has an unknown key {key!r}.{registry.closest(key, step.fields)}")
+    return step
+
+
+def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
+    """A Click context for one step: flag (--set) > environment > recipe > default, exactly as on the command line."""
+    values = {key: _dereference(step, value, run) for key, value in step.table.items()}
+    positional = next((f for f in step.fields.values() if f.marker(Argument)), None)
+    if positional and positional.name not in values and previous is not None:
+        marker = positional.marker(Argument)
+        if marker is None or marker.unless is None or marker.unless not in {**values, **step.overrides}:
+            values[positional.name] = [str(previous)] if positional.repeated else str(previous)
+    if "out" in step.fields:
+        values.setdefault("out", str(run.directory / step.name))
+    command = stage_command(step.stage, step.module)
+    environment = f"BIOSQUEEZE_{step.stage.upper()}"
+    try:
+        return command.make_context(
+            step.name, _as_flags(step, run), default_map=values, auto_envvar_prefix=environment
+        )
+    except click.UsageError as error:
+        raise UsageError(f"[{step.name}]: {error.format_message()}") from error
+
+
+def _as_flags(step: Step, run: Run) -> list[str]:
+    words: list[str] = []
+    for key, value in step.overrides.items():
+        flag = f"--{key.replace('_', '-')}"
+        if step.fields[key].marker(Argument):
+            words.append(str(_dereference(step, value, run)))
+        elif step.fields[key].type is bool:
+            if value not in ("true", "false"):
+                raise UsageError(f"--set {step.name}.{key}={value}: expected true or false")
+            words += [flag] if value == "true" else []
+        else:
+            words += [flag, str(_dereference(step, value, run))]
+    return words
+
+
+def _dereference(step: Step, value: Any, run: Run) -> Any:
+    """`@name` is the output of the step of that name."""
+    if isinstance(value, list):
+        return [_dereference(step, item, run) for item in value]
+    if not isinstance(value, str) or not value.startswith(_REFERENCE):
+        return value
+    name = value[len(_REFERENCE) :]
+    if name not in run.paths:
+        raise UsageError(
+            f"[{step.name}] refers to {value}, and no step before it is called {name}.{registry.closest(name, run.paths)}"
+        )
+    return str(run.paths[name])
+
+
+def _key(step: Step, options: Noting) -> str:
+    """What the result of a step depends on: version, stage, options, and the contents behind every path among them."""
+    values = {k: v for k, v in resolved(options).items() if k not in ("out", "force", "resume")}
+    digest = hashlib.sha256(json.dumps([__version__, step.stage]).encode())
+    for name, value in sorted(values.items()):
+        for item in value if isinstance(value, list) else [value]:
+            digest.update(f"{name}={_content(item)}\n".encode())
+    return digest.hexdigest()
+
+
+def _content(value: Any) -> str:
+    path = Path(value).expanduser() if isinstance(value, str) and value else None
+    return content_hash(path) if path is not None and path.exists() else repr(value)
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 over names and bytes of a file or of all files below a directory, results and cards left out."""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
+    for file in files:
+        relative = file.relative_to(path) if file != path else Path(file.name)
+        if relative.parts[0] in _NOT_CONTENT:
+            continue
+        digest.update(f"{relative}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def run_steps(steps: list[Step], run: Run) -> Outcome:
+    """Run the steps in order, skip what is done, and return the last one's outcome with every step's facts."""
+    previous: Path | None = None
+    for number, step in enumerate(steps, 1):
+        context = _context(step, run, previous)
+        options = read_options(step.module, context)
+        key = _key(step, options)
+        if not _is_done(run, step.name, key):
+            progress.note(f"[{number}/{len(steps)}] {step.name}")
+            _run_step(step, options, key, run)
+        else:
+            progress.note(f"[{number}/{len(steps)}] {step.name}: unchanged, skipped")
+        previous = Path(run.done[step.name]["path"])
+        run.paths[step.name] = previous
+        run.facts[step.name] = run.done[step.name]["facts"]
+    return Outcome(previous or run.directory, {"steps": run.facts})
+
+
+def _is_done(run: Run, name: str, key: str) -> bool:
+    entry = run.done.get(name, {})
+    if entry.get("key") != key or "path" not in entry:
+        return False
+    path = Path(entry["path"])
+    return path.is_dir() and content_hash(path) == entry["content"]
+
+
+def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
+    if isinstance(options, Writing):
+        options = _ready_output(step, options, key, run)
+    run.remember(step.name, key=key)
+    outcome: Outcome = step.module.run(options)
+    run.remember(
+        step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts
+    )
+
+
+def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
+    """The runner owns its outputs: a stale one is replaced, and an interrupted one of the same key is resumed."""
+    out = Path(options.out or run.directory / step.name)
+    partial = out.with_name(out.name + ".partial")
+    interrupted = any(partial.glob(STATE_GLOB))
+    if interrupted and run.done.get(step.name, {}).get("key") == key and "resume" in step.fields:
+        return replace(options, resume=True, force=True)  # type: ignore[call-arg]
+    if partial.exists() and out.parent == run.directory:
+        shutil.rmtree(partial)
+    return replace(options, force=True) if out.parent == run.directory else options
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[Run]:
+    path = directory / _STATE_FILE
+    done = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    yield Run(directory, done)
+
+
+def _plan_all(steps: list[Step], run: Run, *, as_json: bool) -> None:
+    """Say what each step would do; a step whose input does not exist yet is named without figures."""
+    previous: Path | None = None
+    for step in steps:
+        run.paths[step.name] = run.directory / step.name
+        options = read_options(step.module, _context(step, run, previous))
+        inputs = [p for p in run.paths.values() if str(p) in map(str, _flat(resolved(options).values()))]
+        if all(path.exists() for path in inputs):
+            show_plan(step.name, step.module.plan(options), as_json=as_json)
+        else:
+            click.echo(f"{step.name} would run {step.stage} on what the steps before it write", err=True)
+        if not isinstance(options, Writing):
+            run.paths[step.name] = previous or run.paths[step.name]
+        previous = run.paths[step.name]
+
+
+def _flat(values: Any) -> list[Any]:
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
+
+
+def _callback(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> None:
+    prepare(flags)
+    path = Path(recipe)
+    steps = read_recipe(path, overrides)
+    with _opened(Path(out) if out else Path(f"{path.stem}-run")) as run, stdout_kept_clean():
+        outcome = None if flags["dry_run"] else run_steps(steps, run)
+        if outcome is None:
+            _plan_all(steps, run, as_json=False)
+    if outcome is not None:
+        answer(outcome, as_json=flags["as_json"])
+
+
+command = click.Command(
+    "run",
+    params=[
+        click.Argument(["recipe"]),
+        click.Option(
+            ["--set", "overrides"], multiple=True, metavar="STEP.OPTION=VALUE", help="Override one key of the recipe."
+        ),
+        click.Option(["--out"], help="Directory for the outputs of all steps; NAME-run when left out."),
+        *common_options(),
+    ],
+    callback=_callback,
+    help="Run the steps of a recipe, skipping what is done.\n\nRECIPE: a TOML file with one table per step; see recipes/.",
+    short_help="Run the steps of a recipe, skipping what is done.",
+    epilog="Example: biosqueeze run recipes/quickstart.toml --set distill.steps=10",
+)

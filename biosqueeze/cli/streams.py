@@ -1,0 +1,61 @@
+"""Paths flow through standard input and output; everything that is said goes to standard error."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from biosqueeze.errors import UsageError
+
+STDIN = "-"
+
+
+@contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """Send to standard error whatever libraries write to standard output, from Python or from C."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def read_dashes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the one value that is `-` (alone or in a tuple) by the path on standard input.
+
+    Raises:
+        UsageError: more than one is `-`, or standard input holds no path.
+    """
+    dashes = sum(v == STDIN if isinstance(v, str) else list(v).count(STDIN) for v in values.values() if _may_dash(v))
+    if dashes == 0:
+        return dict(values)
+    if dashes > 1:
+        raise UsageError("- stands for the one path on standard input, so it can be given only once")
+    path = _path_on_stdin()
+    return {key: _replace(value, path) if _may_dash(value) else value for key, value in values.items()}
+
+
+def _may_dash(value: Any) -> bool:
+    return isinstance(value, str | tuple)
+
+
+def _replace(value: Any, path: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_replace(item, path) for item in value)
+    return path if value == STDIN else value
+
+
+def _path_on_stdin() -> str:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("- reads a path from a pipe, and nothing is piped in; name the checkpoint instead")
+    lines = [line.strip() for line in sys.stdin.read().splitlines() if line.strip()]
+    if not lines:
+        raise UsageError("- expects a path on standard input and got nothing; did the command before it fail?")
+    if len(lines) > 1:
+        raise UsageError(f"- expects one path on standard input and got {len(lines)} lines; pipe one checkpoint")
+    return lines[0]

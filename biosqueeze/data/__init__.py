@@ -1,0 +1,1 @@
+"""Text and examples on their way to a model: numpy arrays, no torch."""

@@ -1,0 +1,108 @@
+"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from biosqueeze.data.demo import demo_text
+from biosqueeze.data.lines import numbered_lines
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.progress import note
+
+DEMO = "demo:text"
+_TEXT = {".txt", ".text"}
+_JSONL = {".jsonl", ".ndjson"}
+_NEVER_TEXT = {".json", ".csv", ".tsv", ".xml", ".nxml", ".html", ".pdf", ".parquet", ".arrow", ".zip", ".bz2", ".xz", ".zst"}
+_NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
+
+
+def read_lines(source: str, field: str = "text") -> Iterator[str]:
+    """Stream the lines that hold text; line ends and surrounding white space are stripped, blank lines skipped.
+
+    Args:
+        source: a file (.txt, .jsonl, either with .gz; any other name reads as text), a directory of such files
+            (read recursively, in sorted order), or `demo:text`.
+        field: which field of a JSONL record holds the text.
+
+    Raises:
+        SqueezeError: nothing is there, nothing in it is text, or a line cannot be read; at the first line asked for,
+            except that a missing source is reported at once.
+    """
+    if source.startswith("demo:"):
+        if source != DEMO:
+            raise UsageError(f"there is no corpus called {source}; the built-in sample is {DEMO}")
+        return iter(demo_text())
+    return _not_empty(source, files_of(source), field)
+
+
+def files_of(source: str) -> tuple[Path, ...]:
+    """The files that a corpus is made of, in reading order.
+
+    Raises:
+        SqueezeError: there is no such path, or it holds no corpus file.
+    """
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
+    if path.is_dir():
+        return _files_in(path)
+    if _kind(path) in _NEVER_TEXT:
+        raise SqueezeError(
+            f"{source} is {_kind(path)}, not a corpus: expected .txt (one sentence or document per line) or .jsonl, "
+            "either with .gz"
+        )
+    return (path,)
+
+
+def _files_in(directory: Path) -> tuple[Path, ...]:
+    present = sorted(p for p in directory.rglob("*") if p.is_file() and not _hidden(p, directory))
+    files = tuple(p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
+    if not files:
+        raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
+    skipped = [p.name for p in present if p not in files]
+    if skipped:
+        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+        note(f"corpus {directory}: {len(files)} files read; skipped {', '.join(skipped[:3])}{more}")
+    return files
+
+
+def _hidden(path: Path, directory: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(directory).parts)
+
+
+def _kind(path: Path) -> str:
+    """The suffix that tells the format: `.jsonl` for x.jsonl.gz."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def _not_empty(source: str, files: tuple[Path, ...], field: str) -> Iterator[str]:
+    empty = True
+    for path in files:
+        for line in _texts(path, field):
+            text = line.strip()
+            if text:
+                empty = False
+                yield text
+    if empty:
+        raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
+
+
+def _texts(path: Path, field: str) -> Iterator[str]:
+    if _kind(path) in _JSONL:
+        return (_field_of(line, field, f"{path}:{number}") for number, line in numbered_lines(path) if line.strip())
+    return (line for _, line in numbered_lines(path))
+
+
+def _field_of(line: str, field: str, where: str) -> str:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise SqueezeError(f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line") from error
+    if not isinstance(record, dict):
+        raise SqueezeError(f"{where}: a JSON {type(record).__name__}, where an object like {{\"{field}\": ...}} was expected")
+    if field not in record:
+        raise SqueezeError(f"{where}: no field {field!r}; name the one with the text, of: {', '.join(record) or 'none'}")
+    text = record[field]
+    if not isinstance(text, str):
+        raise SqueezeError(f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}")
+    return text.replace("\n", " ")

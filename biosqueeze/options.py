@@ -1,0 +1,135 @@
+"""The words in which a stage says its options, once; everything else derives from them.
+
+A stage's `Options` is a frozen dataclass whose fields are `Annotated[type, "help", markers...]`. The Click parameter,
+the recipe key, the environment variable and the manifest entry all come from that field.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+_Marker = TypeVar("_Marker")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Marks a positional field. A recipe feeds it the step before, unless the field named `unless` is set."""
+
+    unless: str | None = None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Marks a field whose values are the plugin names of one folder."""
+
+    package: str
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Marks a field that is no option of the command line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noting:
+    """Options of a stage that reads a checkpoint and adds at most a result to it."""
+
+    sources: Annotated[Mapping[str, str], "Where each value came from.", Hidden()] = field(
+        default_factory=dict, compare=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Noting):
+    """Options of a stage that writes a checkpoint."""
+
+    out: Annotated[str | None, "Directory to write; derived from the input and the stage when left out."] = None
+    force: Annotated[bool, "Replace an existing output."] = False
+    seed: Annotated[int, "Seed of everything random in this stage."] = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stage would do: the answer to --dry-run."""
+
+    out: Path | None
+    steps: tuple[str, ...]
+    parameters_before: int | None = None
+    parameters_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage did: the path that goes to standard output, and the facts that go with --json."""
+
+    path: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One field of an `Options` class, read from its annotation."""
+
+    name: str
+    type: Any
+    help: str
+    default: Any
+    required: bool
+    optional: bool
+    repeated: bool
+    literals: tuple[str, ...]
+    markers: tuple[object, ...]
+
+    def marker(self, kind: type[_Marker]) -> _Marker | None:
+        """The field's marker of that kind, if it has one."""
+        return next((m for m in self.markers if isinstance(m, kind)), None)
+
+
+def option_fields(options: type) -> Iterator[OptionField]:
+    """The fields of an `Options` class, the stage's own first and the inherited ones after."""
+    hints = typing.get_type_hints(options, include_extras=True)
+    own = set(options.__dict__.get("__annotations__", {}))
+    ordered = sorted(dataclasses.fields(options), key=lambda f: f.name not in own)
+    for item in ordered:
+        yield _read(item, hints[item.name])
+
+
+def _read(item: "dataclasses.Field[Any]", hint: Any) -> OptionField:
+    base, text, *markers = typing.get_args(hint)
+    inner, optional = _strip_none(base)
+    repeated = typing.get_origin(inner) is tuple
+    if repeated:
+        inner = typing.get_args(inner)[0]
+    literals = typing.get_args(inner) if typing.get_origin(inner) is Literal else ()
+    required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+    default = item.default if item.default is not dataclasses.MISSING else None
+    return OptionField(
+        name=item.name,
+        type=str if literals else inner,
+        help=text,
+        default=default,
+        required=required,
+        optional=optional,
+        repeated=repeated,
+        literals=literals,
+        markers=tuple(markers),
+    )
+
+
+def _strip_none(base: Any) -> tuple[Any, bool]:
+    if typing.get_origin(base) in (typing.Union, types.UnionType):
+        rest = [arg for arg in typing.get_args(base) if arg is not type(None)]
+        return rest[0], True
+    return base, False
+
+
+def resolved(options: Noting) -> dict[str, Any]:
+    """The options as plain values, for the manifest: no hidden field, tuples as lists."""
+    values = {
+        f.name: getattr(options, f.name) for f in option_fields(type(options)) if f.marker(Hidden) is None
+    }
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -1,0 +1,84 @@
+"""Shared fixtures: pico checkpoints built once per session; no network."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+
+import pytest
+
+from tests import pico
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
+    no_gpu = pytest.mark.skip(reason="needs a CUDA device")
+    no_data = pytest.mark.skip(reason="BIOSQUEEZE_DATA names no folder of benchmarks")
+    for item in items:
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(no_gpu)
+        if "real" in item.keywords and not os.environ.get("BIOSQUEEZE_DATA"):
+            item.add_marker(no_data)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real benchmarks; only for tests marked `real`."""
+    return Path(os.environ["BIOSQUEEZE_DATA"])
+
+
+@pytest.fixture(scope="session")
+def pico_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pico")
+
+
+@pytest.fixture(scope="session")
+def pico_bert(pico_root: Path) -> Path:
+    """Cased BERT with its MLM head."""
+    return pico.save("bert", pico_root / "pico-bert")
+
+
+@pytest.fixture(scope="session")
+def pico_bert_uncased(pico_root: Path) -> Path:
+    """Lower-casing BERT with its MLM head."""
+    return pico.save("bert", pico_root / "pico-bert-uncased", cased=False)
+
+
+@pytest.fixture(scope="session")
+def pico_roberta(pico_root: Path) -> Path:
+    """RoBERTa with byte-level BPE and its MLM head."""
+    return pico.save("roberta", pico_root / "pico-roberta")
+
+
+@pytest.fixture(scope="session")
+def pico_electra(pico_root: Path) -> Path:
+    """ELECTRA discriminator whose embeddings are narrower than its layers; no MLM head."""
+    return pico.save("electra", pico_root / "pico-electra")
+
+
+@pytest.fixture(scope="session")
+def pico_distilbert(pico_root: Path) -> Path:
+    """DistilBERT with its MLM head; takes no token types."""
+    return pico.save("distilbert", pico_root / "pico-distilbert")
+
+
+@pytest.fixture(scope="session")
+def pico_ner(pico_root: Path) -> Path:
+    """Cased BERT with a token-classification head over pico.LABELS."""
+    return pico.save("bert", pico_root / "pico-ner", head="token-classification")
+
+
+@pytest.fixture(scope="session", params=pico.FAMILIES)
+def pico_any(request: pytest.FixtureRequest, pico_root: Path) -> Path:
+    """Each family in turn, as it is published."""
+    return pico.save(request.param, pico_root / f"any-{request.param}")
