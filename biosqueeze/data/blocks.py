@@ -97,7 +97,11 @@ def encode_corpus(
     flat, sizes = array("i"), array("i")
     for batch in _batches(lines):
         encoded = tokenizer(
-            batch, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
+            batch,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
         )
         for ids in encoded["input_ids"]:
             flat.extend(ids)
@@ -105,7 +109,9 @@ def encode_corpus(
         if progress is not None:
             progress.advance(len(batch))
     if not sizes:
-        raise SqueezeError("no line of the corpus gives a single token; check that it is text the tokenizer knows")
+        raise SqueezeError(
+            "no line of the corpus gives a single token; check that it is text the tokenizer knows"
+        )
     offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
     return Blocks(np.asarray(flat, dtype=np.int32), offsets, frame)
 

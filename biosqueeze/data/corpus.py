@@ -12,7 +12,21 @@ from biosqueeze.progress import note
 DEMO = "demo:text"
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
-_NEVER_TEXT = {".json", ".csv", ".tsv", ".xml", ".nxml", ".html", ".pdf", ".parquet", ".arrow", ".zip", ".bz2", ".xz", ".zst"}
+_NEVER_TEXT = {
+    ".json",
+    ".csv",
+    ".tsv",
+    ".xml",
+    ".nxml",
+    ".html",
+    ".pdf",
+    ".parquet",
+    ".arrow",
+    ".zip",
+    ".bz2",
+    ".xz",
+    ".zst",
+}
 _NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
@@ -43,7 +57,9 @@ def files_of(source: str) -> tuple[Path, ...]:
     """
     path = Path(source).expanduser()
     if not path.exists():
-        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
+        raise SqueezeError(
+            f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}"
+        )
     if path.is_dir():
         return _files_in(path)
     if _kind(path) in _NEVER_TEXT:
@@ -56,9 +72,13 @@ def files_of(source: str) -> tuple[Path, ...]:
 
 def _files_in(directory: Path) -> tuple[Path, ...]:
     present = sorted(p for p in directory.rglob("*") if p.is_file() and not _hidden(p, directory))
-    files = tuple(p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
+    files = tuple(
+        p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS)
+    )
     if not files:
-        raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
+        raise SqueezeError(
+            f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself"
+        )
     skipped = [p.name for p in present if p not in files]
     if skipped:
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
@@ -84,12 +104,18 @@ def _not_empty(source: str, files: tuple[Path, ...], field: str) -> Iterator[str
                 empty = False
                 yield text
     if empty:
-        raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
+        raise SqueezeError(
+            f"the corpus {source} is empty: no line of it holds text; check that it was written in full"
+        )
 
 
 def _texts(path: Path, field: str) -> Iterator[str]:
     if _kind(path) in _JSONL:
-        return (_field_of(line, field, f"{path}:{number}") for number, line in numbered_lines(path) if line.strip())
+        return (
+            _field_of(line, field, f"{path}:{number}")
+            for number, line in numbered_lines(path)
+            if line.strip()
+        )
     return (line for _, line in numbered_lines(path))
 
 
@@ -97,12 +123,20 @@ def _field_of(line: str, field: str, where: str) -> str:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise SqueezeError(f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line") from error
+        raise SqueezeError(
+            f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line"
+        ) from error
     if not isinstance(record, dict):
-        raise SqueezeError(f"{where}: a JSON {type(record).__name__}, where an object like {{\"{field}\": ...}} was expected")
+        raise SqueezeError(
+            f'{where}: a JSON {type(record).__name__}, where an object like {{"{field}": ...}} was expected'
+        )
     if field not in record:
-        raise SqueezeError(f"{where}: no field {field!r}; name the one with the text, of: {', '.join(record) or 'none'}")
+        raise SqueezeError(
+            f"{where}: no field {field!r}; name the one with the text, of: {', '.join(record) or 'none'}"
+        )
     text = record[field]
     if not isinstance(text, str):
-        raise SqueezeError(f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}")
+        raise SqueezeError(
+            f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}"
+        )
     return text.replace("\n", " ")

@@ -28,7 +28,9 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             f"{path}:{number + 1}: the gzip data is damaged ({error}); check it with `gzip -t {path}` and fetch it again"
         ) from error
     except OSError as error:
-        raise SqueezeError(f"{path} cannot be read ({error.strerror or error}); check the path and its rights") from error
+        raise SqueezeError(
+            f"{path} cannot be read ({error.strerror or error}); check the path and its rights"
+        ) from error
 
 
 @contextmanager

@@ -17,7 +17,6 @@ def mask(
     mask_id: int,
     rng: np.random.Generator,
     rate: float = 0.15,
-    word_starts: NDArray[np.bool_] | None = None,
 ) -> tuple[Ids, Ids]:
     """Hide some tokens: of those chosen, 80% become [MASK], 10% a random token, 10% stay as they are.
 
@@ -28,7 +27,6 @@ def mask(
         mask_id: id of [MASK].
         rng: the only source of chance: equal states give equal results.
         rate: share of the ordinary tokens to choose; at least one is chosen where there is one.
-        word_starts: (length,) True where a token begins a word; whole words are then chosen (Cui et al. 2021).
 
     Returns:
         input ids (length,) and labels (length,): the true id where a token was chosen, -100 elsewhere.
@@ -39,28 +37,11 @@ def mask(
     if not len(ordinary):
         return ids.copy(), labels
     count = max(1, round(rate * len(ordinary)))
-    if word_starts is None:
-        chosen = rng.permutation(ordinary)[:count]
-    else:
-        chosen = _whole_words(ordinary, word_starts, count, rng)
+    chosen = rng.permutation(ordinary)[:count]
     labels[chosen] = ids[chosen]
-    return _replaced(ids, chosen, mask_id, _ordinary_tokens(banned, vocab_size, len(chosen), rng), rng), labels
-
-
-def _whole_words(ordinary: Ids, word_starts: NDArray[np.bool_], count: int, rng: np.random.Generator) -> Ids:
-    """Positions of randomly chosen words, about `count` of them: the first word always, later ones while they fit."""
-    starts = word_starts[ordinary].copy()
-    starts[0] = True
-    starts[1:] |= np.diff(ordinary) > 1  # a special token between two pieces ends the word
-    words = np.split(ordinary, np.flatnonzero(starts)[1:])
-    chosen: list[Ids] = []
-    total = 0
-    for index in rng.permutation(len(words)):
-        word = words[index]
-        if not chosen or total + len(word) <= count:
-            chosen.append(word)
-            total += len(word)
-    return np.concatenate(chosen)
+    return _replaced(
+        ids, chosen, mask_id, _ordinary_tokens(banned, vocab_size, len(chosen), rng), rng
+    ), labels
 
 
 def _ordinary_tokens(banned: Ids, vocab_size: int, count: int, rng: np.random.Generator) -> Ids:
@@ -73,7 +54,5 @@ def _ordinary_tokens(banned: Ids, vocab_size: int, count: int, rng: np.random.Ge
 def _replaced(ids: Ids, chosen: Ids, mask_id: int, drawn: Ids, rng: np.random.Generator) -> Ids:
     fate = rng.random(len(chosen))
     hidden = ids.copy()
-    hidden[chosen] = np.where(
-        fate < _MASKED, mask_id, np.where(fate < _MASKED + _RANDOM, drawn, ids[chosen])
-    )
+    hidden[chosen] = np.where(fate < _MASKED, mask_id, np.where(fate < _MASKED + _RANDOM, drawn, ids[chosen]))
     return hidden
