@@ -1,4 +1,4 @@
-"""A corpus as token ids: each line is one block, a longer line is cut into consecutive ones, nothing is lost."""
+"""A corpus as token ids: each line is one block; a long line is cut into several, so that nothing is lost."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -125,7 +125,8 @@ def room_within(max_length: int, frame: Frame) -> int:
     room = max_length - len(frame)
     if room < 1:
         raise SqueezeError(
-            f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; give at least {len(frame) + 1}"
+            f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; "
+            f"give at least {len(frame) + 1}"
         )
     return room
 

@@ -16,12 +16,13 @@ def pad(
     """Pad on the right to the longest.
 
     Args:
-        features: one mapping per sequence; `input_ids` (length,), and any of `labels`, `words`, `token_type_ids` (length,)
-            or scalars (), all with the same keys.
-        pad_token_id: fills `input_ids`; `labels` are filled with -100, `words` with -1, everything else with 0.
+        features: one mapping per sequence, all with the same keys: `input_ids` (length,), and any others of
+            the same length (`labels`, `words`, `token_type_ids`) or scalar ().
+        pad_token_id: fills `input_ids`; `labels` are filled with -100, `words` with -1, all else with 0.
 
     Returns:
-        each key as int64 (batch, longest) - scalars as (batch,) - and `attention_mask`: 1 on real tokens, 0 on padding.
+        each key as int64 (batch, longest), a scalar one as (batch,); and `attention_mask` (batch, longest):
+        1 on real tokens, 0 on padding.
     """
     lengths = np.array([len(feature["input_ids"]) for feature in features])
     longest = int(lengths.max())

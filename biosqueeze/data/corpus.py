@@ -1,4 +1,4 @@
-"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
+"""Unlabelled text, a sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
 
 import json
 from collections.abc import Iterator
@@ -31,16 +31,16 @@ _NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
 def read_lines(source: str, field: str = "text") -> Iterator[str]:
-    """Stream the lines that hold text; line ends and surrounding white space are stripped, blank lines skipped.
+    """Stream the lines that hold text, without line ends and outer white space; blank lines are skipped.
 
     Args:
-        source: a file (.txt, .jsonl, either with .gz; any other name reads as text), a directory of such files
-            (read recursively, in sorted order), or `demo:text`.
+        source: a file (.txt, .jsonl, either with .gz; any other name reads as text), a directory of such
+            files (read recursively, in sorted order), or `demo:text`.
         field: which field of a JSONL record holds the text.
 
     Raises:
-        SqueezeError: nothing is there, nothing in it is text, or a line cannot be read; at the first line asked for,
-            except that a missing source is reported at once.
+        SqueezeError: nothing is there (raised at once), a line cannot be read, or no line holds text (raised
+            when the reading gets there).
     """
     if source.startswith("demo:"):
         if source != DEMO:
@@ -64,8 +64,8 @@ def files_of(source: str) -> tuple[Path, ...]:
         return _files_in(path)
     if _kind(path) in _NEVER_TEXT:
         raise SqueezeError(
-            f"{source} is {_kind(path)}, not a corpus: expected .txt (one sentence or document per line) or .jsonl, "
-            "either with .gz"
+            f"{source} is {_kind(path)}, not a corpus: expected .txt (one sentence or document per line) "
+            "or .jsonl, either with .gz"
         )
     return (path,)
 
@@ -137,6 +137,7 @@ def _field_of(line: str, field: str, where: str) -> str:
     text = record[field]
     if not isinstance(text, str):
         raise SqueezeError(
-            f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}"
+            f"{where}: field {field!r} is a {type(text).__name__}, not text; "
+            f"name another of: {', '.join(record)}"
         )
-    return text.replace("\n", " ")
+    return " ".join(text.splitlines())

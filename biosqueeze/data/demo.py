@@ -15,8 +15,8 @@ TEXT_LINES = 3000
 
 Tagged = tuple[tuple[str, ...], tuple[str, ...]]
 
-# Upper-case words are rules; `disease`, `drug`, `gene` and the like are the slots of _Sentence. Each context takes names
-# of several kinds and look-alikes too, so that neither the context nor the shape of a word is enough.
+# Upper-case words are rules; `disease`, `drug`, `gene` and the like are the slots of _Sentence. Each context
+# takes names of several kinds and look-alikes too, so that neither context nor shape of a word is enough.
 RULES: dict[str, tuple[str, ...]] = {
     "START": (
         "MAIN .",
@@ -81,17 +81,30 @@ RULES: dict[str, tuple[str, ...]] = {
         "as measured with the coined kit ( surname Ltd. )",
         "with funding from grant lookalike",
     ),
-    "AGENT": ("drug", "drug", "drug", "drug hydrate", "greek", "placebo", "a gene inhibitor", "coined", "oral drug"),
-    "CONDITION": ("disease", "disease", "disease", "untreated disease", "impaired greek", "deficiency", "low surname scores"),
+    "AGENT": ("drug", "drug", "drug", "oral drug", "greek", "placebo", "a gene inhibitor", "coined"),
+    "CONDITION": (
+        "disease",
+        "disease",
+        "disease",
+        "untreated disease",
+        "deficiency",
+        "impaired greek",
+        "low surname scores",
+    ),
     "TARGET": ("gene", "gene", "gene", "the gene gene", "lookalike RNA", "drug", "gene mRNA"),
-    "CELLS": ("lookalike cells", "CELL_KIND", "gene - positive CELL_KIND", "CELL_KIND from patients with disease"),
+    "CELLS": (
+        "lookalike cells",
+        "CELL_KIND",
+        "gene - positive CELL_KIND",
+        "CELL_KIND from patients with disease",
+    ),
     "CELL_KIND": ("fibroblasts", "greek cultures", "control cells", "tumour cells", "biopsies"),
     "VARIANT": ("variants", "a nonsense mutation", "two deletions", "polymorphisms"),
     "INSTRUMENT": ("spectrometer", "analyser", "assay", "platform"),
     "COMMON": ("rare", "frequent", "novel", "strong", "previously unknown", "mild", "conserved"),
     "ORGAN": ("the liver", "the kidney", "muscle", "the retina", "white matter", "the airways"),
     "NUMBER": ("7", "12", "18", "24", "36", "48", "115", "2.5", "304"),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -159,12 +172,12 @@ def _sentences(split: str, count: int, seed: str) -> Iterator[Tagged]:
 
 
 def demo_ner(split: str, seed: int = 0) -> list[Tagged]:
-    """Words and BIO tags (Disease, Drug, Gene) of the sentences of one split; no name of one split is in another."""
+    """Words and BIO tags (Disease, Drug, Gene) of one split's sentences; the splits share no name."""
     return list(_sentences(split, SIZES[split], f"ner-{split}-{seed}"))
 
 
 def demo_text(lines: int = TEXT_LINES, seed: int = 0) -> list[str]:
-    """Untagged sentences, other than those of `demo_ner`, with names that train may use; written as prose is."""
+    """Untagged sentences, others than in `demo_ner`, with names that train may use; written as prose is."""
     return [_prose(words) for words, _ in _sentences("train", lines, f"text-{seed}")]
 
 

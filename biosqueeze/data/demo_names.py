@@ -1,7 +1,7 @@
 """Invented names of diseases, drugs and genes, and words that look like them and are none.
 
-Every name is put together from morphemes, and a hash of it says which split may use it. So no name of the test split
-occurs in train, and a tagger has to learn how names are built and what surrounds them.
+Every name is put together from morphemes, and a hash of it says which split may use it. So no name of the
+test split occurs in train, and a tagger has to learn how names are built and what surrounds them.
 """
 
 import zlib
@@ -11,40 +11,49 @@ from random import Random
 SPLITS = ("train", "dev", "test")
 _SPLIT_OF_BUCKET = ("train",) * 6 + ("dev",) * 2 + ("test",) * 2
 
-_ROOTS = (
-    "nephr hepat cardi neur dermat gastr oste arthr encephal angi pneum rhin cyst splen aden chondr thym kerat phleb ot "
-    "cheil gloss pancreat col enter mening myel trache laryng retin uve blephar desm odont proct salping spondyl ten"
-).split()
-_DISEASE_ENDS = (
-    "itis osis opathy oma oplasia odystrophy omalacia algia oclasis orrhea orrhagia ostenosis optosis".split()
-)
-_ORDINARY_ENDS = "ogenesis ocyte oscopy otomy ology ography oblast ometer otropic ogram opexy oplasty ologist okine".split()
-_DISEASE_HEADS = (
-    "syndrome disease palsy ataxia dystrophy carcinoma sarcoma dementia anaemia lymphoma fever".split()
-)
-_DISEASE_MODIFIERS = (
-    "chronic acute familial congenital juvenile hereditary idiopathic atrophic nodular".split()
-)
-_ORGANS = "liver kidney spleen retina thymus skin colon lung larynx".split()
 
-_SYLLABLES = "bel cor dal fen gro hil jas kel lor mav nex pra quil ros sim tav ul vor xel zan bri tra lum dox per sol".split()
-_LINKS = "a e i o u ata ero ilu ora".split()
-_DRUG_ENDS = (
-    "mab nib pril olol statin azole cillin oxacin idine afil gliptin sartan parib vir triptan zepam".split()
-)
-_ORDINARY_DRUGLIKE_ENDS = "ane ose itol cine ware tron ica lene gard max".split()
-_SALTS = "hydrochloride sodium mesylate acetate citrate".split()
+def _words(text: str) -> list[str]:
+    return text.split()
 
+
+_ROOTS = _words(
+    "nephr hepat cardi neur dermat gastr oste arthr encephal angi pneum rhin cyst splen aden chondr "
+    "thym kerat phleb ot cheil gloss pancreat col enter mening myel trache laryng retin uve blephar "
+    "desm odont proct salping spondyl ten"
+)
+_DISEASE_ENDS = _words(
+    "itis osis opathy oma oplasia odystrophy omalacia algia oclasis orrhea orrhagia ostenosis optosis"
+)
+_ORDINARY_ENDS = _words(
+    "ogenesis ocyte oscopy otomy ology ography oblast ometer otropic ogram opexy oplasty ologist okine"
+)
+_DISEASE_HEADS = _words(
+    "syndrome disease palsy ataxia dystrophy carcinoma sarcoma dementia anaemia lymphoma fever"
+)
+_DISEASE_MODIFIERS = _words(
+    "chronic acute familial congenital juvenile hereditary idiopathic atrophic nodular"
+)
+_ORGANS = _words("liver kidney spleen retina thymus skin colon lung larynx")
+_SYLLABLES = _words(
+    "bel cor dal fen gro hil jas kel lor mav nex pra quil ros sim tav ul vor xel zan bri tra lum dox per sol"
+)
+_LINKS = _words("a e i o u ata ero ilu ora")
+_DRUG_ENDS = _words(
+    "mab nib pril olol statin azole cillin oxacin idine afil gliptin sartan parib vir triptan zepam"
+)
+_ORDINARY_DRUGLIKE_ENDS = _words("ane ose itol cine ware tron ica lene gard max")
+_SALTS = _words("hydrochloride sodium mesylate acetate citrate")
 _CONSONANTS = "BCDFGHJKLMNPRSTVXZ"
-_GENE_TRAITS = (
-    "nuclear vascular neural epidermal lysosomal ribosomal synaptic mitotic hepatic zinc calcium".split()
+_GENE_TRAITS = _words(
+    "nuclear vascular neural epidermal lysosomal ribosomal synaptic mitotic hepatic zinc calcium"
 )
-_GENE_CLASSES = (
-    "kinase receptor transporter ligase helicase phosphatase adaptor channel cadherin factor".split()
+_GENE_CLASSES = _words(
+    "kinase receptor transporter ligase helicase phosphatase adaptor channel cadherin factor"
 )
-
-_SURNAME_STARTS = "Karv Tolm Risk Brand Veld Hask Morn Ostr Pell Quist Sarn Thorv Ulm Wex Yarr Zell Dorn Fal Grim Lund".split()
-_SURNAME_ENDS = "el en e er ley ovic sson ini ard off wick mann eda".split()
+_SURNAME_STARTS = _words(
+    "Karv Tolm Risk Brand Veld Hask Morn Ostr Pell Quist Sarn Thorv Ulm Wex Yarr Zell Dorn Fal Grim Lund"
+)
+_SURNAME_ENDS = _words("el en e er ley ovic sson ini ard off wick mann eda")
 
 
 def split_of(name: str) -> str:
@@ -157,7 +166,8 @@ def _symbol(rng: Random) -> str:
 
 
 def _gene_words(rng: Random) -> str:
-    return f"{rng.choice(_GENE_TRAITS)} {rng.choice(_GENE_TRAITS)} {rng.choice(_GENE_CLASSES)} {rng.randrange(1, 9)}"
+    traits = " ".join(rng.sample(_GENE_TRAITS, 2))
+    return f"{traits} {rng.choice(_GENE_CLASSES)} {rng.randrange(1, 9)}"
 
 
 def _surname(rng: Random) -> str:

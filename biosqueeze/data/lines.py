@@ -25,7 +25,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, _decoded(raw, path, number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise SqueezeError(
-            f"{path}:{number + 1}: the gzip data is damaged ({error}); check it with `gzip -t {path}` and fetch it again"
+            f"{path}:{number + 1}: the gzip data is damaged ({error}); "
+            f"check it with `gzip -t {path}` and fetch it again"
         ) from error
     except OSError as error:
         raise SqueezeError(

@@ -1,4 +1,4 @@
-"""Masked language modelling's input (Devlin et al. 2019, section 3.1): which tokens to hide, and what stands there."""
+"""The input of masked language modelling (Devlin et al. 2019, section 3.1): what is hidden, and how."""
 
 from collections.abc import Iterable
 
@@ -39,20 +39,15 @@ def mask(
     count = max(1, round(rate * len(ordinary)))
     chosen = rng.permutation(ordinary)[:count]
     labels[chosen] = ids[chosen]
-    return _replaced(
-        ids, chosen, mask_id, _ordinary_tokens(banned, vocab_size, len(chosen), rng), rng
-    ), labels
+    drawn = _ordinary_tokens(banned, vocab_size, count, rng)
+    fate = rng.random(count)
+    hidden = ids.copy()
+    hidden[chosen] = np.where(fate < _MASKED, mask_id, np.where(fate < _MASKED + _RANDOM, drawn, ids[chosen]))
+    return hidden, labels
 
 
 def _ordinary_tokens(banned: Ids, vocab_size: int, count: int, rng: np.random.Generator) -> Ids:
-    """Draw uniformly from the vocabulary without the banned ids: draw a rank, then step over the banned below it."""
+    """Draw uniformly from the vocabulary without the banned ids: a rank, moved up past the banned below."""
     within = banned[(banned >= 0) & (banned < vocab_size)]
     ranks = rng.integers(0, max(1, vocab_size - len(within)), size=count)
     return ranks + np.searchsorted(within - np.arange(len(within)), ranks, side="right")
-
-
-def _replaced(ids: Ids, chosen: Ids, mask_id: int, drawn: Ids, rng: np.random.Generator) -> Ids:
-    fate = rng.random(len(chosen))
-    hidden = ids.copy()
-    hidden[chosen] = np.where(fate < _MASKED, mask_id, np.where(fate < _MASKED + _RANDOM, drawn, ids[chosen]))
-    return hidden

@@ -1,7 +1,7 @@
-"""Task kinds: one file each. `tasks/ner.py` is the kind called ner; a new kind is one new file that fits `Task`.
+"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new kind is a file that fits `Task`.
 
-A stage reads a `Dataset`, encodes its examples into `Window`s (one or more for each example), runs a model over the
-windows' features, decodes the logits into one prediction per example, and scores those against the examples' gold.
+A stage reads a `Dataset`, encodes its examples into `Window`s (one or more for each example), runs a model
+over the windows' features, decodes the logits into one prediction per example, and scores those.
 """
 
 from collections.abc import Mapping, Sequence

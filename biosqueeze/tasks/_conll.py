@@ -48,12 +48,13 @@ def read(source: str, splits: Sequence[str]) -> Dataset:
     """Read splits of a data set from a directory of column files, or the generated one, `demo:ner`.
 
     Args:
-        source: a directory with train, dev (or devel, valid, validation) and test, as .tsv, .txt, .conll or .iob; the
-            word stands in the first column and its tag in the last, parted by tabs, or by white space in a file without.
-        splits: of train, dev and test. The labels always come from train where there is one.
+        source: a directory with train, dev (or devel, valid, validation) and test, as .tsv, .txt, .conll or
+            .iob. The word stands in the first column and its tag in the last, parted by tabs, or by white
+            space in a file without tabs.
+        splits: of train, dev and test. The labels are train's if it is among them, else those of all.
 
     Raises:
-        SqueezeError: a file is missing, empty, not UTF-8 or malformed, or a split has a label that train lacks.
+        SqueezeError: a file is missing, empty, not UTF-8 or malformed, or has a label that train lacks.
     """
     for split in splits:
         if split not in _FILE_STEMS:
@@ -94,8 +95,8 @@ def _file_of(directory: Path, split: str) -> Path:
     found = [directory / name for name in names if (directory / name).is_file()]
     if not found:
         raise SqueezeError(
-            f"{directory} has no {split} split: looked for {', '.join(_FILE_STEMS[split])} with {', '.join(_SUFFIXES)}; "
-            "rename the file, or name another directory"
+            f"{directory} has no {split} split: looked for {', '.join(_FILE_STEMS[split])} "
+            f"with {', '.join(_SUFFIXES)}; rename the file, or name another directory"
         )
     return found[0]
 
@@ -133,11 +134,12 @@ def _check_row(cells: list[str], columns: int, where: str) -> None:
     if len(cells) != columns:
         lacks = "no tag beside" if len(cells) == 1 else f"{len(cells)} columns at"
         raise SqueezeError(
-            f"{where}: {lacks} {cells[0]!r}, where {columns} columns were expected (word first, tag last); mend this row"
+            f"{where}: {lacks} {cells[0]!r}, where {columns} columns were expected (word first, tag last); "
+            "mend this row"
         )
     if not cells[0].strip():
         raise SqueezeError(
-            f"{where}: no word before the tag {cells[-1]!r}; mend this row, or leave it blank to end a sentence"
+            f"{where}: no word before the tag {cells[-1]!r}; mend this row, or blank it to end a sentence"
         )
     tag = cells[-1].strip()
     prefix, dash, kind = tag.partition("-")
@@ -152,7 +154,7 @@ def _ordered(tags: set[str]) -> tuple[str, ...]:
 
 
 def _labels(rows: dict[str, list[list[_Row]]], files: dict[str, Path], directory: Path) -> tuple[str, ...]:
-    """The labels of train, or of what was read where that is not train; and whether all rows agree with them."""
+    """The labels of train, or of all that was read where train is not; checks every row against them."""
     tags = {
         split: {row.tag for sentence in sentences for row in sentence} for split, sentences in rows.items()
     }
@@ -178,8 +180,8 @@ def _check_tags(sentences: list[list[_Row]], labels: tuple[str, ...], path: Path
                 )
             if scheme == "BIO" and row.tag[0] == "I" and _begins(before, row.tag):
                 raise SqueezeError(
-                    f"{path}:{row.number}: {row.tag!r} at {row.word!r} follows {before!r}, but an entity begins with "
-                    f"B in this data; write B{row.tag[1:]} here"
+                    f"{path}:{row.number}: {row.tag!r} at {row.word!r} follows {before!r}, "
+                    f"but an entity begins with B in this data; write B{row.tag[1:]} here"
                 )
             before = row.tag
 

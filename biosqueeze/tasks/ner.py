@@ -56,8 +56,8 @@ def encode(
 ) -> list[TagWindow]:
     """Cut sentences into windows of at most max_length tokens, special ones included, in order.
 
-    A long sentence becomes overlapping windows, and each word is owned by the window that shows most of its context, so
-    truncation never loses an entity.
+    A long sentence becomes overlapping windows, and each word is owned by the window that shows most of its
+    context: nothing is truncated, so no entity is lost.
 
     Args:
         examples: sentences.
@@ -103,15 +103,15 @@ def decode(
 
 
 def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall and F1 over whole entities (seqeval's default mode, as conlleval), in all and by type.
+    """Precision, recall and F1 over whole entities, in all and by type (seqeval's default mode).
 
     Args:
         gold: for each sentence, the tag of every word.
         predicted: as gold.
 
     Returns:
-        precision, recall, f1 (micro averages), support (gold entities), and for each type of entity f1-TYPE and
-        support-TYPE.
+        precision, recall, f1 (micro averages), support (gold entities), and for each type of entity f1-TYPE
+        and support-TYPE.
     """
     if not any(tag != "O" for tags in [*gold, *predicted] for tag in tags):
         return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0.0}
@@ -158,12 +158,12 @@ def _pieces_of(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase
 
 
 def _word_prefix(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """What to put before each word: a byte-level tokenizer (RoBERTa's) otherwise reads the words as glued together."""
+    """What to put before each word: a byte-level tokenizer (RoBERTa's) reads bare words as glued together."""
     return " " if "ByteLevel" in repr(tokenizer.backend_tokenizer.pre_tokenizer) else ""
 
 
 def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int | None) -> _Pieces:
-    """Mark where words begin; a word that the tokenizer drops (a lone control character) stands as unknown."""
+    """Mark where words begin; a word that the tokenizer drops (a control character) stands as unknown."""
     owners = np.array(word_ids, dtype=np.int64)
     begins = np.diff(owners, prepend=NO_WORD) != 0
     marked = np.where(begins, owners, NO_WORD)
@@ -194,7 +194,7 @@ def _framed(values: Ids, frame: Frame, fill: int) -> Ids:
 
 
 def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
-    """Stretches of at most `room` pieces that cover all, each half over the one before, begun at a word if possible."""
+    """Stretches of at most `room` pieces that cover all, each half over the last."""
     if len(pieces) <= room:
         return [(0, len(pieces))]
     word_starts = np.flatnonzero(pieces.words != NO_WORD)
@@ -208,7 +208,7 @@ def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
 
 
 def _owner(spans: list[tuple[int, int]], length: int) -> Ids:
-    """For each piece, the span that shows most text on its poorer side, (pieces,); a sentence's end lacks nothing."""
+    """For each piece the span that shows most on its poorer side, (pieces,); a sentence's end lacks none."""
     place = np.arange(length)
     context = np.full((len(spans), length), -1)
     for number, (start, end) in enumerate(spans):
