@@ -1,0 +1,287 @@
+"""Distil a teacher into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from biosqueeze import registry
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head_of, open_checkpoint
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument, Outcome, Plan
+from biosqueeze.progress import note, track, warn
+from biosqueeze.training.options import Training
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from biosqueeze.data.blocks import Blocks
+    from biosqueeze.tasks import Dataset
+
+EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz"
+SAMPLE_TEXT = "demo:text"
+TASK_HEADS = {"token-classification": "ner"}
+
+# Task-agnostic: DistilBERT's weights (Sanh et al. 2019), which the compact-transformers paper takes over in equation 4.
+WEIGHTS = {"mlm": {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}, "task": {"kl": 1.0, "cosine": 1.0}}
+TEMPERATURES = {"mlm": 2.0, "task": 1.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Training):
+    """Distil a teacher into a student.
+
+    With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's output
+    distribution on masked tokens, and the cosine of the last hidden states. With a teacher that was fine-tuned on a task
+    it is task-specific: the teacher's soft labels and hidden states, on labelled data (--data) and on any amount of
+    unlabelled text (--corpus).
+    """
+
+    checkpoint: Annotated[
+        str | None, "The student: directory, Hub id, or - ; or make one with --student.", Argument(unless="student")
+    ] = None
+    teacher: Annotated[str, "The teacher: directory, Hub id, or demo:minilm."]
+    student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
+    corpus: Annotated[tuple[str, ...], "Text (.txt, .jsonl, .gz) or a directory of it; repeatable."] = ()
+    field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
+    data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
+    loss: Annotated[
+        tuple[str, ...], "NAME=WEIGHT, repeatable; replaces the default mix. Names are the files in objectives/."
+    ] = ()
+    temperature: Annotated[float | None, "Softens both distributions in kl; 2 without a task, 1 with one."] = None
+    mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
+    unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
+    lr: Annotated[float, "Peak learning rate."] = 5e-4
+    batch_size: Annotated[int, "Sequences in a batch."] = 32
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What is decided before anything heavy is loaded."""
+
+    teacher: Checkpoint
+    student: Checkpoint | None
+    kind: str
+    weights: dict[str, float]
+    temperature: float
+    out: Path
+
+
+def _settle(options: Options, *, weights: bool = True) -> _Setting:
+    if (options.checkpoint is None) == (options.student is None):
+        raise UsageError("name the student: either a checkpoint (or - in a pipe), or --student PRESET, and not both")
+    teacher = open_checkpoint(options.teacher, weights=weights)
+    student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
+    kind = "task" if head_of(teacher.config) in TASK_HEADS else "mlm"
+    if kind == "mlm" and options.data:
+        raise UsageError(
+            f"--data needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
+            f"first: biosqueeze finetune {teacher.name} --data {options.data}"
+        )
+    if kind == "task" and not options.data and not options.corpus:
+        raise UsageError(f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both")
+    suffix = "distilled" if student else str(options.student)
+    out = Path(options.out) if options.out else derive_out(student or teacher, suffix)
+    temperature = TEMPERATURES[kind] if options.temperature is None else options.temperature
+    return _Setting(teacher, student, kind, _weights(options.loss, kind), temperature, out)
+
+
+def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:
+    """The losses and their weights: the kind's default mix, or what --loss asks for."""
+    if not asked:
+        return dict(WEIGHTS[kind])
+    weights: dict[str, float] = {}
+    for item in asked:
+        name, _, value = item.partition("=")
+        if name not in registry.names("objectives"):
+            registry.load("objectives", name)
+        try:
+            weights[name] = float(value or "nan")
+        except ValueError:
+            weights[name] = float("nan")
+        if not 0 < weights[name] < float("inf"):
+            raise UsageError(f"--loss {item!r} does not read NAME=WEIGHT with a positive weight, like kl=5")
+    return weights
+
+
+def plan(options: Options) -> Plan:
+    """Who learns what from whom; reads configs and no weights."""
+    from biosqueeze.models.count import parameters_of  # noqa: PLC0415
+    from biosqueeze.models.presets import student_parameters  # noqa: PLC0415
+
+    setting = _settle(options, weights=False)
+    mix = " + ".join(f"{weight:g} {name}" for name, weight in setting.weights.items())
+    text = ", ".join(options.corpus) or ("no unlabelled text" if setting.kind == "task" else "the generated sample")
+    length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
+    return Plan(
+        out=setting.out,
+        steps=(
+            f"distil {setting.teacher.name} into {options.checkpoint or options.student} ({setting.kind}: {mix}, "
+            f"temperature {setting.temperature:g})",
+            f"train on {text}" + (f" and {options.data}" if options.data else "") + f": {length}, lr {options.lr:g}",
+        ),
+        parameters_before=parameters_of(setting.teacher),
+        parameters_after=parameters_of(setting.student)
+        if setting.student
+        else student_parameters(setting.teacher, str(options.student)),
+    )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Teacher and student, loaded, with the tokenizer that they share."""
+
+    teacher: "PreTrainedModel"
+    student: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    teacher_has_head: bool
+    labels: tuple[str, ...]
+
+
+def run(options: Options) -> Outcome:
+    """Load both, train the student, write it."""
+    from biosqueeze.training.learners import Distiller, Recipe  # noqa: PLC0415
+    from biosqueeze.training.loop import Job, train  # noqa: PLC0415
+
+    setting = _settle(options)
+    pair = _load(options, setting)
+    weights = _possible_weights(options, setting, pair)
+    recipe = Recipe(setting.kind, weights, setting.temperature)
+    source, data = _source(options, setting, pair)
+    with drafting(setting.out, force=options.force, resume=options.resume) as draft:
+        summary = train(
+            Job(
+                what="distil",
+                learner=Distiller(pair.student, pair.teacher, recipe, teacher_has_head=pair.teacher_has_head),
+                source=source,
+                options=options,
+                directory=draft.path,
+                judge=_judge(options, pair, data),
+            )
+        )
+        pair.student.save_pretrained(draft.path)
+        pair.tokenizer.save_pretrained(draft.path)
+        metrics = {**summary.as_metrics(), "losses": weights, "temperature": setting.temperature}
+        made = draft.finish(_record(options, setting, pair, metrics))
+    return Outcome(made.path, {"metrics": metrics})
+
+
+def _load(options: Options, setting: _Setting) -> _Pair:
+    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer  # noqa: PLC0415
+    from biosqueeze.models.presets import build_student  # noqa: PLC0415
+
+    head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
+    teacher = load_model(setting.teacher, head)
+    tokenizer = load_tokenizer(setting.teacher)
+    check_tokenizer(tokenizer, teacher.model)
+    labels = setting.teacher.labels
+    if setting.student is None:
+        built = build_student(setting.teacher, str(options.student), options.seed, head=head)
+        note(built.sentence)
+        return _Pair(teacher.model, built.model, tokenizer, teacher.has_head, labels)
+    student = load_model(setting.student, head, labels=labels or None, seed=options.seed)
+    own = load_tokenizer(setting.student)
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise SqueezeError(
+            f"{setting.student.name} and {setting.teacher.name} have different vocabularies, so their tokens cannot be "
+            "compared; make the student from the teacher (biosqueeze shrink), or give --student PRESET"
+        )
+    return _Pair(teacher.model, student.model, own, teacher.has_head, labels)
+
+
+def _possible_weights(options: Options, setting: _Setting, pair: _Pair) -> dict[str, float]:
+    """Drop the losses that need a head that the teacher lacks, unless they were asked for: that is an error."""
+    modules = {name: registry.load("objectives", name) for name in setting.weights}
+    unfit = [name for name, module in modules.items() if setting.kind not in module.KINDS]
+    if unfit:
+        fit = [n for n in registry.names("objectives") if setting.kind in registry.load("objectives", n).KINDS]
+        raise UsageError(f"--loss {', '.join(unfit)} does not fit this kind of distillation; fit: {', '.join(fit)}")
+    blocked = [name for name, module in modules.items() if module.NEEDS_TEACHER_LOGITS and not pair.teacher_has_head]
+    if not blocked:
+        return setting.weights
+    why = (
+        f"{setting.teacher.name} was saved without its masked-language-model head, and a fresh one would give random "
+        "distributions"
+    )
+    if options.loss:
+        raise SqueezeError(
+            f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or take a teacher with the head "
+            "(for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
+        )
+    kept = {name: weight for name, weight in setting.weights.items() if name not in blocked}
+    warn(
+        f"{why}; distilling with {' + '.join(kept)} and without {', '.join(blocked)}. A teacher with the head "
+        "(for BioBERT: dmis-lab/biobert-base-cased-v1.2) brings it back."
+    )
+    return kept
+
+
+def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dataset | None"]:
+    from biosqueeze.training.sources import Masked, Mixture  # noqa: PLC0415
+
+    tokenizer = pair.tokenizer
+    blocks = _read_corpus(options, setting.kind, tokenizer)
+    if setting.kind == "mlm":
+        if blocks is None or tokenizer.mask_token_id is None:
+            raise SqueezeError(f"the tokenizer of {setting.teacher.name} has no mask token, so no text can be masked")
+        special = tuple(tokenizer.all_special_ids)
+        source = Masked(
+            blocks, tokenizer.pad_token_id, tokenizer.mask_token_id, special, len(tokenizer), options.mask_rate
+        )
+        return source, None
+    labelled: list[Any] = []
+    data: Dataset | None = None
+    if options.data:
+        task: Any = registry.load("tasks", TASK_HEADS[head_of(setting.teacher.config)])
+        data = task.read(options.data, ("train", "dev"))
+        windows = task.encode(data.splits["train"], pair.labels, tokenizer, options.max_length)
+        labelled = [window.features for window in windows]
+    return Mixture(labelled, blocks, options.unlabelled, tokenizer.pad_token_id), data
+
+
+def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBase") -> "Blocks | None":
+    from itertools import chain  # noqa: PLC0415
+
+    from biosqueeze.data.blocks import encode_corpus  # noqa: PLC0415
+    from biosqueeze.data.corpus import read_lines  # noqa: PLC0415
+
+    if not options.corpus and kind == "task":
+        return None
+    if not options.corpus:
+        warn(
+            "no --corpus was given: training on a small sample that biosqueeze generates, which shows that everything "
+            "runs and teaches next to nothing; give your own text for a student that you can use"
+        )
+    sources = options.corpus or (SAMPLE_TEXT,)
+    lines = chain.from_iterable(read_lines(source, options.field) for source in sources)
+    with track("read the corpus") as progress:
+        blocks = encode_corpus(lines, tokenizer, options.max_length, progress)
+    note(f"corpus: {len(blocks):,} sequences, {int(blocks.lengths.sum()):,} tokens")
+    return blocks
+
+
+def _judge(options: Options, pair: _Pair, data: "Dataset | None") -> Any:
+    from biosqueeze.training.judge import DevSet  # noqa: PLC0415
+    from biosqueeze.training.loop import precision_of  # noqa: PLC0415
+
+    if data is None:
+        return None
+    task: Any = registry.load("tasks", TASK_HEADS[head_of(pair.student.config.to_dict())])
+    windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, options.max_length)
+    dev = DevSet(task, data.splits["dev"], windows, pair.labels, pair.tokenizer.pad_token_id)
+    return dev.judge(precision_of(options))
+
+
+def _record(options: Options, setting: _Setting, pair: _Pair, metrics: dict[str, Any]) -> Record:
+    task = None
+    if setting.kind == "task":
+        earlier = (setting.teacher.manifest or {}).get("task") or {}
+        task = {"name": TASK_HEADS[head_of(setting.teacher.config)], "data": options.data, "labels": list(pair.labels)}
+        task = {**earlier, **{key: value for key, value in task.items() if value}}
+    return Record(
+        stage="distill",
+        parent=setting.student or setting.teacher,
+        also=(("teacher", setting.teacher),),
+        options=options,
+        task=task,
+        metrics=metrics,
+    )

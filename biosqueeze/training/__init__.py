@@ -1,0 +1,1 @@
+"""The one training loop: Accelerate, AdamW, linear warm-up and decay, exact resume."""

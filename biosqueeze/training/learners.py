@@ -1,0 +1,100 @@
+"""What a model can learn: a task from its labels, or a teacher's outputs and hidden states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biosqueeze import registry
+from biosqueeze.models.heads import mlm_logits
+from biosqueeze.objectives import Signals
+from biosqueeze.training.loop import Learner
+
+
+class FineTuner(Learner):
+    """Cross entropy with the labels; -100 marks what is not scored."""
+
+    weights: Mapping[str, float] = {"labels": 1.0}  # noqa: RUF012 - a constant
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
+        """One term, `labels`: the mean over the scored tokens. Scalar."""
+        logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        total = functional.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum")
+        return {"labels": total / (batch["labels"] >= 0).sum().clamp(min=1)}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to distil: the kind ("mlm" or "task"), the weighted losses, and the temperature of soft labels."""
+
+    kind: str
+    weights: Mapping[str, float]
+    temperature: float
+
+
+@dataclass(frozen=True)
+class _View:
+    """What one model said about a batch, padding cut away."""
+
+    logits: Tensor | None  # (rows, classes)
+    hidden: Tensor  # (tokens, hidden)
+
+
+class Distiller(Learner):
+    """A student that learns from a frozen teacher; a learned projection bridges different widths (bio-lm)."""
+
+    def __init__(self, student: nn.Module, teacher: nn.Module, recipe: Recipe, *, teacher_has_head: bool) -> None:
+        super().__init__()
+        self.model = student
+        self.recipe, self.weights = recipe, recipe.weights
+        self.losses = {name: registry.load("objectives", name).loss for name in recipe.weights}
+        narrow, wide = student.config.hidden_size, teacher.config.hidden_size
+        self.projection: nn.Module = nn.Linear(narrow, wide) if narrow != wide else nn.Identity()
+        # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
+        self._teacher = (teacher.eval().requires_grad_(False),)
+        self.teacher_has_head = teacher_has_head
+
+    @property
+    def teacher(self) -> nn.Module:
+        """The frozen teacher."""
+        return self._teacher[0]
+
+    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
+        """Each loss of the recipe, unweighted. Scalars."""
+        if self.teacher.device != batch["input_ids"].device:
+            self.teacher.to(batch["input_ids"].device)
+        student = self._look(self.model, batch, with_logits=True)
+        with torch.no_grad():
+            teacher = self._look(self.teacher, batch, with_logits=self.teacher_has_head)
+        if student.logits is None:
+            raise ValueError("a student without a head cannot be distilled")
+        signals = Signals(
+            labels=self._labels(batch),
+            student_logits=student.logits,
+            teacher_logits=teacher.logits,
+            student_hidden=self.projection(student.hidden),
+            teacher_hidden=teacher.hidden,
+            temperature=self.recipe.temperature,
+        )
+        return {name: loss(signals) for name, loss in self.losses.items()}
+
+    def _look(self, model: nn.Module, batch: Mapping[str, Tensor], *, with_logits: bool) -> _View:
+        real = batch["attention_mask"].bool()  # (batch, length)
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        if self.recipe.kind == "task":
+            output = model(**inputs, output_hidden_states=True)
+            return _View(output.logits[real] if with_logits else None, output.hidden_states[-1][real])
+        hidden = model.base_model(**inputs).last_hidden_state  # (batch, length, hidden)
+        masked = batch["labels"] >= 0
+        return _View(mlm_logits(model, hidden[masked]) if with_logits else None, hidden[real])
+
+    def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
+        if self.recipe.kind == "task":
+            return batch["labels"][batch["attention_mask"].bool()]
+        return batch["labels"][batch["labels"] >= 0]

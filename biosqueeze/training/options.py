@@ -1,0 +1,27 @@
+"""The options that every training stage has. Torch-free."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from biosqueeze.options import Writing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Writing):
+    """How long, how fast and how precisely to train."""
+
+    epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 3.0
+    steps: Annotated[int | None, "Optimiser steps, whatever the size of the data."] = None
+    batch_size: Annotated[int, "Sequences in a batch."] = 16
+    accumulate: Annotated[int, "Batches whose gradients make one optimiser step."] = 1
+    lr: Annotated[float, "Peak learning rate; it rises from 0 and falls back to 0 in straight lines."] = 1e-4
+    warmup: Annotated[float, "Share of the steps in which the learning rate rises."] = 0.1
+    weight_decay: Annotated[float, "AdamW's weight decay (not on biases and layer norms)."] = 0.01
+    clip: Annotated[float, "Largest norm of the gradient; what is longer is scaled down to it."] = 1.0
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16"], "bf16 is autocast; auto takes it where the GPU or the CPU has units for it."
+    ] = "auto"
+    max_length: Annotated[int, "Tokens in a sequence; longer text is cut into windows, nothing is dropped."] = 128
+    save_every: Annotated[int, "Steps between two saved training states, for --resume."] = 500
+    resume: Annotated[bool, "Go on from the last saved state of an interrupted run."] = False
+    workers: Annotated[int, "Processes that prepare batches; 0 does it in the main process."] = 0
