@@ -4,7 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PIPELINE_TAGS = {"token-classification": "token-classification", "mlm": "fill-mask", "base": "feature-extraction"}
+PIPELINE_TAGS = {
+    "token-classification": "token-classification",
+    "mlm": "fill-mask",
+    "base": "feature-extraction",
+}
 
 
 def render(name: str, manifest: Mapping[str, Any]) -> str:
@@ -14,7 +18,10 @@ def render(name: str, manifest: Mapping[str, Any]) -> str:
 
 def _front_matter(name: str, manifest: Mapping[str, Any]) -> str:
     parent = (manifest.get("parent") or {}).get("name")
-    lines = ["library_name: transformers", f"pipeline_tag: {PIPELINE_TAGS.get(manifest['head'], 'feature-extraction')}"]
+    lines = [
+        "library_name: transformers",
+        f"pipeline_tag: {PIPELINE_TAGS.get(manifest['head'], 'feature-extraction')}",
+    ]
     if parent and "/" in parent and not parent.startswith((".", "/")):
         lines.append(f"base_model: {json.dumps(parent)}")
     lines += ["tags:", "- biosqueeze", f"- {manifest['stage']}"]
@@ -30,7 +37,10 @@ def _model_index(name: str, manifest: Mapping[str, Any]) -> list[str]:
         return []
     lines = ["model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:"]
     lines += ["      type: token-classification", "    dataset:"]
-    lines += [f"      name: {json.dumps(task.get('data', 'unknown'))}", f"      type: {json.dumps(task['name'])}"]
+    lines += [
+        f"      name: {json.dumps(task.get('data', 'unknown'))}",
+        f"      type: {json.dumps(task['name'])}",
+    ]
     lines += [f"      split: {metrics.get('split', 'dev')}", "    metrics:"]
     for key, value in scores.items():
         lines += [f"    - type: {key}", f"      value: {value:.4f}"]
@@ -39,7 +49,12 @@ def _model_index(name: str, manifest: Mapping[str, Any]) -> list[str]:
 
 def _body(name: str, manifest: Mapping[str, Any]) -> str:
     shape, parameters = manifest["model"]["shape"], manifest["model"]["parameters"]
-    lines = [f"# {name}", "", f"Made by `biosqueeze {manifest['stage']}` (biosqueeze {manifest['version']}).", ""]
+    lines = [
+        f"# {name}",
+        "",
+        f"Made by `biosqueeze {manifest['stage']}` (biosqueeze {manifest['version']}).",
+        "",
+    ]
     lines += ["| | |", "|---|---|"]
     lines += [f"| {part} parameters | {count:,} |" for part, count in parameters.items()]
     lines += [f"| {key} | {value:,} |" for key, value in shape.items() if value is not None]
@@ -47,7 +62,14 @@ def _body(name: str, manifest: Mapping[str, Any]) -> str:
     lines += [_command(entry) for entry in manifest["history"]]
     lines += ["```", ""]
     if manifest.get("metrics"):
-        lines += ["## Measured by this stage", "", "```json", json.dumps(manifest["metrics"], indent=2), "```", ""]
+        lines += [
+            "## Measured by this stage",
+            "",
+            "```json",
+            json.dumps(manifest["metrics"], indent=2),
+            "```",
+            "",
+        ]
     return "\n".join(lines)
 
 

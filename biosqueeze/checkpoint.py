@@ -43,7 +43,9 @@ class Checkpoint:
         """
         path = self.path / "config.json"
         if not path.is_file():
-            raise SqueezeError(f"{self.path} has no config.json, so it is no checkpoint; name the directory that holds one")
+            raise SqueezeError(
+                f"{self.path} has no config.json, so it is no checkpoint; name the directory that holds one"
+            )
         return manifest.read_json(path)
 
     @cached_property
@@ -139,8 +141,8 @@ def _demo(name: str) -> Path:
 
 
 def _from_hub(name: str, weights: bool) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - half a second that --help need not pay
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError  # noqa: PLC0415
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     def fetch(patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
@@ -266,7 +268,9 @@ def drafting(out: Path, *, force: bool = False, resume: bool = False) -> Iterato
         if partial.exists() and (full or not any(partial.glob(STATE_GLOB))):
             shutil.rmtree(partial, ignore_errors=True)
         if full:
-            raise SqueezeError(f"the disk that holds {out.parent} is full; free some space or give --out another place") from error
+            raise SqueezeError(
+                f"the disk that holds {out.parent} is full; free some space or give --out another place"
+            ) from error
         raise
 
 
@@ -290,7 +294,7 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
 def _locked(partial: Path) -> Iterator[None]:
     """Hold an advisory lock, so that two processes never write one output. No lock where the system has none."""
     try:
-        import fcntl  # noqa: PLC0415 - absent on Windows
+        import fcntl
     except ImportError:
         yield
         return
@@ -299,7 +303,9 @@ def _locked(partial: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise SqueezeError(f"another biosqueeze is writing {partial} right now; wait for it, or give another --out") from error
+            raise SqueezeError(
+                f"another biosqueeze is writing {partial} right now; wait for it, or give another --out"
+            ) from error
         yield
     finally:
         os.close(handle)

@@ -19,7 +19,7 @@ class UsageError(SqueezeError):
     exit_code = 2
 
 
-class QualityGateMissed(SqueezeError):
+class QualityGateMissedError(SqueezeError):
     """A metric stayed below the floor that the user set (`evaluate --min f1=0.80`)."""
 
     exit_code = 4

@@ -22,13 +22,36 @@ PARTS = ("embeddings", "attention", "ffn", "head")
 # Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT and ALBERT, the first pattern that matches wins.
 _PART_PATTERNS = (
     ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.")),
-    ("ffn", re.compile(r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\.")),
+    (
+        "ffn",
+        re.compile(
+            r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
+        ),
+    ),
     ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),
 )
 _NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
 
-_PACKAGES = ("torch", "transformers", "accelerate", "onnx", "onnxruntime", "torch-pruning", "neural-compressor")
-_CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16", "asimddp", "i8mm")
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "onnx",
+    "onnxruntime",
+    "torch-pruning",
+    "neural-compressor",
+)
+_CPU_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_int8",
+    "amx_bf16",
+    "asimddp",
+    "i8mm",
+)
 
 
 def read(directory: Path) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ the recipe key, the environment variable and the manifest entry all come from th
 """
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -92,7 +93,7 @@ class OptionField:
 def option_fields(options: type) -> Iterator[OptionField]:
     """The fields of an `Options` class, the stage's own first and the inherited ones after."""
     hints = typing.get_type_hints(options, include_extras=True)
-    own = set(options.__dict__.get("__annotations__", {}))
+    own = inspect.get_annotations(options)
     ordered = sorted(dataclasses.fields(options), key=lambda f: f.name not in own)
     for item in ordered:
         yield _read(item, hints[item.name])
@@ -129,7 +130,5 @@ def _strip_none(base: Any) -> tuple[Any, bool]:
 
 def resolved(options: Noting) -> dict[str, Any]:
     """The options as plain values, for the manifest: no hidden field, tuples as lists."""
-    values = {
-        f.name: getattr(options, f.name) for f in option_fields(type(options)) if f.marker(Hidden) is None
-    }
+    values = {f.name: getattr(options, f.name) for f in option_fields(type(options)) if f.marker(Hidden) is None}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

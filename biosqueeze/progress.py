@@ -37,7 +37,7 @@ def set_level(level: Level) -> None:
 
 
 def _console() -> "Console":
-    from rich.console import Console  # noqa: PLC0415 - `--help` must not pay for rich
+    from rich.console import Console
 
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
@@ -64,8 +64,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     """Draw a table on standard error; columns whose cells all look like numbers are right-aligned."""
     if _voice.level < Level.NORMAL:
         return
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich import box
+    from rich.table import Table
 
     drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
     for index, column in enumerate(columns):
@@ -80,7 +80,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def _looks_numeric(cell: str) -> bool:
-    return not cell or cell[0].isdigit() or cell in "-–" or (cell[0] in "+-" and cell[1:2].isdigit())
+    return not cell or cell[0].isdigit() or cell == "-" or (cell[0] in "+-" and cell[1:2].isdigit())
 
 
 @dataclass
@@ -126,7 +126,7 @@ def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Tracke
     if _voice.level < Level.NORMAL or not console.is_terminal:
         yield Tracker(what, total, done)
         return
-    from rich.progress import (  # noqa: PLC0415
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,

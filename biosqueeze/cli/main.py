@@ -44,7 +44,11 @@ class Squeeze(click.Group):
 
 @click.group(
     cls=Squeeze,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BIOSQUEEZE", "max_content_width": 110},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "BIOSQUEEZE",
+        "max_content_width": 110,
+    },
     epilog="Example: biosqueeze shrink T --layers 6 | biosqueeze distill - --teacher T | biosqueeze quantize -",
 )
 @click.version_option(__version__, prog_name="biosqueeze")

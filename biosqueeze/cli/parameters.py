@@ -73,6 +73,8 @@ def read_options(stage: ModuleType, context: click.Context) -> Noting:
     """Build the stage's `Options` from a Click context, `-` replaced by the path on standard input."""
     names = {f.name for f in option_fields(stage.Options) if f.marker(Hidden) is None}
     values = {name: value for name, value in context.params.items() if name in names}
-    sources = {name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names}
+    sources = {
+        name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names
+    }
     options: Noting = stage.Options(**read_dashes(values), sources=dict(sorted(sources.items())))
     return options

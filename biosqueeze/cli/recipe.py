@@ -23,7 +23,16 @@ from biosqueeze.cli.command import answer, common_options, prepare, show_plan, s
 from biosqueeze.cli.parameters import read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Hidden, Noting, OptionField, Outcome, Writing, option_fields, resolved
+from biosqueeze.options import (
+    Argument,
+    Hidden,
+    Noting,
+    OptionField,
+    Outcome,
+    Writing,
+    option_fields,
+    resolved,
+)
 
 _STATE_FILE = "recipe-state.json"
 _REFERENCE = "@"
@@ -81,7 +90,9 @@ def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[Step]:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     for key, value in document.items():
         if not isinstance(value, dict) and key != "description":
-            raise UsageError(f"{path}: {key!r} stands outside of a table; put it under the step it belongs to, like [shrink]")
+            raise UsageError(
+                f"{path}: {key!r} stands outside of a table; put it under the step it belongs to, like [shrink]"
+            )
     tables = {name: table for name, table in document.items() if isinstance(table, dict)}
     if not tables:
         raise UsageError(f"{path} has no table; a recipe has one for each step, like [shrink]")
@@ -131,9 +142,7 @@ def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
     command = stage_command(step.stage, step.module)
     environment = f"BIOSQUEEZE_{step.stage.upper()}"
     try:
-        return command.make_context(
-            step.name, _as_flags(step, run), default_map=values, auto_envvar_prefix=environment
-        )
+        return command.make_context(step.name, _as_flags(step, run), default_map=values, auto_envvar_prefix=environment)
     except click.UsageError as error:
         raise UsageError(f"[{step.name}]: {error.format_message()}") from error
 
@@ -162,7 +171,8 @@ def _dereference(step: Step, value: Any, run: Run) -> Any:
     name = value[len(_REFERENCE) :]
     if name not in run.paths:
         raise UsageError(
-            f"[{step.name}] refers to {value}, and no step before it is called {name}.{registry.closest(name, run.paths)}"
+            f"[{step.name}] refers to {value}, and no step before it is called {name}."
+            f"{registry.closest(name, run.paths)}"
         )
     return str(run.paths[name])
 
@@ -227,9 +237,7 @@ def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
         options = _ready_output(step, options, key, run)
     run.remember(step.name, key=key)
     outcome: Outcome = step.module.run(options)
-    run.remember(
-        step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts
-    )
+    run.remember(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 
 
 def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
@@ -288,13 +296,16 @@ command = click.Command(
     params=[
         click.Argument(["recipe"]),
         click.Option(
-            ["--set", "overrides"], multiple=True, metavar="STEP.OPTION=VALUE", help="Override one key of the recipe."
+            ["--set", "overrides"],
+            multiple=True,
+            metavar="STEP.OPTION=VALUE",
+            help="Override one key of the recipe.",
         ),
         click.Option(["--out"], help="Directory for the outputs of all steps; NAME-run when left out."),
         *common_options(),
     ],
     callback=_callback,
-    help="Run the steps of a recipe, skipping what is done.\n\nRECIPE: a TOML file with one table per step; see recipes/.",
+    help="Run the steps of a recipe, skipping what is done.\n\nRECIPE: a TOML file, one table per step; see recipes/.",
     short_help="Run the steps of a recipe, skipping what is done.",
     epilog="Example: biosqueeze run recipes/quickstart.toml --set distill.steps=10",
 )

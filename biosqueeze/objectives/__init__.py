@@ -14,8 +14,8 @@ from torch import Tensor
 class Signals:
     """What one forward pass of student and teacher gives to the losses.
 
-    Rows are the masked positions in task-agnostic distillation, and all real tokens in task-specific distillation; tokens
-    are all real tokens. There is no padding in either.
+    Rows are the masked positions in task-agnostic distillation, and all real tokens in task-specific distillation;
+    tokens are all real tokens. There is no padding in either.
     """
 
     labels: Tensor  # (rows,) the true token or tag, -100 where it is not known

@@ -1,4 +1,4 @@
-"""Alignment of the last hidden states: mean squared error (compact-transformers paper, the hidden part of equation 5)."""
+"""Alignment of the last hidden states: mean squared error (compact-transformers paper, equation 5, hidden part)."""
 
 from torch import Tensor
 from torch.nn import functional

@@ -9,7 +9,7 @@ from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, track, warn
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import Training, label_names
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -30,14 +30,16 @@ TEMPERATURES = {"mlm": 2.0, "task": 1.0}
 class Options(Training):
     """Distil a teacher into a student.
 
-    With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's output
-    distribution on masked tokens, and the cosine of the last hidden states. With a teacher that was fine-tuned on a task
-    it is task-specific: the teacher's soft labels and hidden states, on labelled data (--data) and on any amount of
-    unlabelled text (--corpus).
+    With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's
+    distribution over masked tokens, and the cosine of the last hidden states. With a teacher that was fine-tuned
+    on a task it is task-specific: the teacher's soft labels and hidden states, on labelled data (--data) and on
+    any amount of unlabelled text (--corpus).
     """
 
     checkpoint: Annotated[
-        str | None, "The student: directory, Hub id, or - ; or make one with --student.", Argument(unless="student")
+        str | None,
+        "The student: directory, Hub id, or - ; or make one with --student.",
+        Argument(unless="student"),
     ] = None
     teacher: Annotated[str, "The teacher: directory, Hub id, or demo:minilm."]
     student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
@@ -45,7 +47,8 @@ class Options(Training):
     field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
     data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
     loss: Annotated[
-        tuple[str, ...], "NAME=WEIGHT, repeatable; replaces the default mix. Names are the files in objectives/."
+        tuple[str, ...],
+        "NAME=WEIGHT, repeatable; replaces the default mix. Names are the files in objectives/.",
     ] = ()
     temperature: Annotated[float | None, "Softens both distributions in kl; 2 without a task, 1 with one."] = None
     mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
@@ -78,7 +81,9 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
             f"first: biosqueeze finetune {teacher.name} --data {options.data}"
         )
     if kind == "task" and not options.data and not options.corpus:
-        raise UsageError(f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both")
+        raise UsageError(
+            f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
+        )
     suffix = "distilled" if student else str(options.student)
     out = Path(options.out) if options.out else derive_out(student or teacher, suffix)
     temperature = TEMPERATURES[kind] if options.temperature is None else options.temperature
@@ -105,8 +110,8 @@ def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:
 
 def plan(options: Options) -> Plan:
     """Who learns what from whom; reads configs and no weights."""
-    from biosqueeze.models.count import parameters_of  # noqa: PLC0415
-    from biosqueeze.models.presets import student_parameters  # noqa: PLC0415
+    from biosqueeze.models.count import parameters_of
+    from biosqueeze.models.presets import student_parameters
 
     setting = _settle(options, weights=False)
     mix = " + ".join(f"{weight:g} {name}" for name, weight in setting.weights.items())
@@ -139,8 +144,8 @@ class _Pair:
 
 def run(options: Options) -> Outcome:
     """Load both, train the student, write it."""
-    from biosqueeze.training.learners import Distiller, Recipe  # noqa: PLC0415
-    from biosqueeze.training.loop import Job, train  # noqa: PLC0415
+    from biosqueeze.training.learners import Distiller, Recipe
+    from biosqueeze.training.loop import Job, train
 
     setting = _settle(options)
     pair = _load(options, setting)
@@ -166,10 +171,12 @@ def run(options: Options) -> Outcome:
 
 
 def _load(options: Options, setting: _Setting) -> _Pair:
-    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer  # noqa: PLC0415
-    from biosqueeze.models.presets import build_student  # noqa: PLC0415
+    from accelerate.utils import set_seed
 
-    head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
+    from biosqueeze.models.load import Head, check_tokenizer, load_model, load_tokenizer
+    from biosqueeze.models.presets import build_student
+
+    head: Head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
     teacher = load_model(setting.teacher, head)
     tokenizer = load_tokenizer(setting.teacher)
     check_tokenizer(tokenizer, teacher.model)
@@ -178,7 +185,8 @@ def _load(options: Options, setting: _Setting) -> _Pair:
         built = build_student(setting.teacher, str(options.student), options.seed, head=head)
         note(built.sentence)
         return _Pair(teacher.model, built.model, tokenizer, teacher.has_head, labels)
-    student = load_model(setting.student, head, labels=labels or None, seed=options.seed)
+    set_seed(options.seed)  # a fresh head's weights
+    student = load_model(setting.student, head, **(label_names(labels) if labels else {}))
     own = load_tokenizer(setting.student)
     if own.get_vocab() != tokenizer.get_vocab():
         raise SqueezeError(
@@ -216,7 +224,7 @@ def _possible_weights(options: Options, setting: _Setting, pair: _Pair) -> dict[
 
 
 def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dataset | None"]:
-    from biosqueeze.training.sources import Masked, Mixture  # noqa: PLC0415
+    from biosqueeze.training.sources import Masked, Mixture
 
     tokenizer = pair.tokenizer
     blocks = _read_corpus(options, setting.kind, tokenizer)
@@ -225,7 +233,12 @@ def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dat
             raise SqueezeError(f"the tokenizer of {setting.teacher.name} has no mask token, so no text can be masked")
         special = tuple(tokenizer.all_special_ids)
         source = Masked(
-            blocks, tokenizer.pad_token_id, tokenizer.mask_token_id, special, len(tokenizer), options.mask_rate
+            blocks,
+            tokenizer.pad_token_id,
+            tokenizer.mask_token_id,
+            special,
+            len(tokenizer),
+            options.mask_rate,
         )
         return source, None
     labelled: list[Any] = []
@@ -239,10 +252,10 @@ def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dat
 
 
 def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBase") -> "Blocks | None":
-    from itertools import chain  # noqa: PLC0415
+    from itertools import chain
 
-    from biosqueeze.data.blocks import encode_corpus  # noqa: PLC0415
-    from biosqueeze.data.corpus import read_lines  # noqa: PLC0415
+    from biosqueeze.data.blocks import encode_corpus
+    from biosqueeze.data.corpus import read_lines
 
     if not options.corpus and kind == "task":
         return None
@@ -260,8 +273,8 @@ def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBas
 
 
 def _judge(options: Options, pair: _Pair, data: "Dataset | None") -> Any:
-    from biosqueeze.training.judge import DevSet  # noqa: PLC0415
-    from biosqueeze.training.loop import precision_of  # noqa: PLC0415
+    from biosqueeze.training.judge import DevSet
+    from biosqueeze.training.loop import precision_of
 
     if data is None:
         return None
@@ -275,7 +288,11 @@ def _record(options: Options, setting: _Setting, pair: _Pair, metrics: dict[str,
     task = None
     if setting.kind == "task":
         earlier = (setting.teacher.manifest or {}).get("task") or {}
-        task = {"name": TASK_HEADS[head_of(setting.teacher.config)], "data": options.data, "labels": list(pair.labels)}
+        task = {
+            "name": TASK_HEADS[head_of(setting.teacher.config)],
+            "data": options.data,
+            "labels": list(pair.labels),
+        }
         task = {**earlier, **{key: value for key, value in task.items() if value}}
     return Record(
         stage="distill",

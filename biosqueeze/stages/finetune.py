@@ -8,7 +8,7 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.options import Argument, Choices, Outcome, Plan
 from biosqueeze.progress import note
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import Training, label_names
 
 if TYPE_CHECKING:
     from biosqueeze.training.loop import Summary
@@ -34,7 +34,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def plan(options: Options) -> Plan:
     """What would be trained on how much; reads the data and the config."""
-    from biosqueeze.models.count import parameters_of  # noqa: PLC0415
+    from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
     task = registry.load("tasks", options.task)
@@ -54,20 +54,24 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Train, keep the best on dev, write the checkpoint."""
-    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer  # noqa: PLC0415
-    from biosqueeze.training.judge import DevSet  # noqa: PLC0415
-    from biosqueeze.training.learners import FineTuner  # noqa: PLC0415
-    from biosqueeze.training.loop import Job, precision_of, train  # noqa: PLC0415
-    from biosqueeze.training.sources import Mixture  # noqa: PLC0415
+    from accelerate.utils import set_seed
+
+    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
+    from biosqueeze.training.judge import DevSet
+    from biosqueeze.training.learners import FineTuner
+    from biosqueeze.training.loop import Job, precision_of, train
+    from biosqueeze.training.sources import Mixture
 
     source = open_checkpoint(options.checkpoint)
     task: Any = registry.load("tasks", options.task)
     data = task.read(options.data, ("train", "dev"))
     tokenizer = load_tokenizer(source)
-    loaded = load_model(source, task.HEAD, labels=data.labels, seed=options.seed)
+    set_seed(options.seed)  # the fresh head's weights
+    loaded = load_model(source, task.HEAD, **label_names(data.labels))
     check_tokenizer(tokenizer, loaded.model)
     windows = {
-        name: task.encode(examples, data.labels, tokenizer, options.max_length) for name, examples in data.splits.items()
+        name: task.encode(examples, data.labels, tokenizer, options.max_length)
+        for name, examples in data.splits.items()
     }
     features = [window.features for window in windows["train"]]
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)

@@ -19,14 +19,16 @@ from biosqueeze.data.collate import pad
 Features = Mapping[str, NDArray[np.int64]]
 Position = tuple[int, int]  # (epoch, item)
 
-# Batches among which items of like length are brought together: large enough to save padding, small enough to stay random.
+# Batches among which items of like length are brought together: enough to save padding, few enough to stay random.
 BUCKET_BATCHES = 50
 
 
 class Source(Protocol):
     """Training data: items with lengths, drawn per epoch, made into features with a generator of their own."""
 
-    pad_token_id: int
+    @property
+    def pad_token_id(self) -> int:
+        """Fills input_ids."""
 
     def draw(self, epoch: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """The items of one epoch in any order, equally many each epoch."""
@@ -101,7 +103,7 @@ def loader(schedule: Schedule, workers: int) -> "DataLoader[Features]":
 
     return DataLoader(
         _Items(schedule.source, schedule.seed),
-        batch_sampler=schedule,  # type: ignore[arg-type]
+        batch_sampler=schedule,
         collate_fn=collate,
         num_workers=workers,
         # A generator of its own, so that starting the loader draws nothing from the generator that dropout uses.

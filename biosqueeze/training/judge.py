@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from transformers import PreTrainedModel
 
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
@@ -23,10 +23,10 @@ class DevSet:
     labels: tuple[str, ...]
     pad_token_id: int
 
-    def judge(self, precision: str) -> Callable[[nn.Module], dict[str, float]]:
+    def judge(self, precision: str) -> Callable[[PreTrainedModel], dict[str, float]]:
         """A function that scores a model on this split, at the precision that it trains in."""
 
-        def score(model: nn.Module) -> dict[str, float]:
+        def score(model: PreTrainedModel) -> dict[str, float]:
             device = str(next(model.parameters()).device)
             predictor = TorchPredictor(model, precision, device)
             features = [window.features for window in self.windows]

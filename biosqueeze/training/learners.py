@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from biosqueeze import registry
 from biosqueeze.models.heads import mlm_logits
@@ -16,9 +18,9 @@ from biosqueeze.training.loop import Learner
 class FineTuner(Learner):
     """Cross entropy with the labels; -100 marks what is not scored."""
 
-    weights: Mapping[str, float] = {"labels": 1.0}  # noqa: RUF012 - a constant
+    weights: Mapping[str, float] = {"labels": 1.0}
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
@@ -49,7 +51,9 @@ class _View:
 class Distiller(Learner):
     """A student that learns from a frozen teacher; a learned projection bridges different widths (bio-lm)."""
 
-    def __init__(self, student: nn.Module, teacher: nn.Module, recipe: Recipe, *, teacher_has_head: bool) -> None:
+    def __init__(
+        self, student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe, *, teacher_has_head: bool
+    ) -> None:
         super().__init__()
         self.model = student
         self.recipe, self.weights = recipe, recipe.weights
@@ -57,18 +61,19 @@ class Distiller(Learner):
         narrow, wide = student.config.hidden_size, teacher.config.hidden_size
         self.projection: nn.Module = nn.Linear(narrow, wide) if narrow != wide else nn.Identity()
         # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
-        self._teacher = (teacher.eval().requires_grad_(False),)
+        self._teacher: tuple[PreTrainedModel] = (teacher,)
+        teacher.train(mode=False)
+        teacher.requires_grad_(requires_grad=False)
         self.teacher_has_head = teacher_has_head
 
     @property
-    def teacher(self) -> nn.Module:
+    def teacher(self) -> PreTrainedModel:
         """The frozen teacher."""
         return self._teacher[0]
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Each loss of the recipe, unweighted. Scalars."""
-        if self.teacher.device != batch["input_ids"].device:
-            self.teacher.to(batch["input_ids"].device)
+        nn.Module.to(self.teacher, batch["input_ids"].device)
         student = self._look(self.model, batch, with_logits=True)
         with torch.no_grad():
             teacher = self._look(self.teacher, batch, with_logits=self.teacher_has_head)
@@ -84,13 +89,14 @@ class Distiller(Learner):
         )
         return {name: loss(signals) for name, loss in self.losses.items()}
 
-    def _look(self, model: nn.Module, batch: Mapping[str, Tensor], *, with_logits: bool) -> _View:
+    def _look(self, model: PreTrainedModel, batch: Mapping[str, Tensor], *, with_logits: bool) -> _View:
         real = batch["attention_mask"].bool()  # (batch, length)
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
         if self.recipe.kind == "task":
             output = model(**inputs, output_hidden_states=True)
             return _View(output.logits[real] if with_logits else None, output.hidden_states[-1][real])
-        hidden = model.base_model(**inputs).last_hidden_state  # (batch, length, hidden)
+        encoder: Any = model.base_model
+        hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
         masked = batch["labels"] >= 0
         return _View(mlm_logits(model, hidden[masked]) if with_logits else None, hidden[real])
 

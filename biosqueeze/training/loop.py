@@ -19,6 +19,7 @@ from accelerate.utils import set_seed
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
+from transformers import PreTrainedModel
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import detail, note, track
@@ -32,7 +33,7 @@ METRICS_FILE = "metrics.jsonl"
 class Learner(nn.Module):
     """What is trained: a model whose forward pass gives named loss terms, each a scalar."""
 
-    model: nn.Module
+    model: PreTrainedModel
     weights: Mapping[str, float]
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
@@ -42,14 +43,14 @@ class Learner(nn.Module):
 
 @dataclass(frozen=True)
 class Job:
-    """What the loop is given: `judge` scores the model after each epoch (higher is better), if there is something to."""
+    """What the loop is given; `judge` scores the model after each epoch by `judge_by`, higher is better."""
 
     what: str
     learner: Learner
     source: Source
     options: Training
     directory: Path
-    judge: Callable[[nn.Module], dict[str, float]] | None = None
+    judge: Callable[[PreTrainedModel], dict[str, float]] | None = None
     judge_by: str = "f1"
 
 
@@ -69,7 +70,11 @@ class Summary:
     def as_metrics(self) -> dict[str, Any]:
         """For the manifest."""
         speed = self.tokens / self.seconds if self.seconds else 0.0
-        metrics: dict[str, Any] = {"steps": self.steps, "tokens": self.tokens, "seconds": round(self.seconds, 1)}
+        metrics: dict[str, Any] = {
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1),
+        }
         metrics |= {"tokens_per_second": round(speed, 1), "precision": self.precision, "device": self.device}
         metrics |= {"last_losses": {name: round(value, 6) for name, value in self.last.items()}}
         return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})
@@ -78,7 +83,7 @@ class Summary:
 def has_bf16() -> bool:
     """Whether the GPU, or else the CPU, has units for bf16 matrix products."""
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
@@ -136,7 +141,10 @@ class _Loop:
         started = time.monotonic()
         self.learner.train()
         path = self.job.directory / METRICS_FILE
-        with path.open("a", encoding="utf-8") as log, track(self.job.what, self.total, self.progress.step) as bar:
+        with (
+            path.open("a", encoding="utf-8") as log,
+            track(self.job.what, self.total, self.progress.step) as bar,
+        ):
             for terms, tokens in self._steps():
                 self._after_step(terms, tokens, log, started)
                 speed = self.summary.tokens / (time.monotonic() - started)
@@ -175,7 +183,7 @@ class _Loop:
         terms = self.learner(**batch)
         weights = self.job.learner.weights
         loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
-        values = {"loss": float(loss), **{name: float(term) for name, term in terms.items()}}
+        values = {"loss": float(loss.detach()), **{name: float(term.detach()) for name, term in terms.items()}}
         self._refuse_nan(values)
         self.accelerator.backward(loss)
         return values
@@ -277,7 +285,7 @@ def _politely_interrupted() -> Iterator[threading.Event]:
         note("interrupted: saving the state after this step")
         signal.signal(number, former[number])
 
-    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    former: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in former:
         signal.signal(number, ask)
     try:

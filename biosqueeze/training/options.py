@@ -1,9 +1,14 @@
 """The options that every training stage has. Torch-free."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from biosqueeze.options import Writing
+
+
+def label_names(labels: tuple[str, ...]) -> dict[str, dict[Any, Any]]:
+    """What transformers' config calls the labels: id2label and label2id."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +24,8 @@ class Training(Writing):
     weight_decay: Annotated[float, "AdamW's weight decay (not on biases and layer norms)."] = 0.01
     clip: Annotated[float, "Largest norm of the gradient; what is longer is scaled down to it."] = 1.0
     precision: Annotated[
-        Literal["auto", "fp32", "bf16"], "bf16 is autocast; auto takes it where the GPU or the CPU has units for it."
+        Literal["auto", "fp32", "bf16"],
+        "bf16 is autocast; auto takes it where the GPU or the CPU has units for it.",
     ] = "auto"
     max_length: Annotated[int, "Tokens in a sequence; longer text is cut into windows, nothing is dropped."] = 128
     save_every: Annotated[int, "Steps between two saved training states, for --resume."] = 500
