@@ -1,0 +1,173 @@
+"""Writing is atomic, histories grow, and a directory that is no checkpoint is explained."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from biosqueeze import manifest
+from biosqueeze.checkpoint import Record, derive_out, drafting, open_checkpoint, write_result
+from biosqueeze.errors import SqueezeError
+from biosqueeze.options import Writing
+
+
+def copy_through(source: Path, out: Path, **flags: bool) -> Path:
+    parent = open_checkpoint(str(source))
+    with drafting(out, **flags) as draft:
+        shutil.copytree(source, draft.path, dirs_exist_ok=True)
+        return draft.finish(Record(stage="copy", parent=parent, options=Writing(seed=3), metrics={"f1": 0.5})).path
+
+
+def test_a_finished_draft_is_whole(pico_bert: Path, tmp_path: Path) -> None:
+    out = copy_through(pico_bert, tmp_path / "out")
+    entry = json.loads((out / manifest.FILE_NAME).read_text())
+    assert entry["parent"] == {"name": str(pico_bert), "sha256": open_checkpoint(str(pico_bert)).weights_sha256()}
+    assert entry["model"]["sha256"] == open_checkpoint(str(out)).weights_sha256()
+    assert entry["history"][0]["options"]["seed"] == 3
+    assert entry["environment"]["packages"]["torch"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_history_is_append_only(pico_bert: Path, tmp_path: Path) -> None:
+    first = copy_through(pico_bert, tmp_path / "first")
+    second = copy_through(first, tmp_path / "second")
+    earlier, later = (json.loads((p / manifest.FILE_NAME).read_text())["history"] for p in (first, second))
+    assert later[:-1] == earlier
+    assert later[-1]["parents"]["parent"]["name"] == str(first)
+
+
+def test_parameters_by_part_agree_with_torch(pico_any: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
+
+    shapes = manifest.tensor_shapes(pico_any / "model.safetensors")
+    counts = manifest.count_by_part(shapes)
+    auto = AutoModelForPreTraining if "electra" in pico_any.name else AutoModelForMaskedLM
+    model = auto.from_pretrained(pico_any)
+    assert counts["total"] == sum(p.numel() for p in model.parameters())
+    assert all(counts[part] > 0 for part in manifest.PARTS)
+    base = model.base_model
+    assert counts["embeddings"] == sum(
+        p.numel() for name, p in base.named_parameters() if name.startswith("embeddings")
+    )
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with drafting(tmp_path / "out") as draft:
+            (draft.path / "model.safetensors").write_bytes(b"half")
+            raise SqueezeError("no")
+
+    with pytest.raises(SqueezeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_keeps_a_training_state(tmp_path: Path) -> None:
+    def fail() -> None:
+        with drafting(tmp_path / "out") as draft:
+            (draft.path / "state-00000001").mkdir()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert (tmp_path / "out.partial" / "state-00000001").is_dir()
+    with pytest.raises(SqueezeError, match="--resume"), drafting(tmp_path / "out"):
+        pass
+    with drafting(tmp_path / "out", resume=True) as draft:
+        assert (draft.path / "state-00000001").is_dir()
+    with drafting(tmp_path / "out", force=True) as draft:
+        assert not (draft.path / "state-00000001").exists()
+
+
+def test_an_existing_output_needs_force(pico_bert: Path, tmp_path: Path) -> None:
+    out = copy_through(pico_bert, tmp_path / "out")
+    (out / "results").mkdir()
+    with pytest.raises(SqueezeError, match="--force"):
+        copy_through(pico_bert, out)
+    assert (out / "results").is_dir()
+    copy_through(pico_bert, out, force=True)
+    assert not (out / "results").exists()
+
+
+def test_force_never_deletes_what_is_no_checkpoint(pico_bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
+    with pytest.raises(SqueezeError, match="no checkpoint"):
+        copy_through(pico_bert, tmp_path / "thesis", force=True)
+    assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
+
+
+def test_two_writers_do_not_meet(tmp_path: Path) -> None:
+    with (
+        drafting(tmp_path / "out"),
+        pytest.raises(SqueezeError, match="another biosqueeze"),
+        drafting(tmp_path / "out"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("./nowhere", "there is no directory"),
+        ("demo:berta", "demo:minilm"),
+        ("some-org/never-published-model", "neither a directory here nor a model"),
+    ],
+)
+def test_a_missing_checkpoint_is_explained(name: str, says: str) -> None:
+    with pytest.raises(SqueezeError, match=says):
+        open_checkpoint(name)
+
+
+def test_incomplete_directories_are_explained(pico_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match=r"no config\.json"):
+        open_checkpoint(str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(SqueezeError, match="not valid JSON"):
+        open_checkpoint(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SqueezeError, match="no weights"):
+        open_checkpoint(str(tmp_path))
+    with pytest.raises(SqueezeError, match="is a file"):
+        open_checkpoint(str(pico_bert / "config.json"))
+
+
+def test_derived_names_lie_beside_local_inputs(pico_bert: Path) -> None:
+    assert derive_out(open_checkpoint(str(pico_bert)), "4l") == pico_bert.parent / "pico-bert-4l"
+
+
+def test_the_card_has_the_hubs_front_matter(pico_ner: Path, tmp_path: Path) -> None:
+    import yaml
+
+    parent = open_checkpoint(str(pico_ner))
+    with drafting(tmp_path / "out") as draft:
+        shutil.copytree(pico_ner, draft.path, dirs_exist_ok=True)
+        task = {"name": "ner", "data": "NCBI-disease", "labels": list(parent.labels)}
+        record = Record(
+            stage="finetune", parent=parent, options=Writing(), task=task, metrics={"f1": 0.81, "split": "dev"}
+        )
+        out = draft.finish(record).path
+    _, front, body = (out / "README.md").read_text().split("---\n", 2)
+    matter = yaml.safe_load(front)
+    assert matter["library_name"] == "transformers"
+    assert matter["pipeline_tag"] == "token-classification"
+    result = matter["model-index"][0]["results"][0]
+    assert result["dataset"] == {"name": "NCBI-disease", "type": "ner", "split": "dev"}
+    assert result["metrics"] == [{"type": "f1", "value": 0.81}]
+    assert "biosqueeze" in body
+
+
+def test_results_are_left_out_where_we_may_not_write(pico_bert: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "snapshots" / "abc"
+    shutil.copytree(pico_bert, cached)
+    assert write_result(open_checkpoint(str(cached)), "bench", {}) is None
+    assert not (cached / "results").exists()
+
+
+def test_truncated_safetensors_are_seen_in_the_header(pico_bert: Path, tmp_path: Path) -> None:
+    whole = (pico_bert / "model.safetensors").read_bytes()
+    for size in (4, 100, len(whole) - 10):
+        (tmp_path / "cut.safetensors").write_bytes(whole[:size])
+        with pytest.raises(SqueezeError, match="damaged or cut short"):
+            manifest.tensor_shapes(tmp_path / "cut.safetensors")
