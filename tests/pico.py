@@ -148,9 +148,7 @@ def config_of(family: str, vocab_size: int, labels: Sequence[str] = LABELS) -> t
     }
     if family == "roberta":
         positions = POSITIONS + 2  # RoBERTa counts positions from padding_idx + 1
-        return transformers.RobertaConfig(
-            max_position_embeddings=positions, type_vocab_size=1, **shape, **common
-        )
+        return transformers.RobertaConfig(max_position_embeddings=positions, type_vocab_size=1, **shape, **common)
     if family == "electra":
         return transformers.ElectraConfig(
             max_position_embeddings=POSITIONS, embedding_size=HIDDEN // 2, **shape, **common

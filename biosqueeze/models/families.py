@@ -1,0 +1,189 @@
+"""What the encoder families call their parts: one row of names for each family. Torch-free."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from biosqueeze.errors import SqueezeError
+
+# Heads by the ending of the transformers class; "ForPreTraining" is a family's own pretraining head.
+_ENDINGS = {
+    "mlm": "ForMaskedLM",
+    "token-classification": "ForTokenClassification",
+    "sequence-classification": "ForSequenceClassification",
+    "question-answering": "ForQuestionAnswering",
+    "pretraining": "ForPreTraining",
+    "base": "Model",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of one family: paths are relative to the base model, or to one layer."""
+
+    name: str
+    """`model_type` in config.json, and the prefix of the trunk's tensors in a checkpoint with a head."""
+    classes: str
+    """How the family's transformers classes begin."""
+    heads: tuple[tuple[str, str], ...]
+    """(tensor name prefix, head), the first that occurs in a checkpoint tells its head."""
+    layers: str = "encoder.layer"
+    query: str = "attention.self.query"
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    attention_output: str = "attention.output.dense"
+    ffn_input: str = "intermediate.dense"
+    ffn_output: str = "output.dense"
+    layers_key: str = "num_hidden_layers"
+    hidden_key: str = "hidden_size"
+    heads_key: str = "num_attention_heads"
+    ffn_key: str = "intermediate_size"
+    head_count_attribute: str = "num_attention_heads"
+    """What the attention module calls its number of heads."""
+    first_position: int = 0
+    """RoBERTa's first token sits at padding_idx + 1 = 2, so two rows of its table are never used."""
+    takes_token_types: bool = True
+
+    @property
+    def attention(self) -> str:
+        """Path of the module that splits the hidden size into heads."""
+        return self.query.rpartition(".")[0]
+
+    def architecture(self, head: str) -> str:
+        """The transformers class with a head: "mlm" -> "BertForMaskedLM"."""
+        return self.classes + _ENDINGS[head]
+
+    def head_of(self, architecture: str) -> str | None:
+        """The head that a transformers class of this family has, or None for a foreign class."""
+        return next((head for head, ending in _ENDINGS.items() if architecture == self.classes + ending), None)
+
+    def shape_changes(self, **sizes: int | None) -> dict[str, int]:
+        """Config keys and values for `layers`, `hidden`, `heads` and `ffn`; a size that is None stays."""
+        keys = {name: getattr(self, f"{name}_key") for name in ("layers", "hidden", "ffn")}
+        keys["heads"] = self.heads_key
+        return {keys[name]: size for name, size in sizes.items() if size is not None}
+
+
+_CLASSIFIERS = (
+    ("qa_outputs.", "question-answering"),
+    ("classifier.out_proj.", "sequence-classification"),
+    ("pre_classifier.", "sequence-classification"),
+    ("classifier.", "token-classification"),
+)
+
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        Family(name="bert", classes="Bert", heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS)),
+        Family(
+            name="roberta",
+            classes="Roberta",
+            heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
+            first_position=2,
+            takes_token_types=False,
+        ),
+        Family(
+            name="electra",
+            classes="Electra",
+            heads=(
+                ("generator_predictions.", "mlm"),
+                ("discriminator_predictions.", "pretraining"),
+                *_CLASSIFIERS,
+            ),
+        ),
+        Family(
+            name="distilbert",
+            classes="DistilBert",
+            heads=(("vocab_transform.", "mlm"), *_CLASSIFIERS),
+            layers="transformer.layer",
+            query="attention.q_lin",
+            key="attention.k_lin",
+            value="attention.v_lin",
+            attention_output="attention.out_lin",
+            ffn_input="ffn.lin1",
+            ffn_output="ffn.lin2",
+            layers_key="n_layers",
+            hidden_key="dim",
+            heads_key="n_heads",
+            ffn_key="hidden_dim",
+            head_count_attribute="n_heads",
+            takes_token_types=False,
+        ),
+    )
+}
+
+# Families that we know of and do not handle, and a tensor that gives them away where names have no prefix.
+_FOREIGN = (
+    ("albert", "encoder.albert_layer_groups."),
+    ("deberta", "encoder.rel_embeddings."),
+    ("mobilebert", "embeddings.embedding_transformation."),
+    ("t5", "encoder.block."),
+)
+
+
+def supported() -> str:
+    """The names of the families, for messages."""
+    return ", ".join(FAMILIES)
+
+
+def family_of(config: Any) -> Family:
+    """The family of a transformers config, or of a config.json with a `model_type`.
+
+    Raises:
+        SqueezeError: it is none of `FAMILIES`.
+    """
+    name = str(config.get("model_type") if isinstance(config, Mapping) else config.model_type)
+    if name not in FAMILIES:
+        raise SqueezeError(f"models of type {name!r} are not supported; pass one of these families: {supported()}")
+    return FAMILIES[name]
+
+
+def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterable[str]) -> str | None:
+    """The family by the names of the weights' tensors, or by config.json and the tokenizer's files alone.
+
+    BERT, RoBERTa and ELECTRA call their layers alike, so where tensors have no prefix the tokenizer (RoBERTa
+    has merges.txt) and the embedding's width (ELECTRA's differs from the layers') decide between them.
+
+    Args:
+        names: names of the tensors; empty where the weights have not been fetched.
+        config: config.json.
+        files: names of the files in the checkpoint's directory.
+
+    Returns:
+        A `model_type`, possibly one that is not supported; None when nothing fits.
+    """
+    prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
+    known = [family for family in FAMILIES if family in prefixes]
+    if known:
+        return known[0]
+    foreign = [family for family, mark in _FOREIGN if family in prefixes or any(n.startswith(mark) for n in names)]
+    if foreign:
+        return foreign[0]
+    if "dim" in config or any(".attention.q_lin." in name for name in names):
+        return "distilbert"
+    if names and not any(".attention.self.query." in name for name in names):
+        return None
+    return _bert_lookalike(prefixes, config, set(files))
+
+
+def _bert_lookalike(prefixes: set[str], config: Mapping[str, Any], files: set[str]) -> str:
+    electra = {"embeddings_project", "discriminator_predictions", "generator_predictions"}
+    if "embedding_size" in config or prefixes & electra:
+        return "electra"
+    if "merges.txt" in files or "lm_head" in prefixes or config.get("type_vocab_size") == 1:
+        return "roberta"
+    return "bert"
+
+
+def infer_head(family: Family, names: Iterable[str], labels: Sequence[str]) -> str:
+    """The head by the names of the weights' tensors; "base" where there is none.
+
+    A BERT's token and sequence classifiers look alike: labels such as B-Disease, or no pooler, mean tokens.
+    """
+    known = list(names)
+    head = next((h for prefix, h in family.heads if any(n.startswith(prefix) for n in known)), "base")
+    pooled = any(".pooler." in f".{name}" for name in known)
+    tagged = any(label[:2] in ("B-", "I-") for label in labels)
+    if head == "token-classification" and pooled and not tagged:
+        return "sequence-classification"
+    return head

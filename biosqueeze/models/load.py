@@ -1,0 +1,264 @@
+"""Loading encoders as they really lie on the Hub: old layouts, absent config keys, absent heads; said, not guessed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.families import family_of, infer_family, infer_head, supported
+from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
+from biosqueeze.models.weights import read_weights, tensor_names
+from biosqueeze.progress import note, warn
+
+__all__ = ["Loaded", "check_tokenizer", "head_in", "load_config", "load_model", "load_tokenizer"]
+
+_logging: Any = transformers.utils.logging
+_logging.disable_progress_bar()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in eval mode, float32, on the CPU."""
+
+    model: PreTrainedModel
+    missing: tuple[str, ...]
+    """Tensors that the checkpoint does not hold; they are drawn from the seed."""
+    has_head: bool
+    """Whether everything outside the trunk came from the checkpoint. A fresh head predicts noise."""
+
+
+def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
+    """The config as transformers reads it; a missing `model_type` is inferred from the weights' names.
+
+    Raises:
+        SqueezeError: the family is unknown or not supported, or a value is no config's.
+    """
+    raw = dict(checkpoint.config)
+    raw["model_type"] = raw.get("model_type") or _inferred_type(checkpoint)
+    family_of(raw)
+    _check_kind(checkpoint, raw)
+    try:
+        config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        cause = " ".join(str(error).split())
+        raise SqueezeError(f"{checkpoint.path / 'config.json'} does not fit ({cause}); correct that value") from error
+    return config
+
+
+def _check_kind(checkpoint: Checkpoint, raw: Mapping[str, Any]) -> None:
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise SqueezeError(
+            f"{checkpoint.name} has {raw['position_embedding_type']} position embeddings, which transformers 5 "
+            "no longer computes; pass a checkpoint with absolute ones"
+        )
+    if raw.get("is_decoder"):
+        raise SqueezeError(f"{checkpoint.name} is a decoder (is_decoder in config.json); pass an encoder")
+
+
+def _inferred_type(checkpoint: Checkpoint) -> str:
+    files = [path.name for path in checkpoint.path.iterdir()]
+    family = infer_family(_names(checkpoint), checkpoint.config, files)
+    if family is None:
+        raise SqueezeError(
+            f"{checkpoint.name} has no model_type in config.json and its weights look like no family that we know; "
+            f"add model_type to config.json, one of {supported()}"
+        )
+    note(f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}")
+    return family
+
+
+def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The weights' names; none while only config.json has been fetched (--dry-run)."""
+    present = any(checkpoint.path.glob("*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
+    return tensor_names(checkpoint) if present else ()
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
+    """The checkpoint's tokenizer, cased where its vocabulary is; `model_max_length` is what the model takes.
+
+    Raises:
+        SqueezeError: there is none, or it is damaged.
+    """
+    config = load_config(checkpoint)
+    family = family_of(config)
+    return build_tokenizer(checkpoint, family, config.max_position_embeddings - family.first_position)
+
+
+def head_in(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[str] | None = None) -> str:
+    """The head that the checkpoint really holds: what config.json claims, if its tensors are there.
+
+    Args:
+        checkpoint: the checkpoint.
+        config: its config.
+        names: names of its tensors, read from the files when left out.
+
+    Raises:
+        SqueezeError: config.json names a class that is no encoder of the family.
+    """
+    family = family_of(config)
+    claimed = (checkpoint.config.get("architectures") or [None])[0]
+    known = _names(checkpoint) if names is None else names
+    found = infer_head(family, known, checkpoint.labels)
+    head = family.head_of(claimed) if claimed else found
+    if head is None:
+        raise SqueezeError(
+            f"{checkpoint.name} is a {claimed}, which is no {family.name} encoder that stock transformers knows; "
+            f"set architectures in config.json, for example to {family.architecture(found)}"
+        )
+    if known and head != "base" and found == "base":
+        warn(f"{checkpoint.name} claims to be a {claimed} but has no such head; it is taken as the encoder alone")
+        return "base"
+    return head
+
+
+def load_model(
+    checkpoint: Checkpoint,
+    head: str = "as-is",
+    *,
+    labels: Sequence[str] | None = None,
+    seed: int = 0,
+    attention: str = "sdpa",
+    **config_changes: Any,
+) -> Loaded:
+    """Load a checkpoint's weights into a stock transformers model.
+
+    Args:
+        checkpoint: where they lie.
+        head: "as-is" for the one that the checkpoint has; or base, mlm, token-classification, ...: fresh where the
+            checkpoint lacks it.
+        labels: names of the classes; a classifier that was made for other labels is left behind.
+        seed: of what the checkpoint does not hold.
+        attention: transformers' attention implementation.
+        config_changes: other values to set in the config before the model is built.
+
+    Raises:
+        SqueezeError: files are damaged, tensors of the trunk are missing, or shapes are not those of config.json.
+    """
+    config = load_config(checkpoint)
+    family = family_of(config)
+    tensors = read_weights(checkpoint)
+    kind = head_in(checkpoint, config, tuple(tensors)) if head == "as-is" else head
+    if labels is not None:
+        tensors = _without_other_classifier(config, tensors, labels)
+        config_changes |= label_changes(labels)
+    for key, value in config_changes.items():
+        setattr(config, key, value)
+    model = new_model(config, family.architecture(kind), seed=seed, attention=attention)
+    missing = _fill(model, checkpoint, tensors, warn_of_rest=head == "as-is")
+    return Loaded(model, missing, has_head=not any(_is_head(name, model) for name in missing))
+
+
+def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa") -> PreTrainedModel:
+    """A float32 model of a stock class with random weights from the seed, in eval mode.
+
+    Raises:
+        SqueezeError: transformers refuses the config's values.
+    """
+    config.architectures = [architecture]
+    build: Any = getattr(transformers, architecture)._from_config
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model: Any = build(config, attn_implementation=attention, dtype=torch.float32)
+    except (ValueError, KeyError, ZeroDivisionError, RuntimeError, AttributeError) as error:
+        raise SqueezeError(f"no {architecture} can be built from this config ({error}); correct config.json") from error
+    built: PreTrainedModel = model.eval()
+    return built
+
+
+def label_changes(labels: Sequence[str]) -> dict[str, dict[Any, Any]]:
+    """Config keys and values for the names of the classes."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+
+
+def _without_other_classifier(
+    config: PreTrainedConfig, tensors: dict[str, Tensor], labels: Sequence[str]
+) -> dict[str, Tensor]:
+    """The tensors less a classifier whose outputs mean something else."""
+    if list((config.id2label or {}).values()) == list(labels):
+        return tensors
+    return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
+
+
+def _is_head(name: str, model: PreTrainedModel) -> bool:
+    return model.base_model is not model and not name.startswith(f"{model.base_model_prefix}.")
+
+
+def _fill(
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    tensors: Mapping[str, Tensor],
+    *,
+    warn_of_rest: bool,
+) -> tuple[str, ...]:
+    """Copy the tensors into the model; the names of those that the checkpoint lacks."""
+    named = _untied(model, _fit_prefix(model, tensors))
+    expected = model.state_dict()
+    _check_shapes(checkpoint, named, expected)
+    rest = sorted(name for name in named.keys() - expected.keys() if not _is_harmless(name))
+    if rest and warn_of_rest:
+        warn(f"{checkpoint.name}: {len(rest)} tensors have no place in a {type(model).__name__}: {_some(rest)}")
+    model.load_state_dict({name: named[name] for name in named.keys() & expected.keys()}, strict=False)
+    tied = model.all_tied_weights_keys
+    missing = tuple(sorted(name for name in expected.keys() - named.keys() if name not in tied))
+    _check_trunk(checkpoint, model, missing)
+    return missing
+
+
+def _fit_prefix(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by the model's own names: the trunk's with or without `bert.` as the model has them."""
+    prefix = f"{model.base_model_prefix}."
+    wanted = "" if model.base_model is model else prefix
+    if any(name.startswith(prefix) for name in tensors):
+        return {wanted + n.removeprefix(prefix) if n.startswith(prefix) else n: t for n, t in tensors.items()}
+    trunk = {name.partition(".")[0] for name, _ in model.base_model.named_parameters()} | {"pooler"}
+    return {wanted + n if n.partition(".")[0] in trunk else n: t for n, t in tensors.items()}
+
+
+def _untied(model: PreTrainedModel, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out copies of tied tensors; a copy stands in for an original that is not there."""
+    for copy, original in model.all_tied_weights_keys.items():
+        if copy in named:
+            named.setdefault(original, named[copy])
+            del named[copy]
+    return named
+
+
+def _check_shapes(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    for name in sorted(named.keys() & expected.keys()):
+        found, wanted = tuple(named[name].shape), tuple(expected[name].shape)
+        if found != wanted:
+            raise SqueezeError(
+                f"{checkpoint.name}: {name} is {_times(found)} in the weights and {_times(wanted)} by config.json; "
+                "config.json and weights are not of the same model: fetch both again"
+            )
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape) or "a single number"
+
+
+def _check_trunk(checkpoint: Checkpoint, model: PreTrainedModel, missing: Sequence[str]) -> None:
+    absent = [name for name in missing if not _is_head(name, model) and ".pooler." not in f".{name}"]
+    if absent:
+        raise SqueezeError(
+            f"{checkpoint.name}: the weights lack {len(absent)} tensors that config.json asks for ({_some(absent)}); "
+            "they are not of the same model, or not whole: fetch both again"
+        )
+
+
+def _is_harmless(name: str) -> bool:
+    """Tensors that a stock model without them loses nothing of use by: pooler and next-sentence head."""
+    return ".pooler." in f".{name}" or name.startswith("cls.seq_relationship.")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,0 +1,208 @@
+"""Tokenizers, with the casing that the vocabulary was made with.
+
+transformers 5 builds a lower-casing tokenizer from a bare vocab.txt, whatever is in it, and rebuilds a BERT
+tokenizer from tokenizer_config.json even where tokenizer.json says otherwise. Both change what the encoder sees,
+and neither says so. Here tokenizer.json is taken as it is, and a bare vocabulary with capitals is cased.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import BertTokenizer, PreTrainedModel, PreTrainedTokenizerFast, RobertaTokenizer
+
+from biosqueeze import manifest
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.families import Family
+from biosqueeze.progress import note, warn
+
+CASED_SHARE = 0.01
+"""A vocabulary is cased when at least this share of its pieces has capitals (BERT's cased one: 0.38)."""
+
+_SPECIALS = {
+    "[": {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    },
+    "<": {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    },
+}
+# An uncased vocabulary may hold a few capitals by accident; and surplus rows are often padding to a round number.
+_SPARE_ROWS = 128
+
+
+def is_cased(vocabulary: Iterable[str]) -> bool:
+    """Whether a vocabulary was made from text with capitals; special pieces such as [CLS] do not count."""
+    pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
+    capitals = sum(piece != piece.lower() for piece in pieces)
+    return capitals > 0 and capitals >= CASED_SHARE * len(pieces)
+
+
+def lowers_case(tokenizer: PreTrainedTokenizerFast) -> bool:
+    """Whether the tokenizer's normalizer lower-cases what it is given."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return normalizer is not None and normalizer.normalize_str("BRCA") != "BRCA"
+
+
+def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> PreTrainedTokenizerFast:
+    """The checkpoint's fast tokenizer.
+
+    Args:
+        checkpoint: where tokenizer.json, or vocab.txt, or vocab.json and merges.txt, lie.
+        family: decides the names of the model's inputs.
+        positions: the longest sequence that the model takes, special tokens included.
+
+    Raises:
+        SqueezeError: there are no such files, or they are damaged.
+    """
+    settings = _settings(checkpoint.path)
+    common = {
+        "model_max_length": min(positions, _longest(settings)),
+        "model_input_names": _inputs(family),
+    }
+    path = checkpoint.path
+    if (path / "tokenizer.json").is_file():
+        return _from_json(path / "tokenizer.json", settings, common)
+    if (path / "vocab.txt").is_file():
+        return _from_pieces(checkpoint, settings, common)
+    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+        return _from_merges(path, settings, common)
+    raise SqueezeError(
+        f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt); "
+        "copy those files into the checkpoint's directory"
+    )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """special_tokens_map.json and tokenizer_config.json in one, special tokens as plain strings."""
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (path / name).is_file():
+            merged |= {key: value for key, value in manifest.read_json(path / name).items() if value is not None}
+    return {key: value["content"] if _is_token(value) else value for key, value in merged.items()}
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, dict) and "content" in value
+
+
+def _longest(settings: Mapping[str, Any]) -> int:
+    return int(settings.get("model_max_length") or 1 << 30)
+
+
+def _inputs(family: Family) -> list[str]:
+    return ["input_ids", *(["token_type_ids"] if family.takes_token_types else []), "attention_mask"]
+
+
+def _specials(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """The special tokens that the settings name, and for the rest those of the vocabulary's style."""
+    style = _SPECIALS["<"] if "<s>" in vocabulary else _SPECIALS["["]
+    usual = {role: token for role, token in style.items() if token in vocabulary}
+    named = {role: settings[role] for role in _SPECIALS["<"] if isinstance(settings.get(role), str)}
+    return usual | named
+
+
+def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    try:
+        core = Tokenizer.from_file(str(file))
+    except Exception as error:  # the Rust side raises no narrower class
+        raise SqueezeError(f"{file} is no tokenizer ({error}); fetch or copy it again") from error
+    # A baked-in length (sentence-transformers: 128) would cut texts in silence.
+    core.no_truncation()
+    core.no_padding()
+    vocabulary = core.get_vocab()
+    build: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = build(tokenizer_object=core, **_specials(settings, vocabulary), **common)
+    if lowers_case(tokenizer) and is_cased(vocabulary):
+        warn(
+            f"{file} lower-cases its input although the vocabulary has capitals, which then never match; "
+            "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
+        )
+    return tokenizer
+
+
+def _from_pieces(
+    checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
+) -> PreTrainedTokenizerFast:
+    file = checkpoint.path / "vocab.txt"
+    vocabulary = _read_pieces(file)
+    cased = settings.get("do_lower_case") is False or is_cased(vocabulary)
+    if cased and settings.get("do_lower_case") is True:
+        warn(
+            f"{checkpoint.name}: tokenizer_config.json asks for lower case, but the vocabulary has capitals: kept cased"
+        )
+    elif cased and "do_lower_case" not in settings:
+        note(f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)")
+    tokenizer: PreTrainedTokenizerFast = BertTokenizer(
+        vocab=vocabulary,
+        do_lower_case=not cased,
+        strip_accents=settings.get("strip_accents"),
+        tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        **_specials(settings, vocabulary),
+        **common,
+    )
+    return tokenizer
+
+
+def _read_pieces(file: Path) -> dict[str, int]:
+    try:
+        lines = file.read_text(encoding="utf-8").rstrip("\r\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise SqueezeError(f"{file} is not UTF-8; fetch or copy it again") from error
+    vocabulary = {line.rstrip("\r"): row for row, line in enumerate(lines)}
+    lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
+    if lacking:
+        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is no BERT vocabulary; fetch it again")
+    return vocabulary
+
+
+def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    vocabulary = manifest.read_json(path / "vocab.json")
+    lines = (path / "merges.txt").read_text(encoding="utf-8").splitlines()
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    build: Any = RobertaTokenizer
+    tokenizer: PreTrainedTokenizerFast = build(
+        vocab=vocabulary,
+        merges=merges,
+        add_prefix_space=settings.get("add_prefix_space", False),
+        **_specials(settings, vocabulary),
+        **common,
+    )
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> None:
+    """Make sure that every id has a row in the model's embedding.
+
+    Raises:
+        SqueezeError: the tokenizer knows more pieces than the embedding has rows.
+    """
+    embedding: Any = model.get_input_embeddings()
+    rows = embedding.weight.shape[0]
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise SqueezeError(
+            f"the tokenizer gives ids up to {highest:,} and the embedding has {rows:,} rows, so they do not belong "
+            "together; copy the tokenizer files of this very model into its directory"
+        )
+    if rows - highest > _SPARE_ROWS:
+        warn(f"the tokenizer gives ids up to {highest:,} and the embedding has {rows:,} rows: is it this model's?")
+
+
+def described(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Facts for `inspect`: the kind of model, the number of pieces, whether it keeps case."""
+    kind = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("type")
+    return {"kind": kind, "pieces": len(tokenizer), "cased": not lowers_case(tokenizer)}

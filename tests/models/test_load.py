@@ -1,0 +1,241 @@
+"""Checkpoints load as they really lie on the Hub, or say in one line why not."""
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.load import load_config, load_model, load_tokenizer
+from biosqueeze.models.verify import last_hidden
+from tests import pico
+from tests.models.conftest import edit_json, opened, to_bin
+
+
+def hidden(model):
+    return last_hidden(model, pico.padded_batch(model))
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+def test_every_head_loads_as_it_is(tmp_path, family, head):
+    checkpoint = opened(pico.save(family, tmp_path / "model", head=head))
+    loaded = load_model(checkpoint)
+    reference = AutoModel.from_pretrained(checkpoint.path)
+    assert type(loaded.model).__name__ == checkpoint.config["architectures"][0]
+    assert loaded.has_head and not loaded.missing
+    assert not loaded.model.training and loaded.model.dtype == torch.float32
+    assert torch.equal(hidden(loaded.model), hidden(reference))
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+def test_family_and_head_are_inferred_from_names(tmp_path, family, head):
+    labels = pico.LABELS if head == "token-classification" else ("no", "yes", "maybe")
+    path = pico.save(family, tmp_path / "model", head=head, labels=labels)
+    loaded = load_model(opened(path))
+    edit_json(path / "config.json", drop=("model_type", "architectures"))
+    again = load_model(opened(path))
+    assert type(again.model) is type(loaded.model)
+    assert again.has_head
+    assert torch.equal(hidden(again.model), hidden(loaded.model))
+
+
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_family_of_bare_names(tmp_path, family):
+    path = pico.save(family, tmp_path / "model", head="base")
+    if family == "roberta":
+        (path / "merges.txt").write_text("#version: 0.2\n")
+    edit_json(path / "config.json", drop=("model_type", "architectures", "type_vocab_size"))
+    assert load_config(opened(path)).model_type == family
+
+
+def test_biobert_v11_as_the_hub_holds_it(biobert_v11, capsys):
+    checkpoint = open_checkpoint("dmis-lab/biobert-v1.1")
+    loaded = load_model(checkpoint)
+    assert type(loaded.model).__name__ == "BertModel"
+    assert torch.equal(hidden(loaded.model), hidden(AutoModel.from_pretrained(biobert_v11)))
+    tokenizer = load_tokenizer(checkpoint)
+    assert tokenizer.tokenize("BRCA1") == ["BRCA", "##1"]
+    said = capsys.readouterr().err
+    assert "capitals" in said and "bert" in said
+
+
+def test_biobert_v11_has_no_mlm_head(biobert_v11):
+    loaded = load_model(open_checkpoint("dmis-lab/biobert-v1.1"), "mlm")
+    assert not loaded.has_head
+    assert all(name.startswith("cls.predictions.") for name in loaded.missing)
+
+
+def test_a_present_mlm_head_is_found(pico_bert):
+    loaded = load_model(opened(pico_bert), "mlm")
+    assert loaded.has_head
+    tied = loaded.model.get_output_embeddings().weight
+    assert tied is loaded.model.get_input_embeddings().weight
+
+
+def test_an_electra_discriminator_has_no_mlm_head(pico_electra):
+    assert not load_model(opened(pico_electra), "mlm").has_head
+
+
+def test_a_fresh_head_comes_from_the_seed(pico_bert):
+    def classifier(seed):
+        return load_model(opened(pico_bert), "token-classification", labels=pico.LABELS, seed=seed).model.classifier
+
+    state = torch.get_rng_state()
+    assert torch.equal(classifier(1).weight, classifier(1).weight)
+    assert not torch.equal(classifier(1).weight, classifier(2).weight)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_classifier_for_other_labels_is_left_behind(pico_ner):
+    same = load_model(opened(pico_ner), "token-classification", labels=pico.LABELS)
+    other = load_model(opened(pico_ner), "token-classification", labels=("O", "B-Gene", "I-Gene"))
+    assert same.has_head and not other.has_head
+    assert other.model.config.id2label == {0: "O", 1: "B-Gene", 2: "I-Gene"}
+    more = load_model(opened(pico_ner), "token-classification", labels=("O", "B-A", "I-A", "B-B", "I-B"))
+    assert more.model.classifier.out_features == 5
+
+
+def test_a_head_that_is_claimed_and_absent_is_said(tmp_path, capsys):
+    path = pico.save("bert", tmp_path / "model", head="base")
+    edit_json(path / "config.json", architectures=["BertForMaskedLM"])
+    assert type(load_model(opened(path)).model).__name__ == "BertModel"
+    assert "claims" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_bin_files_old_and_new(pico_bert, copy, zipped):
+    path = copy(pico_bert)
+    to_bin(path, load_file(path / "model.safetensors"), zipped=zipped)
+    assert torch.equal(hidden(load_model(opened(path)).model), hidden(load_model(opened(pico_bert)).model))
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_shards(pico_bert, copy, suffix):
+    path = copy(pico_bert)
+    tensors = sorted(load_file(path / "model.safetensors").items())
+    (path / "model.safetensors").unlink()
+    stem = "model" if suffix == "safetensors" else "pytorch_model"
+    files = [f"{stem}-0000{i}-of-00002.{suffix}" for i in (1, 2)]
+    save = save_file if suffix == "safetensors" else torch.save
+    for file, part in zip(files, (tensors[::2], tensors[1::2]), strict=True):
+        save(dict(part), path / file)
+    index = {"weight_map": {name: files[i % 2] for i, (name, _) in enumerate(tensors)}}
+    (path / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
+    assert torch.equal(hidden(load_model(opened(path)).model), hidden(load_model(opened(pico_bert)).model))
+    (path / files[1]).unlink()
+    with pytest.raises(SqueezeError, match=f"asks for {files[1]}"):
+        load_model(opened(path))
+
+
+def test_an_untied_decoder_stays_untied(tmp_path):
+    path = pico.save("bert", tmp_path / "model")
+    tensors = load_file(path / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = torch.randn_like(tensors["bert.embeddings.word_embeddings.weight"])
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+    save_file(tensors, path / "model.safetensors")
+    edit_json(path / "config.json", tie_word_embeddings=False)
+    model = load_model(opened(path)).model
+    assert torch.equal(model.get_output_embeddings().weight, tensors["cls.predictions.decoder.weight"])
+
+
+class _Code:
+    def __reduce__(self):
+        return os.system, ("touch pwned",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_bin_that_would_run_code_is_not_opened(pico_bert, copy, tmp_path, monkeypatch, zipped):
+    monkeypatch.chdir(tmp_path)
+    path = copy(pico_bert)
+    to_bin(path, {"bert.weight": _Code()}, zipped=zipped)
+    with pytest.raises(SqueezeError, match=r"would run code when opened \(it asks for \w+\.system\)"):
+        load_model(opened(path))
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80", b"version https://git-lfs.github.com/spec/v1\n", b"<html>", "pickle"]
+)
+def test_a_bin_that_is_none(pico_bert, copy, content):
+    path = copy(pico_bert)
+    to_bin(path, {})
+    (path / "pytorch_model.bin").write_bytes(pickle.dumps([_Code()]) if content == "pickle" else content)
+    with pytest.raises(SqueezeError) as caught:
+        load_model(opened(path))
+    assert "\n" not in str(caught.value) and "pytorch_model.bin" in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.9999])
+@pytest.mark.parametrize("layout", ["safetensors", "zip", "old"])
+def test_weights_cut_short(pico_bert, copy, layout, kept):
+    path = copy(pico_bert)
+    if layout != "safetensors":
+        to_bin(path, load_file(path / "model.safetensors"), zipped=layout == "zip")
+    file = next(f for f in path.iterdir() if f.suffix in (".safetensors", ".bin"))
+    raw = file.read_bytes()
+    file.write_bytes(raw[: int(kept * len(raw))])
+    with pytest.raises(SqueezeError, match="damaged or cut short; fetch or copy it again"):
+        load_model(opened(path))
+
+
+def test_a_bin_of_something_else(pico_bert, copy):
+    path = copy(pico_bert)
+    to_bin(path, {"state_dict": {"a": torch.zeros(1)}})
+    with pytest.raises(SqueezeError, match="no state dict"):
+        load_model(opened(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 64}, "32 in the weights and 64 by config.json"),
+        ({"num_hidden_layers": 5}, "lack 16 tensors"),
+        ({"hidden_size": "wide"}, "does not fit"),
+        ({"num_attention_heads": 5}, "multiple"),
+        ({"hidden_act": "nope"}, "nope"),
+        ({"model_type": "albert"}, "'albert' are not supported.*bert, roberta, electra, distilbert"),
+        ({"architectures": ["BertCrfTagger"]}, "BertCrfTagger.*BertForMaskedLM"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "decoder"),
+    ],
+)
+def test_configs_that_do_not_fit(pico_bert, copy, changes, message):
+    path = copy(pico_bert)
+    edit_json(path / "config.json", **changes)
+    with pytest.raises(SqueezeError, match=message) as caught:
+        load_model(opened(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["albert.", "mystery."])
+def test_unknown_families_are_explained(pico_bert, copy, prefix):
+    path = copy(pico_bert)
+    tensors = load_file(path / "model.safetensors")
+    renamed = {f"{prefix}block.{i}": tensor for i, tensor in enumerate(tensors.values())}
+    save_file(renamed, path / "model.safetensors")
+    edit_json(path / "config.json", drop=("model_type",))
+    with pytest.raises(SqueezeError, match="bert, roberta, electra, distilbert"):
+        load_model(opened(path))
+
+
+def test_tensors_without_a_place_are_said(pico_bert, copy, capsys):
+    path = copy(pico_bert)
+    tensors = load_file(path / "model.safetensors")
+    save_file(tensors | {"crf.transitions": torch.zeros(3, 3)}, path / "model.safetensors")
+    load_model(opened(path))
+    assert "crf.transitions" in capsys.readouterr().err
+
+
+def test_saved_models_load_in_stock_transformers(pico_bert, tmp_path):
+    checkpoint = opened(pico_bert)
+    load_model(checkpoint).model.save_pretrained(tmp_path / "out")
+    load_tokenizer(checkpoint).save_pretrained(tmp_path / "out")
+    _, info = AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert set(info["missing_keys"]) <= {"pooler.dense.weight", "pooler.dense.bias"}
+    text = "BRCA1 mutation of Hepatitis"
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")(text) == load_tokenizer(checkpoint)(text)

@@ -1,0 +1,156 @@
+"""Tokenizers keep the case that their vocabulary has."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.load import check_tokenizer, load_config, load_model, load_tokenizer
+from biosqueeze.models.tokenizer import is_cased, lowers_case
+from tests import pico
+from tests.models.conftest import edit_json, opened
+
+
+def bare(path, *, cased, **settings):
+    """Only vocab.txt, as before 2020, and a tokenizer_config.json where there are settings."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (path / name).unlink(missing_ok=True)
+    (path / "vocab.txt").write_text("\n".join(pico.wordpieces(cased)) + "\n")
+    if settings:
+        (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return opened(path)
+
+
+def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy, tmp_path, capsys):
+    tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True))
+    assert tokenizer.tokenize("BRCA1") == ["BRCA", "##1"]
+    assert not lowers_case(tokenizer)
+    assert "keeps case" in capsys.readouterr().err
+    tokenizer.save_pretrained(tmp_path / "out")
+    shutil.copy(pico_bert / "config.json", tmp_path / "out")
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").tokenize("BRCA1") == ["BRCA", "##1"]
+    assert (tmp_path / "out" / "tokenizer.json").is_file()
+
+
+def test_a_vocabulary_without_capitals_is_not(pico_bert_uncased, copy, capsys):
+    tokenizer = load_tokenizer(bare(copy(pico_bert_uncased), cased=False))
+    assert tokenizer.tokenize("Carci") == ["carci"]
+    assert capsys.readouterr().err == ""
+
+
+def test_the_vocabulary_wins_over_a_wrong_setting(pico_bert, copy, capsys):
+    tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=True))
+    assert not lowers_case(tokenizer)
+    assert "kept cased" in capsys.readouterr().err
+
+
+def test_a_right_setting_needs_no_word(pico_bert, copy, capsys):
+    assert not lowers_case(load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=False)))
+    assert capsys.readouterr().err == ""
+
+
+def test_bare_ids_equal_those_of_tokenizer_json(pico_bert, copy):
+    text = "BRCA1 mutation of Hepatitis, (p53)."
+    assert load_tokenizer(bare(copy(pico_bert), cased=True))(text) == load_tokenizer(opened(pico_bert))(text)
+
+
+def test_tokenizer_json_is_taken_as_it_is(pico_bert, copy):
+    # transformers would rebuild it, lower-casing, because this class and no do_lower_case are named.
+    path = copy(pico_bert)
+    edit_json(path / "tokenizer_config.json", drop=("do_lower_case",), tokenizer_class="BertTokenizer")
+    assert load_tokenizer(opened(path)).tokenize("BRCA1") == ["BRCA", "##1"]
+
+
+def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy, capsys):
+    path = copy(pico_bert)
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["normalizer"]["lowercase"] = True
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    assert lowers_case(load_tokenizer(opened(path)))
+    assert "has capitals" in capsys.readouterr().err
+
+
+def test_baked_in_lengths_do_not_cut(pico_bert, copy):
+    path = copy(pico_bert)
+    tokenizer = pico.tokenizer_of("bert")
+    tokenizer.backend_tokenizer.enable_truncation(8)
+    tokenizer.backend_tokenizer.enable_padding(length=8)
+    tokenizer.backend_tokenizer.save(str(path / "tokenizer.json"))
+    loaded = load_tokenizer(opened(path))
+    assert len(loaded("the gene")["input_ids"]) == 4
+    assert len(loaded("gene " * 20)["input_ids"]) == 22
+
+
+def test_special_tokens_without_a_config(pico_any, copy):
+    path = copy(pico_any)
+    known = load_tokenizer(opened(path)).special_tokens_map
+    (path / "tokenizer_config.json").unlink()
+    (path / "special_tokens_map.json").unlink(missing_ok=True)
+    assert load_tokenizer(opened(path)).special_tokens_map == known
+
+
+def test_longest_input_and_input_names(pico_any):
+    tokenizer = load_tokenizer(opened(pico_any))
+    assert tokenizer.model_max_length == pico.POSITIONS
+    takes_types = load_config(opened(pico_any)).model_type in ("bert", "electra")
+    assert ("token_type_ids" in tokenizer.model_input_names) == takes_types
+
+
+def test_roberta_from_vocabulary_and_merges(pico_roberta, copy):
+    path = copy(pico_roberta)
+    model = json.loads((path / "tokenizer.json").read_text())["model"]
+    (path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in model["merges"]))
+    (path / "tokenizer.json").unlink()
+    text = "BRCA1 mutation of Hepatitis, (p53)."
+    assert load_tokenizer(opened(path))(text) == load_tokenizer(opened(pico_roberta))(text)
+
+
+def test_no_tokenizer_is_explained(pico_bert, copy):
+    path = copy(pico_bert)
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(SqueezeError, match=r"has no tokenizer \(tokenizer.json"):
+        load_tokenizer(opened(path))
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"model": 1}'])
+def test_a_damaged_tokenizer_is_explained(pico_bert, copy, content):
+    path = copy(pico_bert)
+    (path / "tokenizer.json").write_text(content)
+    with pytest.raises(SqueezeError, match="is no tokenizer"):
+        load_tokenizer(opened(path))
+
+
+def test_a_vocabulary_of_something_else(pico_bert, copy):
+    checkpoint = bare(copy(pico_bert), cased=True)
+    (checkpoint.path / "vocab.txt").write_text("gene\ncell\n")
+    with pytest.raises(SqueezeError, match=r"no piece \[UNK\]"):
+        load_tokenizer(checkpoint)
+
+
+def test_ids_beyond_the_embedding(pico_bert, copy):
+    path = copy(pico_bert)
+    tokenizer = pico.tokenizer_of("bert")
+    tokenizer.add_tokens(["newword"])
+    tokenizer.save_pretrained(path)
+    checkpoint = opened(path)
+    with pytest.raises(SqueezeError, match="do not belong together") as caught:
+        check_tokenizer(load_tokenizer(checkpoint), load_model(checkpoint).model)
+    assert "\n" not in str(caught.value)
+
+
+def test_many_unused_rows_are_said(pico_bert, pico_roberta, capsys):
+    model = load_model(opened(pico_bert)).model
+    model.resize_token_embeddings(2000)
+    check_tokenizer(load_tokenizer(opened(pico_bert)), model)
+    assert "is it this model's?" in capsys.readouterr().err
+
+
+@given(st.lists(st.text(alphabet="abc#1-", min_size=1), min_size=1))
+def test_no_capitals_no_case(pieces):
+    assert not is_cased([*pieces, "[CLS]", "[UNK]", "<s>"])
+    assert is_cased([piece.upper() + "A" for piece in pieces])
