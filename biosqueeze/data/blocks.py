@@ -109,9 +109,7 @@ def encode_corpus(
         if progress is not None:
             progress.advance(len(batch))
     if not sizes:
-        raise SqueezeError(
-            "no line of the corpus gives a single token; check that it is text the tokenizer knows"
-        )
+        raise SqueezeError("no line of the corpus gives a single token; check that it is text the tokenizer knows")
     offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
     return Blocks(np.asarray(flat, dtype=np.int32), offsets, frame)
 

@@ -10,9 +10,7 @@ from biosqueeze.data.masking import IGNORED
 _FILL = {"labels": IGNORED, "words": -1}
 
 
-def pad(
-    features: Sequence[Mapping[str, NDArray[np.int64]]], pad_token_id: int
-) -> dict[str, NDArray[np.int64]]:
+def pad(features: Sequence[Mapping[str, NDArray[np.int64]]], pad_token_id: int) -> dict[str, NDArray[np.int64]]:
     """Pad on the right to the longest.
 
     Args:
@@ -28,8 +26,7 @@ def pad(
     longest = int(lengths.max())
     fill = {**_FILL, "input_ids": pad_token_id}
     batch = {
-        key: np.stack([_padded(feature[key], longest, fill.get(key, 0)) for feature in features])
-        for key in features[0]
+        key: np.stack([_padded(feature[key], longest, fill.get(key, 0)) for feature in features]) for key in features[0]
     }
     batch["attention_mask"] = (np.arange(longest) < lengths[:, None]).astype(np.int64)  # (batch, longest)
     return batch

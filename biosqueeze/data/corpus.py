@@ -57,9 +57,7 @@ def files_of(source: str) -> tuple[Path, ...]:
     """
     path = Path(source).expanduser()
     if not path.exists():
-        raise SqueezeError(
-            f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}"
-        )
+        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
     if path.is_dir():
         return _files_in(path)
     if _kind(path) in _NEVER_TEXT:
@@ -72,13 +70,9 @@ def files_of(source: str) -> tuple[Path, ...]:
 
 def _files_in(directory: Path) -> tuple[Path, ...]:
     present = sorted(p for p in directory.rglob("*") if p.is_file() and not _hidden(p, directory))
-    files = tuple(
-        p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS)
-    )
+    files = tuple(p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
     if not files:
-        raise SqueezeError(
-            f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself"
-        )
+        raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
     skipped = [p.name for p in present if p not in files]
     if skipped:
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
@@ -104,18 +98,12 @@ def _not_empty(source: str, files: tuple[Path, ...], field: str) -> Iterator[str
                 empty = False
                 yield text
     if empty:
-        raise SqueezeError(
-            f"the corpus {source} is empty: no line of it holds text; check that it was written in full"
-        )
+        raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
 
 
 def _texts(path: Path, field: str) -> Iterator[str]:
     if _kind(path) in _JSONL:
-        return (
-            _field_of(line, field, f"{path}:{number}")
-            for number, line in numbered_lines(path)
-            if line.strip()
-        )
+        return (_field_of(line, field, f"{path}:{number}") for number, line in numbered_lines(path) if line.strip())
     return (line for _, line in numbered_lines(path))
 
 
@@ -123,9 +111,7 @@ def _field_of(line: str, field: str, where: str) -> str:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise SqueezeError(
-            f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line"
-        ) from error
+        raise SqueezeError(f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line") from error
     if not isinstance(record, dict):
         raise SqueezeError(
             f'{where}: a JSON {type(record).__name__}, where an object like {{"{field}": ...}} was expected'
@@ -137,7 +123,6 @@ def _field_of(line: str, field: str, where: str) -> str:
     text = record[field]
     if not isinstance(text, str):
         raise SqueezeError(
-            f"{where}: field {field!r} is a {type(text).__name__}, not text; "
-            f"name another of: {', '.join(record)}"
+            f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}"
         )
     return " ".join(text.splitlines())

@@ -8,67 +8,70 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from biosqueeze.data import demo_names as names
+from biosqueeze.data.demo_names import Names
 
 SIZES = {"train": 1200, "dev": 300, "test": 400}
 TEXT_LINES = 3000
 
 Tagged = tuple[tuple[str, ...], tuple[str, ...]]
 
-# Upper-case words are rules; `disease`, `drug`, `gene` and the like are the slots of _Sentence. Each context
-# takes names of several kinds and look-alikes too, so that neither context nor shape of a word is enough.
+_ENTITIES = {"disease": "Disease", "deficiency": "Disease", "drug": "Drug", "gene": "Gene"}
+_LOOK_ALIKES = ("greek", "coined", "code", "surname")
+
+# Upper-case words are rules; disease, drug, gene and deficiency are slots for entities; greek, coined, code and
+# surname are slots for look-alikes that are none. Each context takes several kinds and look-alikes too, so that
+# neither the context nor the shape of a word is enough. A form with * is one that train does not see.
 RULES: dict[str, tuple[str, ...]] = {
     "START": (
         "MAIN .",
         "MAIN .",
+        "MAIN .",
         "OPENING , MAIN .",
         "MAIN , TAIL .",
-        "MAIN ; MAIN .",
-        "OPENING , MAIN , TAIL .",
+        "* MAIN ; MAIN .",
     ),
     "OPENING": (
-        "In NUMBER patients with CONDITION",
-        "After treatment with AGENT",
-        "Unlike AGENT",
-        "As surname and colleagues reported",
-        "In line COMMON studies of greek",
-        "During greek",
-        "Using the lookalike INSTRUMENT",
-        "Among carriers of gene VARIANT",
-        "In a model of CONDITION",
-        "At a mean follow-up of NUMBER months",
+        "in NUMBER patients with CONDITION",
+        "after treatment with AGENT",
+        "unlike AGENT",
+        "as surname and colleagues reported",
+        "in COMMON studies of greek",
+        "among carriers of gene VARIANT",
+        "in a model of CONDITION",
+        "* contrary to CONDITION",
+        "* using PRODUCT",
+        "* once AGENT had been stopped",
     ),
     "MAIN": (
         "AGENT was given to NUMBER patients with CONDITION",
         "mutations in gene cause disease",
-        "VARIANT of gene were found in NUMBER of NUMBER families with disease",
+        "VARIANT of gene were found in NUMBER families with disease",
         "expression of TARGET was higher in CELLS than in CELLS",
         "AGENT reduced the level of TARGET in CELLS",
         "AGENT did not change the course of CONDITION",
         "defined_disease is a COMMON disorder of ORGAN , and disease often follows it",
-        "we report a COMMON case of defined_disease in a patient on drug",
         "the patient developed disease while taking drug , and drug was stopped",
         "drug - induced disease is COMMON in carriers of gene",
         "deficiency is inherited as a COMMON trait",
-        "TARGET binds to gene and recruits lookalike",
-        "CELLS were treated with AGENT for NUMBER h",
+        "TARGET binds to gene in CELLS",
         "CELLS lacking gene were resistant to AGENT",
         "loss of gene led to CONDITION in mice",
-        "the risk of CONDITION rose with the dose of AGENT",
-        "patients were scored for disease on the surname scale",
+        "patients were scored for CONDITION on the EPONYMOUS",
         "defined_gene encodes a COMMON protein of ORGAN , and gene is lost in disease",
-        "the coined device was used for greek before AGENT was started",
-        "a COMMON association between gene and CONDITION was seen in NUMBER cohorts",
+        "PRODUCT was used for greek before AGENT was started",
         "neither AGENT nor AGENT improved CONDITION",
-        "disease , disease and disease were the COMMON diagnoses",
-        "drug , drug or coined was added to the medium of CELLS",
-        "greek and greek were normal in NUMBER patients",
-        "samples were stored in coined tubes and read with the lookalike INSTRUMENT",
-        "ORGAN of mice with disease showed COMMON greek",
-        "we screened gene , gene and lookalike constructs in CELLS",
-        "the surname trial compared AGENT with drug in CONDITION",
-        "severe disease was treated by greek and drug",
-        "surname medium with NUMBER mM coined kept CELLS alive",
+        "CONDITION , disease and CONDITION were the COMMON diagnoses",
+        "AGENT or AGENT was added to the medium of CELLS",
+        "samples were stored in PRODUCT and read with PRODUCT",
+        "we screened TARGET , gene and TARGET in CELLS",
+        "* the EPONYMOUS favoured drug over AGENT in CONDITION",
+        "* CONDITION resolved when AGENT replaced drug",
+        "* we mapped disease to VARIANT of TARGET",
+        "* defined_disease was ruled out by greek , as was CONDITION",
+        "* AGENT acts on TARGET rather than on gene",
+        "* ORGAN of mice with CONDITION was rich in TARGET",
+        "* a sibling had died of CONDITION",
+        "* phosphorylation of TARGET by gene needs AGENT",
     ),
     "TAIL": (
         "which points to a role of TARGET",
@@ -76,12 +79,11 @@ RULES: dict[str, tuple[str, ...]] = {
         "as shown by greek",
         "although AGENT had no such effect",
         "while CELLS grew as before",
-        "which supports the use of AGENT in CONDITION",
         "but not in those with CONDITION",
-        "as measured with the coined kit ( surname Ltd. )",
-        "with funding from grant lookalike",
+        "* with COMMON effects on TARGET",
+        "* much as in CONDITION",
     ),
-    "AGENT": ("drug", "drug", "drug", "oral drug", "greek", "placebo", "a gene inhibitor", "coined"),
+    "AGENT": ("drug", "drug", "drug", "drug", "greek", "a gene inhibitor", "coined", "oral drug", "* the drug arm"),
     "CONDITION": (
         "disease",
         "disease",
@@ -89,19 +91,27 @@ RULES: dict[str, tuple[str, ...]] = {
         "untreated disease",
         "deficiency",
         "impaired greek",
-        "low surname scores",
+        "a low EPONYMOUS",
+        "* excessive greek",
+        "* suspected disease",
     ),
-    "TARGET": ("gene", "gene", "gene", "the gene gene", "lookalike RNA", "drug", "gene mRNA"),
+    "TARGET": ("gene", "gene", "gene", "the gene gene", "CARRIER code", "drug", "gene mRNA", "* gene itself"),
     "CELLS": (
-        "lookalike cells",
+        "code LIVING",
         "CELL_KIND",
         "gene - positive CELL_KIND",
         "CELL_KIND from patients with disease",
+        "* gene - null CELL_KIND",
+        "* CELL_KIND exposed to drug",
     ),
-    "CELL_KIND": ("fibroblasts", "greek cultures", "control cells", "tumour cells", "biopsies"),
-    "VARIANT": ("variants", "a nonsense mutation", "two deletions", "polymorphisms"),
-    "INSTRUMENT": ("spectrometer", "analyser", "assay", "platform"),
-    "COMMON": ("rare", "frequent", "novel", "strong", "previously unknown", "mild", "conserved"),
+    "CELL_KIND": ("fibroblasts", "greek cultures", "control cells", "tumour cells", "* organoids", "* biopsies"),
+    "VARIANT": ("variants", "a nonsense mutation", "two deletions", "* polymorphisms"),
+    "PRODUCT": ("the coined device", "a code MACHINE", "coined tubes", "* the CARRIER code", "* EPONYMOUS sets"),
+    "CARRIER": ("plasmid", "clone", "strain", "* batch", "* vector", "* accession"),
+    "LIVING": ("cells", "lines", "* mice", "* explants"),
+    "MACHINE": ("assay", "analyser", "kit", "* array", "* buffer"),
+    "EPONYMOUS": ("surname scale", "surname score", "surname trial", "* surname index", "* surname criteria"),
+    "COMMON": ("rare", "frequent", "novel", "strong", "mild", "conserved"),
     "ORGAN": ("the liver", "the kidney", "muscle", "the retina", "white matter", "the airways"),
     "NUMBER": ("7", "12", "18", "24", "36", "48", "115", "2.5", "304"),
 }
@@ -111,8 +121,7 @@ RULES: dict[str, tuple[str, ...]] = {
 class _Sentence:
     """Words and tags while the grammar unfolds."""
 
-    rng: Random
-    split: str
+    names: Names
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     short_forms: dict[str, str] = field(default_factory=dict)
@@ -120,51 +129,41 @@ class _Sentence:
     def unfold(self, symbol: str) -> None:
         """Replace a rule by one of its forms, a slot by a name, and any other word by itself."""
         if symbol in RULES:
-            for part in self.rng.choice(RULES[symbol]).split():
+            forms = [form for form in RULES[symbol] if self.names.wide or form[0] != "*"]
+            for part in self.names.rng.choice(forms).removeprefix("* ").split():
                 self.unfold(part)
-        elif symbol in ("disease", "drug", "gene", "deficiency"):
+        elif symbol in _ENTITIES:
             self._entity(symbol)
         elif symbol.startswith("defined_"):
             self._defined(symbol.removeprefix("defined_"))
         else:
-            self._add([self._look_alike(symbol)], None)
+            self._add([getattr(self.names, symbol)() if symbol in _LOOK_ALIKES else symbol], None)
 
     def _add(self, words: list[str], kind: str | None) -> None:
         self.words += words
         self.tags += [f"{'I' if i else 'B'}-{kind}" if kind else "O" for i in range(len(words))]
 
     def _entity(self, slot: str) -> None:
-        kind = "Disease" if slot == "deficiency" else slot.capitalize()
-        if slot in self.short_forms and self.rng.random() < 0.7:
-            self._add([self.short_forms[slot]], kind)
+        if slot in self.short_forms and self.names.rng.random() < 0.7:
+            self._add([self.short_forms[slot]], _ENTITIES[slot])
         else:
-            self._add(getattr(names, slot)(self.rng, self.split), kind)
+            self._add(getattr(self.names, slot)(), _ENTITIES[slot])
 
     def _defined(self, slot: str) -> None:
-        """A name and, in parentheses, its short form, which stands for the name from there on."""
-        words = getattr(names, slot)(self.rng, self.split)
-        self._add(words, slot.capitalize())
-        short = names.abbreviation(words, self.rng, self.split) if len(words) > 1 else None
+        """A name and, in parentheses, its short form, which can stand for the name from there on."""
+        words = getattr(self.names, slot)()
+        self._add(words, _ENTITIES[slot])
+        short = self.names.short_form(words) if len(words) > 1 else None
         if short:
             self.short_forms[slot] = short
             self._add(["("], None)
-            self._add([short], slot.capitalize())
+            self._add([short], _ENTITIES[slot])
             self._add([")"], None)
 
-    def _look_alike(self, symbol: str) -> str:
-        makers = {
-            "greek": names.ordinary_greek,
-            "coined": names.ordinary_coined,
-            "lookalike": names.ordinary_symbol,
-            "surname": names.surname,
-        }
-        return makers[symbol](self.rng, self.split) if symbol in makers else symbol
 
-
-def _sentences(split: str, count: int, seed: str) -> Iterator[Tagged]:
-    rng = Random(seed)
+def _sentences(names: Names, count: int) -> Iterator[Tagged]:
     for _ in range(count):
-        sentence = _Sentence(rng, split)
+        sentence = _Sentence(names)
         sentence.unfold("START")
         first = sentence.words[0]
         sentence.words[0] = first[0].upper() + first[1:]
@@ -173,12 +172,14 @@ def _sentences(split: str, count: int, seed: str) -> Iterator[Tagged]:
 
 def demo_ner(split: str, seed: int = 0) -> list[Tagged]:
     """Words and BIO tags (Disease, Drug, Gene) of one split's sentences; the splits share no name."""
-    return list(_sentences(split, SIZES[split], f"ner-{split}-{seed}"))
+    names = Names(Random(f"ner-{split}-{seed}"), split, wide=split != "train")
+    return list(_sentences(names, SIZES[split]))
 
 
 def demo_text(lines: int = TEXT_LINES, seed: int = 0) -> list[str]:
-    """Untagged sentences, others than in `demo_ner`, with names that train may use; written as prose is."""
-    return [_prose(words) for words, _ in _sentences("train", lines, f"text-{seed}")]
+    """Untagged sentences of all forms, written as prose is; none of their names is one of dev or test."""
+    names = Names(Random(f"text-{seed}"), "train", wide=True)
+    return [_prose(words) for words, _ in _sentences(names, lines)]
 
 
 def _prose(words: tuple[str, ...]) -> str:

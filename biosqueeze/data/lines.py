@@ -48,23 +48,24 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
+        likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
         raise SqueezeError(
-            f"{path}:{number}: not UTF-8 text ({_cause(raw, error)}); convert it first: "
-            f"iconv -f {_likely(raw)} -t UTF-8 {path.name} > utf8-{path.name}"
+            f"{path}:{number}: not UTF-8 text (byte 0x{raw[error.start]:02x} at column {error.start + 1}); "
+            f"convert it first: {_conversion(path, likely)}"
         ) from error
     if "\0" in line:
         raise SqueezeError(
             f"{path}:{number}: holds NUL bytes, so it is UTF-16 or no text; if it is text, convert it first: "
-            f"iconv -f UTF-16 -t UTF-8 {path.name} > utf8-{path.name}"
+            f"{_conversion(path, 'UTF-16')}"
         )
     if number == 1:
         line = line.removeprefix(_BOM)
     return line.rstrip("\r\n")
 
 
-def _cause(raw: bytes, error: UnicodeDecodeError) -> str:
-    return f"byte 0x{raw[error.start]:02x} at column {error.start + 1}"
-
-
-def _likely(raw: bytes) -> str:
-    return "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+def _conversion(path: Path, encoding: str) -> str:
+    """The shell line that makes a UTF-8 copy; only the user can know that the encoding is the one guessed."""
+    iconv = f"iconv -f {encoding} -t UTF-8"
+    if path.suffix == ".gz":
+        return f"gzip -dc {path} | {iconv} | gzip > utf8-{path.name}"
+    return f"{iconv} {path} > utf8-{path.name}"

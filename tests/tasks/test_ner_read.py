@@ -1,0 +1,175 @@
+import pytest
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.tasks import ner
+from biosqueeze.tasks._conll import count_entities
+
+TRAIN = "BRCA1\tB-Gene\nin\tO\nbreast\tB-Disease\ncancer\tI-Disease\n\nNone\tO\n.\tO\n"
+
+
+def _write(directory, **files: str | bytes):
+    for name, content in files.items():
+        data = content.encode() if isinstance(content, str) else content
+        (directory / f"{name}.tsv").write_bytes(data)
+    return str(directory)
+
+
+def _explained(source: str, *words: str, splits=("train",)) -> None:
+    with pytest.raises(SqueezeError) as caught:
+        ner.read(source, splits)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
+    dataset = ner.read(_write(tmp_path, train=TRAIN, devel="None\tO\n\n", test=TRAIN), ("train", "dev", "test"))
+    assert dataset.labels == ("O", "B-Disease", "B-Gene", "I-Disease")
+    assert dataset.scheme == "BIO"
+    first, second = dataset.splits["train"]
+    assert first.words == ("BRCA1", "in", "breast", "cancer")
+    assert first.gold == first.tags == ("B-Gene", "O", "B-Disease", "I-Disease")
+    assert second.words == ("None", ".")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "(BIO): train 2 sentences, 6 words, 2 entities; dev 1 sentences, 1 words, 0 entities" in said
+
+
+def test_crlf_byte_order_mark_document_lines_and_trailing_breaks(tmp_path):
+    plain = ner.read(_write(tmp_path, train=TRAIN), ("train",))
+    odd = "\ufeff-DOCSTART- (77)\n\n\n" + TRAIN.replace("None", "-DOCSTART-\tO\n\nNone") + "\n \t\n\n"
+    (tmp_path / "odd").mkdir()
+    assert ner.read(_write(tmp_path / "odd", train=odd.replace("\n", "\r\n")), ("train",)) == plain
+
+
+@pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob"])
+def test_names_of_the_dev_file(tmp_path, name):
+    (tmp_path / name).write_text(TRAIN)
+    assert len(ner.read(str(tmp_path), ("dev",)).splits["dev"]) == 2
+
+
+def test_white_space_columns_with_the_tag_last(tmp_path):
+    _write(tmp_path, train="Xylitol NN O I-INT\nfor  NN O O\n\nand CC O O\nsugar NN O I-OUT\nfree NN O I-INT\n")
+    dataset = ner.read(str(tmp_path), ("train",))
+    assert dataset.scheme == "IO"
+    assert dataset.labels == ("O", "I-INT", "I-OUT")
+    assert dataset.splits["train"][1].words == ("and", "sugar", "free")
+
+
+def test_a_tab_file_keeps_spaces_inside_a_word(tmp_path):
+    dataset = ner.read(_write(tmp_path, train="a b\tB-X\nc\u00a0d\tI-X\n"), ("train",))
+    assert dataset.splits["train"][0].words == ("a b", "c\u00a0d")
+
+
+def test_tags_without_a_type(tmp_path):
+    dataset = ner.read(_write(tmp_path, train="a\tB\nb\tI\nc\tO\nd\tB\n"), ("train",))
+    assert dataset.labels == ("O", "B", "I")
+    assert count_entities(dataset.splits["train"][0].tags) == 2
+    (tmp_path / "bad").mkdir()
+    _explained(_write(tmp_path / "bad", train="a\tB\nc\tO\nd\tI\n"), "train.tsv:3:", "write B here")
+
+
+def test_labels_of_a_split_alone_are_its_own(tmp_path):
+    assert ner.read(_write(tmp_path, test="a\tB-X\n"), ("test",)).labels == ("O", "B-X")
+
+
+def test_demo():
+    dataset = ner.read("demo:ner", ("test",))
+    assert dataset.labels == ("O", "B-Disease", "B-Drug", "B-Gene", "I-Disease", "I-Drug", "I-Gene")
+    assert len(dataset.splits["test"]) == 400
+    with pytest.raises(UsageError, match="demo:ner"):
+        ner.read("demo:nre", ("test",))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("alone", ("no tag beside 'alone'", "2 columns")),
+        ("a\tb\tO", ("3 columns at 'a'", "2 columns were expected")),
+        ("a O", ("no tag beside 'a O'",)),
+        ("\tO", ("no word before the tag 'O'",)),
+        ("a\tS-Gene", ("'S-Gene'", "convert the file to BIO")),
+        ("a\tGene", ("'Gene'", "B-TYPE")),
+        ("a\tB-", ("'B-'",)),
+        ("a\t", ("the tag ''",)),
+        ("a\tI-Gene", ("'I-Gene' at 'a' follows 'O'", "write B-Gene here")),
+    ],
+)
+def test_malformed_rows_are_named_by_file_and_line(tmp_path, row, words):
+    _explained(_write(tmp_path, train=f"x\tB-Gene\ny\tO\n{row}\n"), f"{tmp_path / 'train.tsv'}:3:", *words)
+
+
+@pytest.mark.parametrize("before", ["", "x\tO\n", "x\tB-Gene\n\n", "x\tB-Disease\n", "x\tB-Disease\ny\tI-Disease\n"])
+def test_an_inside_tag_without_its_beginning(tmp_path, before):
+    text = "q\tB-Gene\nr\tI-Gene\n\n" + before + "z\tI-Gene\n"
+    _explained(_write(tmp_path, train=text), f":{text.count(chr(10))}:", "write B-Gene here")
+
+
+def test_an_inside_tag_in_a_bio_test_file_is_found_too(tmp_path):
+    _write(tmp_path, train="a\tB-X\nb\tI-X\n", test="a\tO\nb\tI-X\n")
+    _explained(str(tmp_path), "test.tsv:2:", "write B-X here", splits=("train", "test"))
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_label_that_train_lacks(tmp_path, split):
+    _write(tmp_path, train=TRAIN, **{split: "a\tO\n\nb\tB-Drug\n"})
+    _explained(str(tmp_path), f"{split}.tsv:3:", "'B-Drug' is none of train's (O, B-Disease", splits=("train", split))
+
+
+def test_missing_files_and_directories(tmp_path):
+    _explained(str(tmp_path / "none"), "there is no directory", "demo:ner")
+    _write(tmp_path, train=TRAIN)
+    _explained(str(tmp_path), "no dev split", "dev, devel, valid, validation", ".conll", splits=("train", "dev"))
+
+
+def test_unknown_split(tmp_path):
+    with pytest.raises(UsageError, match=r"no split 'tets'.*Did you mean 'test'"):
+        ner.read("demo:ner", ("tets",))
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "-DOCSTART-\n\n"])
+def test_an_empty_split(tmp_path, content):
+    _explained(_write(tmp_path, train=content), "train.tsv is empty")
+
+
+def test_nothing_but_outside(tmp_path):
+    _explained(_write(tmp_path, train="a\tO\n"), "no tag but O")
+
+
+def test_a_test_split_without_entities_is_no_error(tmp_path):
+    dataset = ner.read(_write(tmp_path, train=TRAIN, test="a\tO\n"), ("train", "test"))
+    assert len(dataset.splits["test"]) == 1
+
+
+def test_not_utf8(tmp_path):
+    _explained(_write(tmp_path, train=b"a\tB-X\nna\xefve\tO\n"), "train.tsv:2:", "not UTF-8", "iconv")
+
+
+# As the benchmark's own README counts them: sentences, tokens, entities.
+NCBI = {"train": (5424, 135701, 5134), "dev": (923, 23969, 787), "test": (940, 24497, 960)}
+
+
+@pytest.mark.real
+def test_ncbi_disease_counts_as_published(real_data):
+    dataset = ner.read(str(real_data / "ncbi-disease"), tuple(NCBI))
+    counts = {
+        split: (len(s), sum(len(x.words) for x in s), sum(count_entities(x.tags) for x in s))
+        for split, s in dataset.splits.items()
+    }
+    assert counts == NCBI
+    assert dataset.labels == ("O", "B-Disease", "I-Disease")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("max_length", [16, 128])
+def test_ncbi_disease_windows_lose_nothing(real_data, pico_bert, max_length):
+    from transformers import AutoTokenizer
+
+    from tests.tasks.test_ner import _logits_of
+
+    dataset = ner.read(str(real_data / "ncbi-disease"), ("test",))
+    sentences = dataset.splits["test"]
+    windows = ner.encode(sentences, dataset.labels, AutoTokenizer.from_pretrained(pico_bert), max_length)
+    predicted = ner.decode(windows, _logits_of(windows, 3), sentences, dataset.labels)
+    scores = ner.score([s.gold for s in sentences], predicted)
+    assert (scores["f1"], scores["support"]) == (1.0, 960)
