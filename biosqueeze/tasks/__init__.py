@@ -77,4 +77,4 @@ class Task(Protocol):
         """One prediction per example, from the logits of every window, (length, labels) or (labels,) each."""
 
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """The metrics of the kind, METRIC among them."""
+        """The metrics of the kind, METRIC among them; a count is an int."""

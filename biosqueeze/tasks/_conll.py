@@ -65,9 +65,7 @@ def read(source: str, splits: Sequence[str]) -> Dataset:
         return _demo(source, splits)
     directory = Path(source).expanduser()
     if not directory.is_dir():
-        raise SqueezeError(
-            f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}"
-        )
+        raise SqueezeError(f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}")
     files = {split: _file_of(directory, split) for split in splits}
     rows = {split: _sentences_of(path) for split, path in files.items()}
     labels = _labels(rows, files, directory)
@@ -144,9 +142,7 @@ def _check_row(cells: list[str], columns: int, where: str) -> None:
     tag = cells[-1].strip()
     prefix, dash, kind = tag.partition("-")
     if tag != OUTSIDE and (prefix not in ("B", "I") or (dash and not kind)):
-        raise SqueezeError(
-            f"{where}: the tag {tag!r} is none of O, B-TYPE and I-TYPE; convert the file to BIO"
-        )
+        raise SqueezeError(f"{where}: the tag {tag!r} is none of O, B-TYPE and I-TYPE; convert the file to BIO")
 
 
 def _ordered(tags: set[str]) -> tuple[str, ...]:
@@ -155,9 +151,7 @@ def _ordered(tags: set[str]) -> tuple[str, ...]:
 
 def _labels(rows: dict[str, list[list[_Row]]], files: dict[str, Path], directory: Path) -> tuple[str, ...]:
     """The labels of train, or of all that was read where train is not; checks every row against them."""
-    tags = {
-        split: {row.tag for sentence in sentences for row in sentence} for split, sentences in rows.items()
-    }
+    tags = {split: {row.tag for sentence in sentences for row in sentence} for split, sentences in rows.items()}
     labels = _ordered(tags.get("train") or set().union(*tags.values()))
     if labels == (OUTSIDE,):
         raise SqueezeError(

@@ -73,9 +73,7 @@ def encode(
     label_ids = {label: index for index, label in enumerate(labels)}
     return [
         window
-        for number, (sentence, pieces) in enumerate(
-            zip(examples, _pieces_of(examples, tokenizer), strict=True)
-        )
+        for number, (sentence, pieces) in enumerate(zip(examples, _pieces_of(examples, tokenizer), strict=True))
         for window in _windows(number, pieces, _tag_ids(sentence, label_ids), room, frame)
     ]
 
@@ -114,7 +112,7 @@ def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> 
         and support-TYPE.
     """
     if not any(tag != "O" for tags in [*gold, *predicted] for tag in tags):
-        return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0.0}
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     lists = [list(tags) for tags in gold], [list(tags) for tags in predicted]
     report = classification_report(*lists, output_dict=True, zero_division=0)
     overall = report.pop("micro avg")
@@ -123,9 +121,9 @@ def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> 
         "precision": float(overall["precision"]),
         "recall": float(overall["recall"]),
         "f1": float(overall["f1-score"]),
-        "support": float(overall["support"]),
+        "support": int(overall["support"]),
         **{f"f1-{name}": float(row["f1-score"]) for name, row in kinds.items()},
-        **{f"support-{name}": float(row["support"]) for name, row in kinds.items()},
+        **{f"support-{name}": int(row["support"]) for name, row in kinds.items()},
     }
 
 

@@ -1,0 +1,196 @@
+import json
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
+from biosqueeze.stages import evaluate
+from tests import pico
+
+TEST = "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n.\tO\n\nNo\tO\nhepti\tB-Disease\nin\tO\nfibneu\tB-Disease\n"
+
+
+@pytest.fixture
+def data(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (directory / "test.tsv").write_text(TEST)
+    return directory
+
+
+@pytest.fixture
+def checkpoint(tmp_path, pico_ner):
+    return shutil.copytree(pico_ner, tmp_path / "ner")
+
+
+@pytest.fixture
+def gold_but(monkeypatch):
+    """Replace the model by one that knows the labels, but for those words (by index) where it says O."""
+
+    def install(*forgotten: int) -> list[dict]:
+        calls = []
+
+        def predict_all(predictor, features, pad_token_id, batch_size):
+            calls.append({"features": features, "batch_size": batch_size})
+            seen = -1
+            logits = []
+            for feature in features:
+                rows = np.zeros((len(feature["input_ids"]), len(pico.LABELS)), np.float32)
+                for place in np.flatnonzero(feature["labels"] >= 0):
+                    seen += 1
+                    rows[place, 0 if seen in forgotten else feature["labels"][place]] = 1
+                logits.append(rows)
+            return logits
+
+        fake = types.ModuleType("biosqueeze.backends.predict")
+        fake.predict_all = predict_all
+        monkeypatch.setitem(sys.modules, "biosqueeze.backends.predict", fake)
+        return calls
+
+    return install
+
+
+def _options(checkpoint, data, **changes) -> evaluate.Options:
+    return evaluate.Options(checkpoint=str(checkpoint), data=str(data), **changes)
+
+
+def _result(checkpoint, name: str = "evaluate-torch") -> dict:
+    return json.loads((checkpoint / "results" / f"{name}.json").read_text())
+
+
+def test_scores_and_notes_them(checkpoint, data, gold_but, capsys):
+    calls = gold_but(5)  # "hepti"
+    outcome = evaluate.run(_options(checkpoint, data, batch_size=3, max_length=16))
+    result = _result(checkpoint)
+    assert outcome.path == checkpoint
+    assert outcome.facts["metrics"] == result["metrics"]
+    assert result["metrics"] == {
+        "precision": 1.0,
+        "recall": pytest.approx(2 / 3),
+        "f1": pytest.approx(0.8),
+        "support": 3,
+        "f1-Disease": pytest.approx(0.8),
+        "support-Disease": 3,
+    }
+    assert (result["backend"], result["split"], result["data"]) == ("torch", "test", str(data))
+    assert (result["task"], result["examples"], result["max_length"]) == ("ner", 2, 16)
+    assert calls[0]["batch_size"] == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "0.8000" in captured.err and "f1-Disease" in captured.err
+
+
+def test_long_sentences_are_windowed(checkpoint, data, gold_but):
+    calls = gold_but()
+    outcome = evaluate.run(_options(checkpoint, data, max_length=5))
+    lengths = [len(feature["input_ids"]) for feature in calls[0]["features"]]
+    assert max(lengths) <= 5 and len(lengths) > 2
+    assert outcome.facts["metrics"]["f1"] == 1
+
+
+def test_max_length_is_cut_to_what_the_model_takes(checkpoint, data, gold_but):
+    (data / "test.tsv").write_text("x\tB-Disease\n" * (2 * pico.POSITIONS))
+    calls = gold_but()
+    evaluate.run(_options(checkpoint, data, max_length=100_000))
+    assert max(len(feature["input_ids"]) for feature in calls[0]["features"]) == pico.POSITIONS
+
+
+@pytest.mark.parametrize("backend", ["torch", "torch:bf16"])
+def test_real_backend_agrees_with_stock_transformers(checkpoint, data, backend):
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    from biosqueeze.tasks import ner
+
+    outcome = evaluate.run(_options(checkpoint, data, backend=backend))
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModelForTokenClassification.from_pretrained(checkpoint)
+    examples = ner.read(str(data), ("test",)).splits["test"]
+    windows = ner.encode(examples, pico.LABELS, tokenizer, 128)
+    with torch.no_grad():
+        logits = [model(torch.from_numpy(w.input_ids)[None]).logits[0].numpy() for w in windows]
+    predicted = ner.decode(windows, logits, examples, pico.LABELS)
+    expected = ner.score([e.gold for e in examples], predicted)
+    assert _result(checkpoint, f"evaluate-{backend.replace(':', '-')}")["metrics"] == outcome.facts["metrics"]
+    if backend == "torch":
+        assert outcome.facts["metrics"] == expected
+
+
+def test_a_floor_that_is_kept(checkpoint, data, gold_but, capsys):
+    gold_but(5)
+    evaluate.run(_options(checkpoint, data, min=("f1=0.79", "f1-Disease=.8", "precision=1")))
+    assert "every floor is kept (f1 >= 0.79" in capsys.readouterr().err
+
+
+def test_a_floor_that_is_missed_fails_after_the_scores_are_noted(checkpoint, data, gold_but):
+    gold_but(5)
+    with pytest.raises(QualityGateMissedError) as caught:
+        evaluate.run(_options(checkpoint, data, min=("precision=0.9", "f1=0.81", "recall=0.7")))
+    assert "f1 0.8000 is below 0.81, recall 0.6667 is below 0.7;" in str(caught.value)
+    assert "precision" not in str(caught.value)
+    assert caught.value.exit_code == 4
+    assert _result(checkpoint)["metrics"]["f1"] == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("asked", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
+def test_a_malformed_floor(checkpoint, data, asked):
+    with pytest.raises(UsageError, match=r"METRIC=FLOOR, like f1=0\.80"):
+        evaluate.run(_options(checkpoint, data, min=(asked,)))
+
+
+def test_a_floor_of_no_metric_is_said_before_the_model_runs(checkpoint, data, gold_but):
+    calls = gold_but()
+    with pytest.raises(UsageError, match=r"no metric 'f2'.*Did you mean 'f1'.*precision, recall, f1, support, f1-D"):
+        evaluate.run(_options(checkpoint, data, min=("f2=0.8",)))
+    assert not calls
+    assert not (checkpoint / "results").exists()
+
+
+def test_labels_that_the_checkpoint_lacks(checkpoint, data):
+    (data / "test.tsv").write_text(TEST.replace("hepti\tB-Disease", "hepti\tB-Drug"))
+    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* knows only O, B-Disease, I-Disease; evaluate on"):
+        evaluate.run(_options(checkpoint, data))
+
+
+def test_a_checkpoint_that_is_not_fine_tuned(pico_bert, data):
+    with pytest.raises(SqueezeError, match=r"no trained token-classification head.*first: biosqueeze finetune"):
+        evaluate.run(_options(pico_bert, data))
+
+
+def test_a_head_that_only_config_json_claims(checkpoint, data):
+    from safetensors.torch import load_file, save_file
+
+    weights = checkpoint / "model.safetensors"
+    trunk = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("classifier")}
+    save_file(trunk, weights, {"format": "pt"})
+    with pytest.raises(SqueezeError, match="no trained token-classification head"):
+        evaluate.run(_options(checkpoint, data))
+
+
+def test_a_checkpoint_without_label_names(tmp_path, data):
+    nameless = pico.save(
+        "bert", tmp_path / "nameless", head="token-classification", labels=("LABEL_0", "LABEL_1", "LABEL_2")
+    )
+    with pytest.raises(SqueezeError, match=r"does not name its labels.*id2label"):
+        evaluate.run(_options(nameless, data))
+
+
+def test_without_data_there_must_be_a_record_of_it(checkpoint, data, gold_but):
+    with pytest.raises(UsageError, match=r"give --data"):
+        evaluate.run(evaluate.Options(checkpoint=str(checkpoint)))
+    (checkpoint / "biosqueeze.json").write_text(
+        json.dumps({"format": 1, "stage": "finetune", "task": {"name": "ner", "data": str(data)}})
+    )
+    gold_but()
+    assert evaluate.run(evaluate.Options(checkpoint=str(checkpoint))).facts["metrics"]["f1"] == 1
+
+
+def test_plan_reads_no_weights(checkpoint, data):
+    (checkpoint / "model.safetensors").unlink()
+    plan = evaluate.plan(_options(checkpoint, data, min=("f1=0.8",)))
+    assert plan.out is None
+    assert "2 test examples" in plan.steps[0]
+    assert plan.steps[1:] == ("fail below f1 0.8",)
