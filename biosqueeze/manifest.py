@@ -1,7 +1,6 @@
 """What a checkpoint remembers: facts of the model, hashes, environment, history. Torch-free."""
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import re
@@ -157,6 +156,8 @@ def environment() -> dict[str, Any]:
 
 
 def _version(package: str) -> str | None:
+    import importlib.metadata  # 15 ms that --help need not pay
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import pico
+from tests.cli.run import Shell
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,3 +83,10 @@ def pico_ner(pico_root: Path) -> Path:
 def pico_any(request: pytest.FixtureRequest, pico_root: Path) -> Path:
     """Each family in turn, as it is published."""
     return pico.save(request.param, pico_root / f"any-{request.param}")
+
+
+@pytest.fixture
+def shell(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    """The command line, run in a fresh working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Shell(capfd, monkeypatch)

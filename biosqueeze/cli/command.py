@@ -1,6 +1,7 @@
 """What every subcommand does the same way: its flags, its one line on standard output, its plan."""
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Mapping
@@ -57,7 +58,9 @@ def prepare(flags: Mapping[str, Any]) -> None:
     progress.set_level(progress.Level.VERBOSE if flags["verbose"] else level)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not flags["verbose"]:
+        # What libraries say about themselves is not for a user who did not ask; what matters we say in our own words.
         warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 

@@ -77,7 +77,9 @@ def run(args: list[str] | None = None) -> int:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        click.echo(f"interrupted{': ' + str(error) if str(error) else ''}", err=True)
+        # Click turns the KeyboardInterrupt, which says what was saved, into an Abort without words.
+        said = str(error.__cause__ or error)
+        click.echo(f"interrupted: {said}" if said else "interrupted", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

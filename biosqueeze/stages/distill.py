@@ -9,7 +9,7 @@ from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, track, warn
-from biosqueeze.training.options import Training, label_names
+from biosqueeze.training.options import Training
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -111,7 +111,7 @@ def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:
 def plan(options: Options) -> Plan:
     """Who learns what from whom; reads configs and no weights."""
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.presets import student_parameters
+    from biosqueeze.models.students import student_parameters
 
     setting = _settle(options, weights=False)
     mix = " + ".join(f"{weight:g} {name}" for name, weight in setting.weights.items())
@@ -144,49 +144,51 @@ class _Pair:
 
 def run(options: Options) -> Outcome:
     """Load both, train the student, write it."""
-    from biosqueeze.training.learners import Distiller, Recipe
-    from biosqueeze.training.loop import Job, train
-
     setting = _settle(options)
-    pair = _load(options, setting)
-    weights = _possible_weights(options, setting, pair)
-    recipe = Recipe(setting.kind, weights, setting.temperature)
-    source, data = _source(options, setting, pair)
     with drafting(setting.out, force=options.force, resume=options.resume) as draft:
-        summary = train(
-            Job(
-                what="distil",
-                learner=Distiller(pair.student, pair.teacher, recipe, teacher_has_head=pair.teacher_has_head),
-                source=source,
-                options=options,
-                directory=draft.path,
-                judge=_judge(options, pair, data),
-            )
-        )
+        pair = _load(options, setting)
+        metrics = _train(options, setting, pair, draft.path)
         pair.student.save_pretrained(draft.path)
         pair.tokenizer.save_pretrained(draft.path)
-        metrics = {**summary.as_metrics(), "losses": weights, "temperature": setting.temperature}
         made = draft.finish(_record(options, setting, pair, metrics))
     return Outcome(made.path, {"metrics": metrics})
 
 
+def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) -> dict[str, Any]:
+    from biosqueeze.training.learners import Distiller, Recipe
+    from biosqueeze.training.loop import Job, train
+
+    weights = _possible_weights(options, setting, pair)
+    recipe = Recipe(setting.kind, weights, setting.temperature)
+    source, data = _source(options, setting, pair)
+    summary = train(
+        Job(
+            what="distil",
+            learner=Distiller(pair.student, pair.teacher, recipe, teacher_has_head=pair.teacher_has_head),
+            source=source,
+            options=options,
+            directory=directory,
+            judge=_judge(options, pair, data),
+        )
+    )
+    return {**summary.as_metrics(), "losses": weights, "temperature": setting.temperature}
+
+
 def _load(options: Options, setting: _Setting) -> _Pair:
-    from accelerate.utils import set_seed
+    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
 
-    from biosqueeze.models.load import Head, check_tokenizer, load_model, load_tokenizer
-    from biosqueeze.models.presets import build_student
-
-    head: Head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
+    head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
     teacher = load_model(setting.teacher, head)
     tokenizer = load_tokenizer(setting.teacher)
     check_tokenizer(tokenizer, teacher.model)
     labels = setting.teacher.labels
     if setting.student is None:
+        from biosqueeze.models.students import build_student
+
         built = build_student(setting.teacher, str(options.student), options.seed, head=head)
         note(built.sentence)
         return _Pair(teacher.model, built.model, tokenizer, teacher.has_head, labels)
-    set_seed(options.seed)  # a fresh head's weights
-    student = load_model(setting.student, head, **(label_names(labels) if labels else {}))
+    student = load_model(setting.student, head, labels=labels or None, seed=options.seed)
     own = load_tokenizer(setting.student)
     if own.get_vocab() != tokenizer.get_vocab():
         raise SqueezeError(
@@ -273,11 +275,11 @@ def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBas
 
 
 def _judge(options: Options, pair: _Pair, data: "Dataset | None") -> Any:
+    if data is None:
+        return None
     from biosqueeze.training.judge import DevSet
     from biosqueeze.training.loop import precision_of
 
-    if data is None:
-        return None
     task: Any = registry.load("tasks", TASK_HEADS[head_of(pair.student.config.to_dict())])
     windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, options.max_length)
     dev = DevSet(task, data.splits["dev"], windows, pair.labels, pair.tokenizer.pad_token_id)

@@ -8,9 +8,10 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.options import Argument, Choices, Outcome, Plan
 from biosqueeze.progress import note
-from biosqueeze.training.options import Training, label_names
+from biosqueeze.training.options import Training
 
 if TYPE_CHECKING:
+    from biosqueeze.tasks import Dataset
     from biosqueeze.training.loop import Summary
 
 EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"
@@ -54,46 +55,48 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Train, keep the best on dev, write the checkpoint."""
-    from accelerate.utils import set_seed
+    source = open_checkpoint(options.checkpoint)
+    task: Any = registry.load("tasks", options.task)
+    with drafting(_out(options, source), force=options.force, resume=options.resume) as draft:
+        data = task.read(options.data, ("train", "dev"))
+        summary = _train(options, source, task, data, draft.path)
+        made = draft.finish(_record(options, source, data, summary))
+    note(f"best on dev at step {summary.best_step}: {task.METRIC} {summary.best[task.METRIC]:.4f}")
+    return Outcome(made.path, {"metrics": summary.as_metrics()})
 
+
+def _train(options: Options, source: Checkpoint, task: Any, data: "Dataset", directory: Path) -> "Summary":
+    """Train and save model and tokenizer to the directory."""
     from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
     from biosqueeze.training.judge import DevSet
     from biosqueeze.training.learners import FineTuner
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.sources import Mixture
 
-    source = open_checkpoint(options.checkpoint)
-    task: Any = registry.load("tasks", options.task)
-    data = task.read(options.data, ("train", "dev"))
     tokenizer = load_tokenizer(source)
-    set_seed(options.seed)  # the fresh head's weights
-    loaded = load_model(source, task.HEAD, **label_names(data.labels))
-    check_tokenizer(tokenizer, loaded.model)
+    model = load_model(source, task.HEAD, labels=data.labels, seed=options.seed).model
+    check_tokenizer(tokenizer, model)
     windows = {
         name: task.encode(examples, data.labels, tokenizer, options.max_length)
         for name, examples in data.splits.items()
     }
-    features = [window.features for window in windows["train"]]
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
-    with drafting(_out(options, source), force=options.force, resume=options.resume) as draft:
-        summary = train(
-            Job(
-                what="fine-tune",
-                learner=FineTuner(loaded.model),
-                source=Mixture(features, None, 0.0, tokenizer.pad_token_id),
-                options=options,
-                directory=draft.path,
-                judge=dev.judge(precision_of(options)),
-                judge_by=task.METRIC,
-            )
+    summary = train(
+        Job(
+            what="fine-tune",
+            learner=FineTuner(model),
+            source=Mixture([window.features for window in windows["train"]], None, 0.0, tokenizer.pad_token_id),
+            options=options,
+            directory=directory,
+            judge=dev.judge(precision_of(options)),
+            judge_by=task.METRIC,
         )
-        loaded.model.save_pretrained(draft.path)
-        tokenizer.save_pretrained(draft.path)
-        made = draft.finish(_record(options, source, data.labels, data.scheme, summary))
-    note(f"best on dev at step {summary.best_step}: {task.METRIC} {summary.best[task.METRIC]:.4f}")
-    return Outcome(made.path, {"metrics": summary.as_metrics()})
+    )
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return summary
 
 
-def _record(options: Options, source: Checkpoint, labels: tuple[str, ...], scheme: str, summary: "Summary") -> Record:
-    described = {"name": options.task, "data": options.data, "labels": list(labels), "scheme": scheme}
+def _record(options: Options, source: Checkpoint, data: "Dataset", summary: "Summary") -> Record:
+    described = {"name": options.task, "data": options.data, "labels": list(data.labels), "scheme": data.scheme}
     return Record(stage="finetune", parent=source, options=options, task=described, metrics=summary.as_metrics())

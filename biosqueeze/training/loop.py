@@ -75,7 +75,7 @@ class Summary:
             "tokens": self.tokens,
             "seconds": round(self.seconds, 1),
         }
-        metrics |= {"tokens_per_second": round(speed, 1), "precision": self.precision, "device": self.device}
+        metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
         metrics |= {"last_losses": {name: round(value, 6) for name, value in self.last.items()}}
         return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})
 

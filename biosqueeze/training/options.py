@@ -1,14 +1,9 @@
 """The options that every training stage has. Torch-free."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from biosqueeze.options import Writing
-
-
-def label_names(labels: tuple[str, ...]) -> dict[str, dict[Any, Any]]:
-    """What transformers' config calls the labels: id2label and label2id."""
-    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 @dataclass(frozen=True, kw_only=True)

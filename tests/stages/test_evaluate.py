@@ -143,8 +143,10 @@ def test_a_malformed_floor(checkpoint, data, asked):
 
 def test_a_floor_of_no_metric_is_said_before_the_model_runs(checkpoint, data, gold_but):
     calls = gold_but()
-    with pytest.raises(UsageError, match=r"no metric 'f2'.*Did you mean 'f1'.*precision, recall, f1, support, f1-D"):
-        evaluate.run(_options(checkpoint, data, min=("f2=0.8",)))
+    with pytest.raises(
+        UsageError, match=r"no metric 'recal'.*Did you mean 'recall'.*precision, recall, f1, support, f1-D"
+    ):
+        evaluate.run(_options(checkpoint, data, min=("recal=0.8",)))
     assert not calls
     assert not (checkpoint / "results").exists()
 

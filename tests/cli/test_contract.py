@@ -1,0 +1,220 @@
+"""What holds for every command: derived options, streams, exit codes, nothing heavy before a stage runs."""
+
+import dataclasses
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from biosqueeze import registry
+from biosqueeze.cli import main
+from biosqueeze.cli.command import stage_command
+from biosqueeze.errors import SqueezeError
+from biosqueeze.options import Argument, Hidden, Noting, Outcome, Plan, option_fields
+from tests.cli.run import Shell
+
+STAGES = registry.names("stages")
+
+
+def test_the_chain_is_complete() -> None:
+    wanted = {"bench", "distill", "evaluate", "export", "finetune", "inspect", "quantize", "shrink"}
+    assert wanted <= set(STAGES)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_has_the_shape_of_a_stage(name: str) -> None:
+    stage = registry.load("stages", name)
+    assert issubclass(stage.Options, Noting)
+    assert stage.Options.__dataclass_params__.frozen
+    assert stage.EXAMPLE.split()[:2] == ["biosqueeze", name]
+    assert list(inspect.signature(stage.plan).parameters) == ["options"]
+    assert list(inspect.signature(stage.run).parameters) == ["options"]
+    assert all(field.help.endswith(".") for field in option_fields(stage.Options))
+    assert any(field.marker(Argument) for field in option_fields(stage.Options))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_help_shows_every_option_and_an_example(name: str, shell: Shell) -> None:
+    said = shell(name, "--help")
+    assert said.code == 0
+    stage = registry.load("stages", name)
+    for field in option_fields(stage.Options):
+        shown = field.name.upper() if field.marker(Argument) else f"--{field.name.replace('_', '-')}"
+        assert (shown in said.out) != bool(field.marker(Hidden)), shown
+    assert "Example: biosqueeze" in said.out
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_example_parses(name: str) -> None:
+    stage = registry.load("stages", name)
+    words = stage.EXAMPLE.split("|")[-1].split()[2:]
+    context = stage_command(name, stage).make_context(name, list(words))
+    assert context.params
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    code = (
+        "import sys; from biosqueeze.cli import main; main.run(['--help']); main.run(['distill', '--help']);"
+        "heavy = {'torch', 'transformers', 'onnxruntime', 'onnx', 'numpy', 'rich', 'huggingface_hub', 'accelerate'};"
+        "sys.exit(','.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_words_get_a_suggestion(shell: Shell, tmp_path: Path) -> None:
+    said = shell("shirnk")
+    assert said.code == 2
+    assert "Did you mean 'shrink'?" in said.err
+    assert shell("shrink", tmp_path, "--layer", "2").code == 2
+
+
+@pytest.mark.parametrize(("stdin", "says"), [("", "got nothing"), ("a\nb\n", "got 2 lines")])
+def test_a_dash_wants_exactly_one_path(shell: Shell, stdin: str, says: str) -> None:
+    said = shell("inspect", "-", stdin=stdin)
+    assert said.code == 2
+    assert said.out == ""
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_only_one_dash(shell: Shell) -> None:
+    said = shell("distill", "-", "--teacher", "-", stdin="x\n")
+    assert said.code == 2
+    assert "only once" in said.err
+
+
+class Fake:
+    """A stage of our own, to see what the command line makes of what a stage does."""
+
+    EXAMPLE = "biosqueeze fake x"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(Noting):
+        """A stage for tests."""
+
+        word: "__import__('typing').Annotated[str, 'A word.']" = "none"  # type: ignore[valid-type]
+
+    def __init__(self, act: object) -> None:
+        self.act = act
+
+    def plan(self, options: object) -> Plan:
+        return Plan(out=Path("out"), steps=("do it",), parameters_before=200, parameters_after=100)
+
+    def run(self, options: object) -> Outcome:
+        return self.act(options)
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
+    stage = SimpleNamespace(**{name: getattr(Fake(act), name) for name in ("EXAMPLE", "Options", "plan", "run")})
+    monkeypatch.setattr(main.Squeeze, "get_command", lambda *_: stage_command("fake", stage))
+
+
+def test_stdout_stays_clean_whatever_a_library_prints(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(_options: object) -> Outcome:
+        print("chatter from python")  # noqa: T201
+        os.write(1, b"chatter from C\n")
+        subprocess.run(["echo", "chatter from a child"], check=True)
+        return Outcome(Path("there"))
+
+    fake(monkeypatch, act)
+    said = shell("fake")
+    assert (said.code, said.out) == (0, "there\n")
+    assert said.err.count("chatter") == 3
+
+
+def raising(error: BaseException) -> object:
+    def act(_options: object) -> Outcome:
+        raise error
+
+    return act
+
+
+def test_an_explained_failure_is_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, raising(SqueezeError("it broke; mend it")))
+    said = shell("fake")
+    assert (said.code, said.out, said.err) == (1, "", "error: it broke; mend it\n")
+
+
+def test_a_bug_names_its_log(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, raising(RuntimeError("oops")))
+    said = shell("fake")
+    assert said.code == 3
+    assert "Traceback" not in said.err
+    log = Path(next(word for word in said.err.split() if word.endswith(".log;")).rstrip(";"))
+    assert "RuntimeError: oops" in log.read_text()
+    log.unlink()
+    monkeypatch.setenv("BIOSQUEEZE_DEBUG", "1")
+    assert "Traceback" in shell("fake").err
+
+
+def test_an_interrupt_is_130(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, raising(KeyboardInterrupt("saved at step 3")))
+    said = shell("fake")
+    assert said.code == 130
+    assert "saved at step 3" in said.err
+
+
+def test_json_prints_one_object(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+
+    fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}))
+    assert json.loads(shell("fake", "--json").out) == {"path": "there", "f1": 0.5}
+
+
+def test_dry_run_prints_the_plan_and_runs_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, raising(AssertionError("ran")))
+    said = shell("fake", "--dry-run")
+    assert (said.code, said.out) == (0, "")
+    assert "200" in said.err
+    assert "100  (50%)" in said.err
+    assert '"parameters_after": 100' in shell("fake", "--dry-run", "--json").out
+
+
+def test_flag_beats_environment_beats_default(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    fake(monkeypatch, lambda options: seen.append(options) or Outcome(Path("x")))
+    shell("fake")
+    monkeypatch.setenv("BIOSQUEEZE_FAKE_WORD", "environment")
+    shell("fake")
+    shell("fake", "--word", "flag")
+    assert [(o.word, o.sources["word"]) for o in seen] == [
+        ("none", "default"),
+        ("environment", "environment"),
+        ("flag", "flag"),
+    ]
+
+
+def test_colour_is_left_out_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    from biosqueeze.progress import _console
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert _console().color_system or _console().is_terminal
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _console().no_color
+
+
+def test_shell_completion_knows_commands_and_choices() -> None:
+    from click.shell_completion import BashComplete
+
+    complete = BashComplete(main.cli, {}, "biosqueeze", "_BIOSQUEEZE_COMPLETE")
+    assert [item.value for item in complete.get_completions([], "shr")] == ["shrink"]
+    methods = [item.value for item in complete.get_completions(["quantize", "x", "--method"], "")]
+    assert methods == list(registry.names("quantizers"))
+
+
+def test_every_error_class_has_its_exit_code() -> None:
+    from biosqueeze import errors
+
+    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, SqueezeError)]
+    assert {c.__name__: c.exit_code for c in classes} == {
+        "SqueezeError": 1,
+        "UsageError": 2,
+        "QualityGateMissedError": 4,
+    }
+    assert issubclass(click.UsageError, click.ClickException)

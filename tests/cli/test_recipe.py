@@ -1,0 +1,124 @@
+"""Recipes: keys are checked, steps are chained, what is done is skipped, what changed is done again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from biosqueeze import registry
+from biosqueeze.cli.recipe import Run, content_hash, read_recipe
+from biosqueeze.errors import UsageError
+from tests.cli.run import Shell
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+def test_every_recipe_file_is_valid(path: Path) -> None:
+    steps = read_recipe(path, ())
+    assert all(step.stage in registry.names("stages") for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "says"),
+    [
+        ("", (), "has no table"),
+        ("[shrink", (), "not valid TOML"),
+        ("layers = 3", (), "outside of a table"),
+        ("[shirnk]", (), "Did you mean 'shrink'"),
+        ("[shrink]\nlayer = 3", (), "Did you mean 'layers'"),
+        ("[shrink]", ("shrink=3",), "STEP.OPTION=VALUE"),
+        ("[shrink]", ("shrnik.layers=3",), "Did you mean 'shrink'"),
+        ("[shrink]", ("shrink.layer=3",), "Did you mean 'layers'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_recipe(write(tmp_path / "r.toml", text), overrides)
+
+
+def test_a_missing_recipe_is_exit_2(shell: Shell) -> None:
+    said = shell("run", "nowhere.toml")
+    assert said.code == 2
+    assert "there is no recipe" in said.err
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, pico_bert: Path) -> Path:
+    return write(
+        tmp_path / "r.toml",
+        f'[half]\nstage = "shrink"\ncheckpoint = "{pico_bert}"\nlayers = "2"\n\n[shrink]\nffn = 32\n',
+    )
+
+
+def test_steps_feed_each_other_and_are_skipped_when_done(recipe: Path, shell: Shell) -> None:
+    said = shell("run", recipe)
+    assert said.code == 0, said.err
+    assert said.path == "r-run/shrink"
+    history = json.loads(Path(said.path, "biosqueeze.json").read_text())["history"]
+    assert [(e["stage"], e["options"]["layers"], e["options"]["ffn"]) for e in history] == [
+        ("shrink", "2", None),
+        ("shrink", None, 32),
+    ]
+    assert history[0]["sources"]["layers"] == "recipe"
+    again = shell("run", recipe)
+    assert again.err.count("unchanged, skipped") == 2
+    assert again.out == said.out
+
+
+def test_a_changed_option_runs_that_step_and_those_after(recipe: Path, shell: Shell) -> None:
+    shell("run", recipe)
+    changed = shell("run", recipe, "--set", "shrink.ffn=16")
+    assert changed.err.count("skipped") == 1
+    assert json.loads(Path(changed.path, "config.json").read_text())["intermediate_size"] == 16
+    changed = shell("run", recipe, "--set", "half.layers=1")
+    assert changed.code == 0, changed.err
+    assert "skipped" not in changed.err
+    assert json.loads(Path(changed.path, "config.json").read_text())["num_hidden_layers"] == 1
+
+
+def test_a_damaged_output_is_made_again(recipe: Path, shell: Shell) -> None:
+    path = Path(shell("run", recipe).path)
+    (path / "model.safetensors").write_bytes(b"")
+    assert shell("run", recipe).err.count("skipped") == 1
+    assert (path / "model.safetensors").stat().st_size > 0
+
+
+def test_a_reference_to_no_step_is_explained(tmp_path: Path, shell: Shell) -> None:
+    said = shell("run", write(tmp_path / "r.toml", '[shrink]\ncheckpoint = "@teahcer"\nlayers = "2"\n'))
+    assert said.code == 2
+    assert "@teahcer" in said.err
+
+
+def test_an_unfit_value_names_the_step(recipe: Path, shell: Shell) -> None:
+    said = shell("run", recipe, "--set", "shrink.ffn=many")
+    assert said.code == 2
+    assert "[shrink]" in said.err
+
+
+def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
+    said = shell("run", recipe, "--dry-run")
+    assert (said.code, said.out) == (0, "")
+    assert "parameters after" in said.err
+    assert not Path("r-run").exists()
+
+
+def test_content_hash_ignores_results_and_sees_weights(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    before = content_hash(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "bench.json").write_text("{}")
+    assert content_hash(tmp_path) == before
+    (tmp_path / "model.safetensors").write_bytes(b"2")
+    assert content_hash(tmp_path) != before
+
+
+def test_the_state_survives_a_kill_between_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path / "out", {})
+    run.remember("a", key="k", path="p", content="c", facts={})
+    assert json.loads((tmp_path / "out" / "recipe-state.json").read_text())["a"]["key"] == "k"

@@ -1,0 +1,105 @@
+"""Which layers stay, and that the shallower model computes what they compute."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.depth import choose_layers, keep_layers
+from biosqueeze.models.families import family_of
+from biosqueeze.models.verify import last_hidden, outputs
+from tests import pico
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "kept"),
+    [
+        ("6", 12, (0, 2, 4, 7, 9, 11)),
+        ("3", 12, (0, 6, 11)),
+        ("3", 6, (0, 2, 5)),
+        ("1", 12, (0,)),
+        ("2", 12, (0, 11)),
+        ("4", 4, (0, 1, 2, 3)),
+        ("every-other", 6, (0, 2, 4)),
+        ("every-other", 5, (0, 2, 4)),
+        ("odd", 6, (1, 3, 5)),
+        ("top", 6, (3, 4, 5)),
+        ("bottom", 6, (0, 1, 2)),
+        ("top", 5, (3, 4)),
+        ("0,2,4", 6, (0, 2, 4)),
+        ("0, 5", 6, (0, 5)),
+        ("5,", 6, (5,)),
+        *((name, 1, (0,)) for name in ("every-other", "odd", "top", "bottom", "1")),
+    ],
+)
+def test_choices(text, total, kept):
+    assert choose_layers(text, total) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("7", "from 1 to 6"),
+        ("0", "from 1 to 6"),
+        ("-1", "from 1 to 6"),
+        ("0,6", "no layer 6; the model's are 0 to 5"),
+        ("-1,2", "no layer -1"),
+        ("4,2,0", "did you mean 0,2,4"),
+        ("0,0,1", "did you mean 0,1"),
+        ("upper", "nor one of every-other"),
+        ("", "neither a number"),
+        (",", "neither a number"),
+        ("1.5", "neither a number"),
+    ],
+)
+def test_choices_that_are_none(text, message):
+    with pytest.raises(UsageError, match=message):
+        choose_layers(text, 6)
+
+
+@given(st.integers(1, 48), st.data())
+def test_an_even_spread_rises_and_spans(total, data):
+    count = data.draw(st.integers(1, total))
+    kept = choose_layers(str(count), total)
+    assert len(kept) == count == len(set(kept))
+    assert list(kept) == sorted(kept) and kept[0] == 0 and kept[-1] <= total - 1
+    assert count == 1 or kept[-1] == total - 1
+    gaps = [b - a for a, b in zip(kept, kept[1:], strict=False)]
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+def test_the_shallower_model_skips_the_others(family, head):
+    model = pico.model_of(family, 200, head)
+    shallow, difference = keep_layers(model, (0, 3))
+    batch = pico.padded_batch(model)
+    assert difference == 0.0
+    assert type(shallow) is type(model) and shallow.config.num_hidden_layers == 2
+    trunk = model.base_model.get_submodule(family_of(model.config).layers)
+    trunk[1].forward = trunk[2].forward = lambda hidden, *args, **kwargs: hidden
+    found, wanted = outputs(shallow, batch), outputs(model, batch)
+    assert torch.equal(found[0], wanted[0])
+    assert torch.equal(last_hidden(shallow, batch), last_hidden(model, batch))
+
+
+def test_the_original_is_left_whole():
+    model = pico.model_of("bert", 200)
+    before = last_hidden(model, pico.padded_batch(model))
+    keep_layers(model, (1,))
+    assert torch.equal(before, last_hidden(model, pico.padded_batch(model)))
+
+
+def test_a_wrong_rebuild_is_caught(monkeypatch):
+    model = pico.model_of("bert", 200)
+    from biosqueeze.models import depth
+
+    right = depth._renamed
+
+    def swapped(model, path, renumbered):
+        old = list(renumbered)
+        return right(model, path, {old[0]: renumbered[old[1]], old[1]: renumbered[old[0]]})
+
+    monkeypatch.setattr(depth, "_renamed", swapped)
+    with pytest.raises(SqueezeError, match="changes the outputs"):
+        keep_layers(model, (0, 3))

@@ -1,0 +1,173 @@
+"""Every preset from every family: its shape, what it takes over, and that stock transformers loads it."""
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from biosqueeze.errors import UsageError
+from biosqueeze.models.count import count_model, parameters_of
+from biosqueeze.models.families import family_of
+from biosqueeze.models.load import load_model
+from biosqueeze.models.presets import PRESETS, find_preset
+from biosqueeze.models.students import build_student, student_parameters
+from tests import pico
+from tests.models.conftest import opened
+
+EXPECTED = {"distil", "compact", "tiny", "bioformer-8l", "bioformer-16l", "minilm-l6", "minilm-l3"}
+EXPECTED |= {"bert-mini", "bert-small", "bert-medium"}
+
+
+@pytest.fixture
+def pocket(monkeypatch):
+    """Presets in pocket size: the same rows with a sixteenth of the width, so that all families stay fast."""
+    from dataclasses import replace
+
+    from biosqueeze.models import presets
+
+    def shrunk(row):
+        if row.take:
+            return row
+        size = 4 * row.heads
+        return replace(row, hidden=size, ffn=row.ffn // 16, positions=row.positions and row.positions // 4)
+
+    rows = {name: shrunk(row) for name, row in PRESETS.items()}
+    monkeypatch.setattr(presets, "PRESETS", rows)
+    return rows
+
+
+def test_the_table_is_complete_and_sound():
+    assert set(PRESETS) >= EXPECTED
+    for name, row in PRESETS.items():
+        assert row.name == name and row.source and row.summary
+        if row.take:
+            assert row.layers is row.hidden is row.heads is row.ffn is None
+        else:
+            assert row.hidden % row.heads == 0 and row.layers and row.ffn
+
+
+def test_an_unknown_student_names_the_nearest():
+    with pytest.raises(UsageError, match="Did you mean 'bert-small'"):
+        find_preset("bert-smal")
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_of_every_family(pico_any, pocket, preset, tmp_path):
+    teacher, row = opened(pico_any), pocket[preset]
+    student = build_student(teacher, preset, seed=0)
+    config = student.model.config
+    assert config.model_type == teacher.config["model_type"]
+    assert type(student.model).__name__ == teacher.config["architectures"][0]
+    if row.take:
+        assert student.layers in {(0, 2), (1, 3)} and config.hidden_size == pico.HIDDEN
+    else:
+        assert student.layers is None
+        assert (config.num_hidden_layers, config.hidden_size) == (row.layers, row.hidden)
+        assert (config.num_attention_heads, getattr(config, family_of(config).ffn_key)) == (row.heads, row.ffn)
+    assert student_parameters(teacher, preset) == count_model(student.model)["total"]
+    student.model.save_pretrained(tmp_path)
+    again, info = type(student.model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    longest = config.max_position_embeddings - family_of(config).first_position
+    assert student.tokenizer.model_max_length == min(longest, row.positions or pico.POSITIONS)
+    batch = student.tokenizer(["gene " * (longest - 2)], return_tensors="pt")
+    assert batch["input_ids"].shape[1] == longest
+    assert torch.equal(again.eval()(**batch)[0], student.model(**batch)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_published_shapes(pico_bert, preset, tmp_path):
+    student = build_student(opened(pico_bert), preset, seed=0)
+    student.model.save_pretrained(tmp_path)
+    _, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert all(name.startswith("pooler.") for name in info["missing_keys"])
+
+
+@pytest.mark.parametrize(("preset", "layers"), [("distil", (0, 2)), ("compact", (1, 3))])
+def test_layers_embeddings_and_head_are_taken_over(pico_bert, preset, layers):
+    teacher = load_model(opened(pico_bert)).model
+    student = build_student(opened(pico_bert), preset, seed=0)
+    assert student.layers == layers and str(layers[1]) in student.sentence
+    old, new = teacher.state_dict(), student.model.state_dict()
+    for name, tensor in new.items():
+        for place, layer in reversed(list(enumerate(layers))):
+            name = name.replace(f"layer.{place}.", f"layer.old{layer}.")
+        assert torch.equal(tensor, old[name.replace("old", "")])
+
+
+def test_random_weights_come_from_the_seed(pico_bert, pocket):
+    def weight(seed):
+        return build_student(opened(pico_bert), "tiny", seed).model.bert.encoder.layer[0].output.dense.weight
+
+    assert torch.equal(weight(1), weight(1))
+    assert not torch.equal(weight(1), weight(2))
+
+
+def test_embeddings_and_head_of_the_same_width_are_copied(pico_bert, pocket):
+    student = build_student(opened(pico_bert), "bioformer-8l", seed=0)  # pocket size: 32 wide, 128 positions
+    teacher = load_model(opened(pico_bert)).model
+    assert torch.equal(student.model.bert.embeddings.LayerNorm.weight, teacher.bert.embeddings.LayerNorm.weight)
+    assert torch.equal(student.model.get_input_embeddings().weight, teacher.get_input_embeddings().weight)
+    assert torch.equal(student.model.cls.predictions.bias, teacher.cls.predictions.bias)
+    assert "embeddings, head" in student.sentence
+
+
+def test_more_positions_than_the_teacher_has(pico_bert, monkeypatch):
+    from dataclasses import replace
+
+    from biosqueeze.models import presets
+
+    row = replace(PRESETS["bioformer-16l"], layers=2, hidden=32, heads=4, ffn=16, positions=200)
+    monkeypatch.setattr(presets, "PRESETS", {"long": row})
+    student = build_student(opened(pico_bert), "long", seed=0)
+    old = load_model(opened(pico_bert)).model.bert.embeddings.position_embeddings.weight
+    new = student.model.bert.embeddings.position_embeddings.weight
+    assert new.shape[0] == 200 and torch.equal(new[: pico.POSITIONS], old)
+    assert student.tokenizer.model_max_length == 200
+
+
+def test_other_widths_copy_nothing_and_say_so(pico_bert, pocket):
+    student = build_student(opened(pico_bert), "tiny", seed=0)
+    assert "32 wide" in student.sentence
+
+
+def test_a_narrow_electra_embedding_is_copied(pico_electra, pocket):
+    student = build_student(opened(pico_electra), "tiny", seed=0).model
+    assert student.config.embedding_size == pico.HIDDEN // 2
+    teacher = load_model(opened(pico_electra)).model
+    assert torch.equal(student.get_input_embeddings().weight, teacher.get_input_embeddings().weight)
+
+
+def test_a_task_head_is_kept_with_its_labels(pico_ner, pocket):
+    student = build_student(opened(pico_ner), "tiny", seed=0)
+    assert type(student.model).__name__ == "BertForTokenClassification"
+    assert tuple(student.model.config.id2label.values()) == pico.LABELS
+    assert student.model.classifier.weight.shape == (3, 48)
+
+
+def test_a_head_the_teacher_lacks_is_not_called_copied(tmp_path, pocket):
+    teacher = opened(pico.save("bert", tmp_path / "base", head="base"))
+    student = build_student(teacher, "bioformer-8l", seed=0, head="mlm")
+    assert type(student.model).__name__ == "BertForMaskedLM"
+    assert "head" not in student.sentence.split("tokenizer")[1]
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+def test_counting_from_the_config(tmp_path, family, head):
+    checkpoint = opened(pico.save(family, tmp_path / "model", head=head))
+    model = load_model(checkpoint).model
+    assert parameters_of(checkpoint) == sum(p.numel() for p in model.parameters())
+    (checkpoint.path / "model.safetensors").unlink()
+    assert parameters_of(checkpoint) == sum(p.numel() for p in model.parameters())
+
+
+def test_counting_with_another_head(pico_bert):
+    loaded = load_model(opened(pico_bert), "token-classification", labels=("O", "B-A", "I-A", "B-B", "I-B"))
+    counted = parameters_of(opened(pico_bert), head="token-classification", labels=5)
+    assert counted == sum(p.numel() for p in loaded.model.parameters())
+
+
+def test_parts_add_up(pico_any):
+    counts = count_model(load_model(opened(pico_any)).model)
+    total = counts.pop("total")
+    assert sum(counts.values()) == total and all(counts.values())

@@ -1,0 +1,157 @@
+"""Narrower models: exact against silenced originals, stock in shape, importance-driven."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModel, ElectraConfig
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models import width
+from biosqueeze.models.families import family_of
+from biosqueeze.models.verify import TOLERANCE
+from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
+from tests import pico
+
+ALL = [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]]
+
+
+def shape_of(model):
+    family = family_of(model.config)
+    config = model.config
+    return config.hidden_size, config.num_attention_heads, getattr(config, family.ffn_key)
+
+
+@pytest.mark.parametrize(("family", "head"), ALL)
+def test_both_widths_of_every_head(family, head, tmp_path):
+    model = pico.model_of(family, 200, head)
+    cut = narrow(model, Widths(ffn=40, heads=3))
+    assert shape_of(cut.model) == (24, 3, 40)
+    assert set(cut.differences) == {"keeping 40 ffn neurons", "keeping 3 heads", "stock model"}
+    assert max(cut.differences.values()) < TOLERANCE
+    assert type(cut.model) is type(model) and not cut.model.training
+    cut.model.save_pretrained(tmp_path)
+    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    batch = pico.padded_batch(model)
+    assert torch.equal(again.eval()(**batch)[0], cut.model(**batch)[0])
+    assert AutoModel.from_pretrained(tmp_path).config.hidden_size == 24
+
+
+def test_the_original_is_left_whole():
+    model = pico.model_of("bert", 200)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    narrow(model, Widths(ffn=8, heads=1))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not model.bert.encoder.layer[0].output.dense._forward_pre_hooks
+
+
+def test_a_tied_decoder_stays_tied():
+    cut = narrow(pico.model_of("bert", 200, "mlm"), Widths(heads=2)).model
+    assert cut.cls.predictions.decoder.weight is cut.bert.embeddings.word_embeddings.weight
+    assert cut.cls.predictions.decoder.weight.shape == (200, 16)
+
+
+def test_neurons_of_no_weight_go_first_in_each_layer():
+    model = pico.model_of("bert", 200)
+    layers = model.bert.encoder.layer
+    for index, layer in enumerate(layers):
+        dead = torch.arange(64)[index::4]  # other ones in each layer
+        for tensor in (layer.intermediate.dense.weight, layer.intermediate.dense.bias):
+            tensor.data[dead] = 0
+        layer.output.dense.weight.data[:, dead] = 0
+    batch = pico.padded_batch(model)
+    cut = narrow(model, Widths(ffn=48)).model
+    assert torch.allclose(cut(**batch)[0], model(**batch)[0], atol=1e-5)
+
+
+def test_heads_of_no_weight_go_first():
+    model = pico.model_of("bert", 200)
+    chosen = []
+    for index, layer in enumerate(model.bert.encoder.layer):
+        attention, dead = layer.attention.self, slice(8 * index, 8 * index + 8)
+        for linear in (attention.query, attention.key, attention.value):
+            linear.weight.data[dead] *= 1e-3
+        layer.attention.output.dense.weight.data[:, dead] *= 1e-3
+        chosen.append(index)
+    surgery = width._Surgery(model)
+    surgery.cut_heads(3)
+    gone = [
+        torch.nonzero(mask == 0)[::8, 0].div(8, rounding_mode="floor").tolist() for mask in surgery.silenced.values()
+    ]
+    assert gone == [[index] for index in chosen]
+
+
+def test_hidden_dimensions_of_no_weight_go_first():
+    model = pico.model_of("bert", 200, "base")
+    dead = torch.arange(8) * 4
+    for name, tensor in model.named_parameters():
+        if tensor.dim() == 1 and tensor.shape[0] == 32 and "self" not in name and "pooler" not in name:
+            tensor.data[dead] = 0
+        if tensor.dim() == 2 and tensor.shape[1] == 32 and "attention.output" not in name:
+            tensor.data[:, dead] = 0
+        if name.endswith("output.dense.weight"):
+            tensor.data[dead] = 0
+    alive = [i for i in range(32) if i % 4]
+    cut = narrow(model, Widths(heads=3)).model
+    wanted = model.embeddings.word_embeddings.weight[:, alive]
+    assert torch.equal(cut.embeddings.word_embeddings.weight, wanted)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"ffn": 65}, "from 1 to 64"),
+        ({"ffn": 0}, "from 1 to 64"),
+        ({"heads": 5}, "from 1 to 4"),
+        ({"heads": 0}, "from 1 to 4"),
+        ({"hidden": 20}, "possible: 8, 16, 24, 32"),
+        ({"hidden": 40}, "possible: 8, 16, 24, 32"),
+        ({"hidden": 16, "heads": 3}, "give one of the two"),
+    ],
+)
+def test_widths_that_do_not_fit(asked, message):
+    config = pico.config_of("bert", 100)
+    with pytest.raises(UsageError, match=message):
+        choose_widths(config, **{"ffn": None, "heads": None, "hidden": None} | asked)
+
+
+@given(st.integers(1, 16), st.integers(1, 8), st.data())
+def test_hidden_and_heads_say_the_same(heads, size, data):
+    keep = data.draw(st.integers(1, heads))
+    config = pico.config_of("bert", 100)
+    config.hidden_size, config.num_attention_heads = heads * size, heads
+    by_heads = choose_widths(config, None, keep, None)
+    assert by_heads == choose_widths(config, None, None, keep * size) == choose_widths(config, None, keep, keep * size)
+    changed = narrowed_config(config, by_heads)
+    assert changed.hidden_size == keep * size and changed.hidden_size // changed.num_attention_heads == size
+
+
+def test_what_is_kept_whole_is_no_cut():
+    config = pico.config_of("distilbert", 100)
+    assert choose_widths(config, 64, 4, 32).empty
+
+
+def test_an_electra_keeps_its_projection():
+    config = pico.config_of("electra", 100)
+    with pytest.raises(UsageError, match="no projection.*--heads 3"):
+        choose_widths(config, None, 2, None)
+
+
+def test_an_electra_without_projection_narrows_its_embeddings():
+    from transformers import ElectraForMaskedLM
+
+    config = pico.config_of("electra", 200)
+    config.embedding_size = config.hidden_size
+    assert isinstance(config, ElectraConfig)
+    cut = narrow(ElectraForMaskedLM(config).eval(), Widths(heads=2)).model
+    assert cut.config.embedding_size == cut.config.hidden_size == 16
+    assert cut.generator_lm_head.weight is cut.electra.embeddings.word_embeddings.weight
+
+
+def test_a_wrong_surgery_is_caught(monkeypatch):
+    monkeypatch.setattr(width, "_least", lambda scores, keep: list(range(len(scores) - keep)))
+    right = width._Surgery._silence
+    monkeypatch.setattr(width._Surgery, "_silence", lambda self, i, path, gone: right(self, i, path, gone[1:]))
+    with pytest.raises(SqueezeError, match="keeping 32 ffn neurons changes the outputs"):
+        narrow(pico.model_of("bert", 200), Widths(ffn=32))

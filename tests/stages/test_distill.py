@@ -1,0 +1,327 @@
+"""Distillation: both kinds learn, teachers without a head are handled, BioBERT's old layout works, resume is exact."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.load import load_model
+from biosqueeze.training.learners import Distiller, Recipe
+from tests import pico
+from tests.cli.run import Shell
+
+QUICK = ("--precision", "fp32", "--batch-size", "8", "--max-length", "32")
+
+
+def metrics(path: Path) -> list[dict]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n".join(pico.sentences(200, seed=5)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences in which words that end in `oma`-like syllables are diseases."""
+    folder = tmp_path_factory.mktemp("tags")
+    for split, seed in (("train", 1), ("dev", 2), ("test", 3)):
+        rows = []
+        for sentence in pico.sentences(60, seed=seed):
+            words = sentence.rstrip(".").split()
+            rows += [f"{w}\t{'B-Disease' if w.lower().endswith(('ma', 'tis')) else 'O'}" for w in words]
+            rows += ["sepsis\tB-Disease", "syndrome\tI-Disease", ""]
+        (folder / f"{split}.tsv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(tags: Path, pico_root: Path) -> Path:
+    from biosqueeze.stages import finetune
+
+    source = pico.save("bert", pico_root / "untuned", head="base")
+    options = finetune.Options(
+        checkpoint=str(source),
+        data=str(tags),
+        epochs=20,
+        lr=5e-3,
+        precision="fp32",
+        max_length=64,
+        out=str(pico_root / "tuned"),
+    )
+    return finetune.run(options).path
+
+
+def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", pico_bert, "--student", "tiny", "--corpus", text, "--steps", 40, "--lr", "3e-3", *QUICK
+    )
+    assert said.code == 0, said.err
+    steps = metrics(Path(said.path))
+    first, last = (
+        {k: sum(s[k] for s in part) / 5 for k in ("mlm", "kl", "cosine")} for part in (steps[:5], steps[-5:])
+    )
+    assert last["cosine"] < 0.6 * first["cosine"]
+    assert last["mlm"] < 0.95 * first["mlm"]
+    _, info = AutoModelForMaskedLM.from_pretrained(said.path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+
+
+def test_a_student_of_teacher_layers_in_a_pipe(pico_bert: Path, text: Path, shell: Shell) -> None:
+    shrunk = shell("shrink", pico_bert, "--layers", "every-other", "--out", "half")
+    said = shell(
+        "distill", "-", "--teacher", pico_bert, "--corpus", text, "--steps", 4, "--json", *QUICK, stdin=shrunk.out
+    )
+    assert said.code == 0, said.err
+    answer = json.loads(said.out)
+    assert answer["path"] == "half-distilled"
+    assert answer["metrics"]["steps"] == 4
+    manifest = json.loads(Path("half-distilled/biosqueeze.json").read_text())
+    assert [entry["stage"] for entry in manifest["history"]] == ["shrink", "distill"]
+    assert set(manifest["history"][-1]["parents"]) == {"parent", "teacher"}
+    assert manifest["history"][-1]["sources"]["steps"] == "flag"
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert"])
+def test_other_families_distil(family: str, text: Path, tmp_path: Path, shell: Shell) -> None:
+    teacher = pico.save(family, tmp_path / "teacher")
+    said = shell("distill", "--teacher", teacher, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK)
+    assert said.code == 0, said.err
+    assert "kl" in metrics(Path(said.path))[-1]
+
+
+def test_electra_discriminators_have_no_distribution_to_teach(pico_electra: Path, text: Path, shell: Shell) -> None:
+    said = shell("distill", "--teacher", pico_electra, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK)
+    assert said.code == 0, said.err
+    assert "without kl" in said.err
+    assert set(metrics(Path(said.path))[-1]) >= {"mlm", "cosine"}
+    assert "kl" not in metrics(Path(said.path))[-1]
+
+
+def test_masked_rows_alone_give_the_same_logits_as_the_whole_model(pico_bert: Path) -> None:
+    model = load_model(open_checkpoint(str(pico_bert)), "mlm").model
+    batch = pico.padded_batch(model)
+    labels = torch.where(batch["attention_mask"].bool() & (torch.rand(batch["input_ids"].shape) < 0.3), 7, -100)
+    labels[0, 1] = 7
+    learner = Distiller(model, model, Recipe("mlm", {"kl": 1.0}, 1.0), teacher_has_head=True)
+    view = learner._look(model, {**batch, "labels": labels}, with_logits=True)
+    whole = AutoModelForMaskedLM.from_pretrained(pico_bert)(**batch)
+    assert torch.allclose(view.logits, whole.logits[labels >= 0], atol=1e-5)
+    assert view.hidden.shape[0] == int(batch["attention_mask"].sum())
+
+
+@pytest.mark.parametrize("kind", ["mlm", "task"])
+def test_padding_contributes_nothing(kind: str, pico_bert: Path, pico_ner: Path) -> None:
+    head = "mlm" if kind == "mlm" else "token-classification"
+    teacher = load_model(open_checkpoint(str(pico_bert if kind == "mlm" else pico_ner)), head).model
+    student = load_model(open_checkpoint(str(pico_bert if kind == "mlm" else pico_ner)), head, num_hidden_layers=2)
+    names = {"mlm": ("mlm", "kl", "cosine", "mse"), "task": ("hard", "kl", "cosine", "mse")}[kind]
+    learner = Distiller(student.model, teacher, Recipe(kind, dict.fromkeys(names, 1.0), 2.0), teacher_has_head=True)
+    learner.eval()
+    batch = pico.padded_batch(teacher)
+    batch["labels"] = torch.where(batch["attention_mask"].bool(), batch["input_ids"] % 3, -100)
+    wide = {k: torch.nn.functional.pad(v, (0, 6), value=-100 if k == "labels" else 0) for k, v in batch.items()}
+    losses, padded = learner(**batch), learner(**wide)
+    assert all(torch.allclose(losses[name], padded[name], atol=1e-5) for name in names)
+
+
+def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--corpus", text, "--epochs", 12,
+        "--lr", "5e-3", "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    manifest = json.loads(Path(said.path, "biosqueeze.json").read_text())
+    assert manifest["task"]["labels"] == list(pico.LABELS)
+    assert manifest["metrics"]["f1"] > 0.8
+    steps = [m for m in metrics(Path(said.path)) if "loss" in m]
+    assert steps[-1]["kl"] < 0.5 * steps[0]["kl"]
+    _, info = AutoModelForTokenClassification.from_pretrained(said.path, output_loading_info=True)
+    assert not info["missing_keys"]
+
+
+def test_text_alone_is_enough_for_a_tuned_teacher(tuned: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", tuned, "--student", "distil", "--corpus", text, "--steps", 3, "--out", "x", *QUICK
+    )
+    assert said.code == 0, said.err
+
+
+def test_without_a_corpus_there_is_a_warning(pico_bert: Path, shell: Shell) -> None:
+    said = shell("distill", "--teacher", pico_bert, "--student", "distil", "--steps", 1, *QUICK)
+    assert said.code == 0, said.err
+    assert "sample" in said.err
+    assert "warning" in said.err
+
+
+def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(pico_bert / name, tmp_path / name)
+    said = shell("distill", "--teacher", tmp_path, "--student", "distil", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    plan = json.loads(said.out)
+    assert plan["parameters_after"] < plan["parameters_before"]
+
+
+# ------------------------------------------------------------------ what users get wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), 2, "name the student"),
+        (("TEACHER", "--student", "tiny"), 2, "not both"),
+        (("--student", "tiyn"), 2, "Did you mean 'tiny'"),
+        (("--student", "distil", "--loss", "kll=1"), 2, "Did you mean 'kl'"),
+        (("--student", "distil", "--loss", "kl"), 2, "NAME=WEIGHT"),
+        (("--student", "distil", "--loss", "kl=-1"), 2, "positive weight"),
+        (("--student", "distil", "--loss", "hard=1"), 2, "does not fit"),
+        (("--student", "distil", "--data", "somewhere"), 2, "biosqueeze finetune"),
+        (("--student", "distil", "--resume"), 1, "nothing to resume"),
+    ],
+)
+def test_mistakes_are_explained(
+    words: tuple[str, ...], code: int, says: str, pico_bert: Path, text: Path, tmp_path: Path, shell: Shell
+) -> None:
+    given = [str(pico_bert) if word == "TEACHER" else word for word in words]
+    said = shell("distill", *given, "--teacher", pico_bert, "--corpus", text, "--out", "out", "--steps", 1, *QUICK)
+    assert said.code == code, said.err
+    assert says in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_vocabularies_are_refused(pico_bert: Path, pico_bert_uncased: Path, text: Path, shell: Shell) -> None:
+    said = shell("distill", pico_bert_uncased, "--teacher", pico_bert, "--corpus", text, "--out", "out")
+    assert said.code == 1
+    assert "different vocabularies" in said.err
+    assert not Path("out.partial").exists()
+
+
+def test_a_nan_stops_the_run_and_leaves_nothing(pico_bert: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", pico_bert, "--student", "distil", "--corpus", text, "--out", "out", "--lr", "1e30",
+        "--warmup", "0", "--steps", 20, *QUICK,
+    )  # fmt: skip
+    assert said.code == 1
+    assert "no number any more at step" in said.err
+    assert "--lr" in said.err
+    assert not Path("out").exists()
+    assert not Path("out.partial").exists()
+
+
+# ------------------------------------------------------------------ what the Hub really holds
+
+
+@pytest.fixture
+def biobert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`dmis-lab/biobert-v1.1` in a Hub cache, laid out as it is there: .bin, vocab.txt, a bare config, no MLM head."""
+    import huggingface_hub.constants as hub
+
+    repository = tmp_path / "hub" / "models--dmis-lab--biobert-v1.1"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    vocabulary = pico.wordpieces(cased=True)
+    model = pico.model_of("bert", len(vocabulary), head="base")
+    torch.save({f"bert.{name}": tensor for name, tensor in model.state_dict().items()}, snapshot / "pytorch_model.bin")
+    (snapshot / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    config = model.config.to_dict()
+    kept = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    kept += ("max_position_embeddings", "type_vocab_size", "hidden_act", "initializer_range")
+    (snapshot / "config.json").write_text(json.dumps({key: config[key] for key in kept}))
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return "dmis-lab/biobert-v1.1"
+
+
+def test_the_literal_command_works_on_the_old_layout(biobert: str, text: Path, shell: Shell) -> None:
+    said = shell("distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--steps", 2, *QUICK)
+    assert said.code == 0, said.err
+    assert said.path == "biobert-v1.1-tiny"
+    assert "without its masked-language-model head" in said.err
+    assert "v1.2" in said.err
+    assert "cased" in said.err
+    assert set(metrics(Path(said.path))[-1]) >= {"mlm", "cosine"}
+    tokenizer = AutoTokenizer.from_pretrained(said.path)
+    assert tokenizer.tokenize("BRCA") == ["BRCA"]
+
+
+def test_output_kl_from_a_headless_teacher_is_refused(biobert: str, text: Path, shell: Shell) -> None:
+    said = shell("distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--loss", "kl=1", "--out", "x")
+    assert said.code == 1
+    assert "fresh one would give random" in said.err
+    assert not Path("x.partial").exists()
+
+
+# ------------------------------------------------------------------ kill and resume
+
+
+def run_apart(*words: object) -> list[str]:
+    return [sys.executable, "-m", "biosqueeze", *map(str, words)]
+
+
+def test_killed_and_resumed_equals_never_killed(pico_bert: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
+    common = (
+        "distill",
+        "--teacher",
+        pico_bert,
+        "--student",
+        "distil",
+        "--corpus",
+        text,
+        "--steps",
+        40,
+        "--save-every",
+        5,
+    )
+    whole = shell(*common, "--out", "whole", *QUICK)
+    assert whole.code == 0, whole.err
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.Popen(run_apart(*common, "--out", "killed", *QUICK), cwd=tmp_path, env=environment)
+    log = tmp_path / "killed.partial" / "metrics.jsonl"
+    while killed.poll() is None and not (log.is_file() and log.read_text().count("\n") >= 12):
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "killed").exists()
+    refused = shell(*common, "--out", "killed", *QUICK)
+    assert refused.code == 1
+    assert "--resume" in refused.err
+    resumed = shell(*common, "--out", "killed", "--resume", *QUICK)
+    assert resumed.code == 0, resumed.err
+    assert "going on from step" in resumed.err
+    losses = [[step["loss"] for step in metrics(tmp_path / name)] for name in ("whole", "killed")]
+    assert losses[0] == losses[1]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
+
+
+def test_resuming_with_other_options_is_refused(pico_bert: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
+    common = ("distill", "--teacher", pico_bert, "--student", "distil", "--corpus", text, "--out", "x", *QUICK)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        run_apart(*common, "--steps", 5000, "--save-every", 2), cwd=tmp_path, env=environment, stderr=subprocess.PIPE
+    )
+    while process.poll() is None and not list(tmp_path.glob("x.partial/state-*")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"--resume goes on from there" in err
+    said = shell(*common, "--steps", 5000, "--resume", "--lr", "1e-5")
+    assert said.code == 1
+    assert "other values of lr" in said.err
