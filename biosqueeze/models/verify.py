@@ -12,11 +12,11 @@ from biosqueeze.models.families import family_of
 TOLERANCE = 1e-4
 """Largest difference that is taken for rounding, in logits and hidden states of float32."""
 
-_ROWS, _LENGTH = 4, 24
+_ROWS, _LENGTH = 4, 16
 
 
 def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Random ids, each row shorter than the one before and padded: int64, (4, 24)."""
+    """Random ids, each row shorter than the one before and padded: int64, (4, 16)."""
     config = model.config
     length = min(_LENGTH, config.max_position_embeddings - family_of(config).first_position)
     generator = torch.Generator().manual_seed(0)

@@ -158,6 +158,7 @@ def test_a_bin_that_would_run_code_is_not_opened(pico_bert, copy, tmp_path, monk
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content", [b"", b"\x80", b"version https://git-lfs.github.com/spec/v1\n", b"<html>", "pickle"]
 )

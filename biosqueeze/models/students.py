@@ -1,0 +1,132 @@
+"""Building a student from a teacher by a preset: layers taken over, or a new shape from random weights."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.models.count import count_parts
+from biosqueeze.models.depth import choose_layers, keep_layers
+from biosqueeze.models.families import family_of
+from biosqueeze.models.load import (
+    Loaded,
+    check_tokenizer,
+    head_in,
+    load_config,
+    load_model,
+    load_tokenizer,
+    new_model,
+)
+from biosqueeze.models.presets import Preset, find_preset
+
+
+@dataclass(frozen=True)
+class Student:
+    """A student in eval mode with the teacher's tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    layers: tuple[int, ...] | None
+    """The teacher's layers that it is made of, None where it starts from random weights."""
+    sentence: str
+    """What was made of what, for the user."""
+
+
+def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-is") -> Student:
+    """Make a student of a teacher's family, with its tokenizer, vocabulary and labels.
+
+    Args:
+        teacher: its weights are read.
+        preset: a name in `PRESETS`.
+        seed: of the random weights.
+        head: the head that the student gets; one that the teacher lacks, or that is of another width, is fresh.
+
+    Raises:
+        UsageError: there is no such preset.
+        SqueezeError: the teacher does not load, or has no such layers.
+    """
+    row = find_preset(preset)
+    loaded = load_model(teacher, head, seed=seed)
+    tokenizer = load_tokenizer(teacher)
+    check_tokenizer(tokenizer, loaded.model)
+    if row.take:
+        total = loaded.model.config.num_hidden_layers
+        layers = choose_layers(row.take, total)
+        model, _ = keep_layers(loaded.model, layers)
+        listed = ", ".join(map(str, layers))
+        return Student(model, tokenizer, layers, f"{row.name}: layers {listed} of {total} of {teacher.name}")
+    model = new_model(student_config(loaded.model.config, row), type(loaded.model).__name__, seed=seed)
+    copied = _copy_what_fits(loaded, model)
+    family = family_of(model.config)
+    tokenizer.model_max_length = model.config.max_position_embeddings - family.first_position
+    sentence = (
+        f"{row.name}: {row.layers} layers x {row.hidden}, {row.heads} heads, ffn {row.ffn}, random weights "
+        f"(seed {seed}); from {teacher.name}: tokenizer{copied}"
+    )
+    return Student(model, tokenizer, None, sentence)
+
+
+def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
+    """The teacher's config in the student's shape."""
+    family = family_of(config)
+    changed = copy.deepcopy(config)
+    if preset.take:
+        layers = len(choose_layers(preset.take, config.num_hidden_layers))
+        setattr(changed, family.layers_key, layers)
+        return changed
+    if getattr(config, "embedding_size", None) == config.hidden_size:
+        changed.embedding_size = preset.hidden  # ELECTRA-base has no projection, and its student needs none
+    sizes = family.shape_changes(layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
+    if preset.positions is not None:
+        sizes["max_position_embeddings"] = preset.positions + family.first_position
+    for key, value in sizes.items():
+        setattr(changed, key, value)
+    return changed
+
+
+def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") -> int:
+    """Number of parameters of the student that `build_student` would make; reads configs only.
+
+    Raises:
+        UsageError: there is no such preset.
+    """
+    config = load_config(teacher)
+    kind = head_in(teacher, config) if head == "as-is" else head
+    architecture = family_of(config).architecture(kind)
+    return count_parts(student_config(config, find_preset(preset)), architecture)["total"]
+
+
+@torch.no_grad()
+def _copy_what_fits(teacher: Loaded, student: PreTrainedModel) -> str:
+    """Copy embeddings of the same width, and a head whose every tensor has the same shape; says which."""
+    old, new = teacher.model.state_dict(), student.state_dict()
+    embeddings = [name for name in new if ".embeddings." in f".{name}"]
+    said = ""
+    if all(old[name].shape[1:] == new[name].shape[1:] for name in embeddings if name.endswith("embeddings.weight")):
+        for name in embeddings:
+            _copy_rows(old[name], new[name])
+        said = ", embeddings"
+    head = _head_tensors(student, new) if teacher.has_head else []
+    if head and all(name in old and old[name].shape == new[name].shape for name in head):
+        for name in head:
+            new[name].copy_(old[name])
+        said += ", head"
+    width = teacher.model.get_input_embeddings().embedding_dim
+    return said or f" (its embeddings are {width} wide, so the student's are new)"
+
+
+def _copy_rows(source: Tensor, target: Tensor) -> None:
+    """Copy as many rows as both have: (rows, width) or (width,)."""
+    rows = min(source.shape[0], target.shape[0])
+    target[:rows].copy_(source[:rows])
+
+
+def _head_tensors(model: PreTrainedModel, state: Mapping[str, Tensor]) -> list[str]:
+    if model.base_model is model:
+        return []
+    prefix = f"{model.base_model_prefix}."
+    return [name for name in state if not name.startswith(prefix) and name not in model.all_tied_weights_keys]
