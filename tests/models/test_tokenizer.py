@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.casing import is_cased, lowers_case, tokenizer_facts
 from biosqueeze.models.load import check_tokenizer, load_config, load_model, load_tokenizer
-from biosqueeze.models.tokenizer import is_cased, lowers_case
 from tests import pico
 from tests.models.conftest import edit_json, opened
 
@@ -28,7 +28,7 @@ def bare(path, *, cased, **settings):
 def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy, tmp_path, capsys):
     tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True))
     assert tokenizer.tokenize("BRCA1") == ["BRCA", "##1"]
-    assert not lowers_case(tokenizer)
+    assert not lowers_case(tokenizer.backend_tokenizer)
     assert "keeps case" in capsys.readouterr().err
     tokenizer.save_pretrained(tmp_path / "out")
     shutil.copy(pico_bert / "config.json", tmp_path / "out")
@@ -44,12 +44,12 @@ def test_a_vocabulary_without_capitals_is_not(pico_bert_uncased, copy, capsys):
 
 def test_the_vocabulary_wins_over_a_wrong_setting(pico_bert, copy, capsys):
     tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=True))
-    assert not lowers_case(tokenizer)
+    assert not lowers_case(tokenizer.backend_tokenizer)
     assert "kept cased" in capsys.readouterr().err
 
 
 def test_a_right_setting_needs_no_word(pico_bert, copy, capsys):
-    assert not lowers_case(load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=False)))
+    assert not lowers_case(load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=False)).backend_tokenizer)
     assert capsys.readouterr().err == ""
 
 
@@ -70,7 +70,7 @@ def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy, ca
     content = json.loads((path / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = True
     (path / "tokenizer.json").write_text(json.dumps(content))
-    assert lowers_case(load_tokenizer(opened(path)))
+    assert lowers_case(load_tokenizer(opened(path)).backend_tokenizer)
     assert "has capitals" in capsys.readouterr().err
 
 
@@ -154,3 +154,14 @@ def test_many_unused_rows_are_said(pico_bert, pico_roberta, capsys):
 def test_no_capitals_no_case(pieces):
     assert not is_cased([*pieces, "[CLS]", "[UNK]", "<s>"])
     assert is_cased([piece.upper() + "A" for piece in pieces])
+
+
+@pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.txt", "none"])
+def test_facts_of_a_tokenizer(pico_bert, copy, layout):
+    path = copy(pico_bert)
+    if layout != "tokenizer.json":
+        bare(path, cased=True)
+    if layout == "none":
+        (path / "vocab.txt").unlink()
+    known = {"kind": "WordPiece", "pieces": len(pico.wordpieces(cased=True)), "cased": True}
+    assert tokenizer_facts(path) == (None if layout == "none" else known)

@@ -120,7 +120,7 @@ def test_words_are_owned_where_most_context_is_seen():
 
 def test_windows_begin_at_words():
     tokenizer = _tokenizer("bert")
-    sentence = Sentence(("qqqq",) * 12, ("O",) * 12)
+    sentence = Sentence(("qqq",) * 12, ("O",) * 12)
     for window in ner.encode([sentence], LABELS, tokenizer, 18):
         assert not tokenizer.convert_ids_to_tokens(window.input_ids)[1].startswith("##")
 

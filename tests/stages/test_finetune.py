@@ -1,0 +1,129 @@
+"""Fine-tuning: learns, keeps what was best on dev, says what is wrong with the data."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForTokenClassification
+
+from tests import pico
+from tests.cli.run import Shell
+
+GOOD = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
+QUICK = ("--precision", "fp32", "--steps", "2", "--out", "out")
+
+
+def folder(root: Path, **splits: str | bytes) -> Path:
+    path = root / "data"
+    path.mkdir()
+    for name in ("train", "dev", "test"):
+        content = splits.get(name, GOOD)
+        (path / f"{name}.tsv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.fixture
+def learnable(tmp_path: Path) -> Path:
+    rows = {}
+    for seed, split in enumerate(("train", "dev", "test")):
+        words = [w for s in pico.sentences(80, seed=seed) for w in [*s.rstrip(".").split(), ""]]
+        tagged = [f"{w}\t{'B-Disease' if w.lower().endswith('tis') else 'O'}" if w else "" for w in words]
+        rows[split] = "\n".join(tagged) + "\n\nfibrosis\tB-Disease\nsyndrome\tI-Disease\n"
+    return folder(tmp_path, **rows)
+
+
+def test_it_learns_and_keeps_the_best_on_dev(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    said = shell(
+        "finetune", pico_bert, "--data", learnable, "--epochs", 8, "--lr", "5e-3", "--precision", "fp32", "--out", "out"
+    )
+    assert said.code == 0, said.err
+    lines = [json.loads(line) for line in Path("out/metrics.jsonl").read_text().splitlines()]
+    dev = {line["step"]: line["dev"]["f1"] for line in lines if "dev" in line}
+    assert len(dev) == 8
+    manifest = json.loads(Path("out/biosqueeze.json").read_text())
+    assert manifest["metrics"]["best_step"] == max(dev, key=dev.get)
+    assert manifest["metrics"]["f1"] == max(dev.values()) > 0.7
+    assert manifest["task"] == {"name": "ner", "data": str(learnable), "labels": list(pico.LABELS), "scheme": "BIO"}
+    scored = shell("evaluate", "out", "--split", "dev", "--json")
+    assert json.loads(scored.out)["metrics"]["f1"] == pytest.approx(max(dev.values()))
+    model, info = AutoModelForTokenClassification.from_pretrained("out", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert model.config.id2label == dict(enumerate(pico.LABELS))
+
+
+def test_a_gate_that_is_missed_is_exit_4(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+    said = shell("evaluate", pico_ner, "--data", folder(tmp_path), "--min", "f1=1.1")
+    assert said.code == 4
+    assert said.out == ""
+    assert "f1" in said.err
+
+
+@pytest.mark.parametrize(
+    ("splits", "says"),
+    [
+        ({"train": "sepsis\tB-Disease\nsyndrome\n"}, "train.tsv:2"),
+        ({"dev": "the\tO\nsyndrome\tI-Disease\nlupus\tB-Disease\n"}, "dev.tsv:2"),
+        ({"dev": "aspirin\tB-Drug\n"}, "B-Drug"),
+        ({"train": ""}, "empty"),
+        ({"train": "caf\u00e9\tO\nx\tB-Disease\n".encode("latin-1")}, "UTF-8"),
+    ],
+)
+def test_bad_data_is_explained(
+    splits: dict[str, str | bytes], says: str, pico_bert: Path, tmp_path: Path, shell: Shell
+) -> None:
+    said = shell("finetune", pico_bert, "--data", folder(tmp_path, **splits), *QUICK)
+    assert said.code == 1, said.err
+    assert says in said.err
+    assert len(said.err.strip().splitlines()) == 1, said.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]
+
+
+def test_windows_line_ends_are_fine(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    said = shell("finetune", pico_bert, "--data", folder(tmp_path, train=GOOD.replace("\n", "\r\n")), *QUICK)
+    assert said.code == 0, said.err
+
+
+def test_an_existing_output_is_refused_before_any_work(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    data = folder(tmp_path)
+    assert shell("finetune", pico_bert, "--data", data, *QUICK).code == 0
+    again = shell("finetune", pico_bert, "--data", data, *QUICK)
+    assert again.code == 1
+    assert "--force" in again.err
+    assert len(again.err.splitlines()) == 1
+    assert shell("finetune", pico_bert, "--data", data, "--force", *QUICK).code == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 150 KiB; only root may mount one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.mark.parametrize("save_every", [1, 500])
+def test_a_full_disk_is_explained(
+    save_every: int, pico_bert: Path, tmp_path: Path, small_disk: Path, shell: Shell
+) -> None:
+    said = shell(
+        "finetune", pico_bert, "--data", folder(tmp_path), "--steps", 3, "--save-every", save_every, "--out",
+        small_disk / "out", "--precision", "fp32",
+    )  # fmt: skip
+    assert said.code == 1, said.err
+    assert "full" in said.err.splitlines()[-1]
+    assert list(small_disk.iterdir()) == []
+
+
+def test_the_dry_run_counts_without_training(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    said = shell("finetune", pico_bert, "--data", folder(tmp_path), "--dry-run", "--json")
+    plan = json.loads(said.out)
+    assert plan["parameters_before"] > 0
+    assert plan["parameters_after"] > 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]
