@@ -1,4 +1,4 @@
-"""Running a predictor over many sequences: batches of like length, results in the order given."""
+"""Predicting any number of sequences with little padding."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from biosqueeze.backends import Predictor
 from biosqueeze.data.collate import pad
 
-_NOT_INPUT = {"labels", "words"}
-
 
 def predict_all(
     predictor: Predictor,
@@ -17,24 +15,25 @@ def predict_all(
     pad_token_id: int,
     batch_size: int,
 ) -> list[NDArray[np.float32]]:
-    """Logits of every sequence.
+    """Predict all sequences, those of like length together.
 
     Args:
-        predictor: any backend's.
-        features: arrays (length,) for each sequence, `input_ids` among them; labels and words are left out.
-        pad_token_id: fills short sequences.
-        batch_size: sequences at once.
+        predictor: where to.
+        features: one mapping per sequence with at least `input_ids` (length,).
+        pad_token_id: fills `input_ids`.
+        batch_size: sequences in a batch, at most.
 
     Returns:
-        for each sequence (length, labels), padding cut away, in the order of `features`.
+        for each sequence, in the order given, float32 (its own length, labels); or (labels,) from a classifier of
+        whole sequences.
     """
-    results: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(features)
-    lengths = np.array([len(feature["input_ids"]) for feature in features])
-    order = np.argsort(-lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        inputs = [{k: v for k, v in features[i].items() if k not in _NOT_INPUT} for i in chosen]
-        logits = predictor.predict(pad(inputs, pad_token_id))  # (batch, longest, labels)
-        for row, index in zip(logits, chosen, strict=True):
-            results[index] = row[: lengths[index]]
-    return results
+    lengths = [len(feature["input_ids"]) for feature in features]
+    longest_first = sorted(range(len(features)), key=lambda i: -lengths[i])
+    results: dict[int, NDArray[np.float32]] = {}
+    for start in range(0, len(features), batch_size):
+        chosen = longest_first[start : start + batch_size]
+        output = predictor.predict(pad([features[i] for i in chosen], pad_token_id))
+        for row, i in zip(output, chosen, strict=True):
+            # A copy, so that a long result list does not keep every padded batch in memory.
+            results[i] = row[: lengths[i]].copy() if row.ndim == 2 else row.copy()
+    return [results[i] for i in range(len(features))]

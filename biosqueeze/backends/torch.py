@@ -1,25 +1,76 @@
-"""PyTorch, in fp32 or under bf16 autocast."""
+"""PyTorch: the reference, in float32 or with bfloat16 matrix products."""
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from biosqueeze.backends import Batch, with_token_types
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.models.families import family_of
+from biosqueeze.models.load import load_model
+
+PRECISIONS = ("fp32", "bf16")
+
 
 class TorchPredictor:
-    """A live PyTorch model as a predictor."""
+    """A model as predictor; it may be in the middle of its training, and finds itself as it was left."""
 
     def __init__(self, model: PreTrainedModel, precision: str = "fp32", device: str = "cpu") -> None:
-        self.model, self.precision, self.device = model, precision, device
+        self.model = model
+        self.precision = precision
+        self.device = torch.device(device)
+        self.inputs = input_names(model)
 
-    def predict(self, batch: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-        """Logits, float32 (batch, length, labels)."""
-        inputs: Any = {name: torch.from_numpy(array).to(self.device) for name, array in batch.items()}
-        autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.precision == "bf16")
-        with torch.inference_mode(), autocast:
-            logits = self.model(**inputs).logits
-        result: NDArray[np.float32] = logits.float().cpu().numpy()
-        return result
+    @torch.inference_mode()
+    def predict(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits, or last hidden states; see `Predictor`."""
+        filled = with_token_types(batch)
+        tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                output = self.model(**tensors)[0]
+        finally:
+            self.model.train(training)
+        values: NDArray[np.float32] = output.float().cpu().numpy()
+        return values
+
+
+def input_names(model: PreTrainedModel) -> tuple[str, ...]:
+    """The arguments that a model of this family takes, in order."""
+    types = ("token_type_ids",) if family_of(model.config).takes_token_types else ()
+    return ("input_ids", "attention_mask", *types)
+
+
+def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:  # noqa: ARG001 - the same for both
+    """The checkpoint's own weights."""
+    return checkpoint.weights
+
+
+def available(checkpoint: Checkpoint) -> tuple[str, ...]:  # noqa: ARG001 - every checkpoint has weights
+    """fp32: bf16 needs no file of its own, so it is measured on request only."""
+    return ("fp32",)
+
+
+def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPredictor:
+    """The checkpoint with the head that it has, on the CPU."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model = load_model(checkpoint).model
+    if precision == "bf16":
+        _cast_products(model)
+    return TorchPredictor(model, precision)
+
+
+def _cast_products(model: PreTrainedModel) -> None:
+    """Hold the matrices of linear layers in bfloat16.
+
+    Autocast casts them anyway, in every call anew; embeddings and LayerNorm stay in float32, as under autocast alone.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.to(torch.bfloat16)

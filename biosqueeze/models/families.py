@@ -27,6 +27,8 @@ class Family:
     """How the family's transformers classes begin."""
     heads: tuple[tuple[str, str], ...]
     """(tensor name prefix, head), the first that occurs in a checkpoint tells its head."""
+    tied: tuple[str, ...]
+    """Tensors of the MLM head that repeat others; some checkpoints hold them all the same."""
     layers: str = "encoder.layer"
     query: str = "attention.self.query"
     key: str = "attention.self.key"
@@ -74,11 +76,17 @@ _CLASSIFIERS = (
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        Family(name="bert", classes="Bert", heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS)),
+        Family(
+            name="bert",
+            classes="Bert",
+            heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
+            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+        ),
         Family(
             name="roberta",
             classes="Roberta",
             heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
+            tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
             first_position=2,
             takes_token_types=False,
         ),
@@ -90,11 +98,13 @@ FAMILIES: Mapping[str, Family] = {
                 ("discriminator_predictions.", "pretraining"),
                 *_CLASSIFIERS,
             ),
+            tied=("generator_lm_head.weight",),
         ),
         Family(
             name="distilbert",
             classes="DistilBert",
             heads=(("vocab_transform.", "mlm"), *_CLASSIFIERS),
+            tied=("vocab_projector.weight",),
             layers="transformer.layer",
             query="attention.q_lin",
             key="attention.k_lin",

@@ -5,22 +5,18 @@ tokenizer from tokenizer_config.json even where tokenizer.json says otherwise. B
 and neither says so. Here tokenizer.json is taken as it is, and a bare vocabulary with capitals is cased.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
 from transformers import BertTokenizer, PreTrainedModel, PreTrainedTokenizerFast, RobertaTokenizer
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces
 from biosqueeze.models.families import Family
 from biosqueeze.progress import note, warn
-
-CASED_SHARE = 0.01
-"""A vocabulary is cased when at least this share of its pieces has capitals (BERT's cased one: 0.38)."""
 
 _SPECIALS = {
     "[": {
@@ -40,21 +36,8 @@ _SPECIALS = {
         "mask_token": "<mask>",
     },
 }
-# An uncased vocabulary may hold a few capitals by accident; and surplus rows are often padding to a round number.
+# Surplus rows of an embedding are often padding to a round number.
 _SPARE_ROWS = 128
-
-
-def is_cased(vocabulary: Iterable[str]) -> bool:
-    """Whether a vocabulary was made from text with capitals; special pieces such as [CLS] do not count."""
-    pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
-    capitals = sum(piece != piece.lower() for piece in pieces)
-    return capitals > 0 and capitals >= CASED_SHARE * len(pieces)
-
-
-def lowers_case(tokenizer: PreTrainedTokenizerFast) -> bool:
-    """Whether the tokenizer's normalizer lower-cases what it is given."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return normalizer is not None and normalizer.normalize_str("BRCA") != "BRCA"
 
 
 def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> PreTrainedTokenizerFast:
@@ -116,17 +99,14 @@ def _specials(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dic
 
 
 def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    try:
-        core = Tokenizer.from_file(str(file))
-    except Exception as error:  # the Rust side raises no narrower class
-        raise SqueezeError(f"{file} is no tokenizer ({error}); fetch or copy it again") from error
+    core = read_core(file)
     # A baked-in length (sentence-transformers: 128) would cut texts in silence.
     core.no_truncation()
     core.no_padding()
     vocabulary = core.get_vocab()
     build: Any = PreTrainedTokenizerFast
     tokenizer: PreTrainedTokenizerFast = build(tokenizer_object=core, **_specials(settings, vocabulary), **common)
-    if lowers_case(tokenizer) and is_cased(vocabulary):
+    if lowers_case(core) and is_cased(vocabulary):
         warn(
             f"{file} lower-cases its input although the vocabulary has capitals, which then never match; "
             "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
@@ -138,7 +118,10 @@ def _from_pieces(
     checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
 ) -> PreTrainedTokenizerFast:
     file = checkpoint.path / "vocab.txt"
-    vocabulary = _read_pieces(file)
+    vocabulary = read_pieces(file)
+    lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
+    if lacking:
+        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is no BERT vocabulary; fetch it again")
     cased = settings.get("do_lower_case") is False or is_cased(vocabulary)
     if cased and settings.get("do_lower_case") is True:
         warn(
@@ -155,18 +138,6 @@ def _from_pieces(
         **common,
     )
     return tokenizer
-
-
-def _read_pieces(file: Path) -> dict[str, int]:
-    try:
-        lines = file.read_text(encoding="utf-8").rstrip("\r\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise SqueezeError(f"{file} is not UTF-8; fetch or copy it again") from error
-    vocabulary = {line.rstrip("\r"): row for row, line in enumerate(lines)}
-    lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
-    if lacking:
-        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is no BERT vocabulary; fetch it again")
-    return vocabulary
 
 
 def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
@@ -200,9 +171,3 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) 
         )
     if rows - highest > _SPARE_ROWS:
         warn(f"the tokenizer gives ids up to {highest:,} and the embedding has {rows:,} rows: is it this model's?")
-
-
-def described(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Facts for `inspect`: the kind of model, the number of pieces, whether it keeps case."""
-    kind = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("type")
-    return {"kind": kind, "pieces": len(tokenizer), "cased": not lowers_case(tokenizer)}

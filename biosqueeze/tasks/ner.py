@@ -206,12 +206,13 @@ def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
 
 
 def _owner(spans: list[tuple[int, int]], length: int) -> Ids:
-    """For each piece the span that shows most on its poorer side, (pieces,); a sentence's end lacks none."""
-    place = np.arange(length)
-    context = np.full((len(spans), length), -1)
+    """For each piece the span in which it lies farthest from an edge, (pieces,).
+
+    At the ends of a sentence nothing is cut off, but there no other span comes farther from its edge either.
+    """
+    inward = np.full((len(spans), length), -1)  # (spans, pieces)
     for number, (start, end) in enumerate(spans):
-        left = place - start if start > 0 else np.full(length, length)
-        right = end - 1 - place if end < length else np.full(length, length)
-        context[number, start:end] = np.minimum(left, right)[start:end]
-    owner: Ids = context.argmax(axis=0)
+        from_left = np.arange(end - start)
+        inward[number, start:end] = np.minimum(from_left, from_left[::-1])
+    owner: Ids = inward.argmax(axis=0)
     return owner

@@ -15,7 +15,7 @@ data=$1 text=$2 out=${3:-ncbi-disease-run}
 mkdir -p "$out"
 
 echo "== the teacher: all-MiniLM-L6-v2 (6 x 384) learns the task" >&2
-biosqueeze finetune demo:minilm --data "$data" --epochs 8 --lr 2e-4 --out "$out/teacher" |
+biosqueeze finetune demo:minilm --data "$data" --epochs 10 --lr 2e-4 --out "$out/teacher" |
     biosqueeze evaluate - --data "$data" --min f1=0.82
 
 echo "== the student: every other layer of it, distilled on the labelled and on unlabelled sentences" >&2
