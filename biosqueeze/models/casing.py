@@ -1,0 +1,69 @@
+"""Whether a vocabulary and a tokenizer keep case. Torch-free."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from biosqueeze import manifest
+from biosqueeze.errors import SqueezeError
+
+CASED_SHARE = 0.01
+"""A vocabulary is cased when at least this share of its pieces has capitals; an uncased one may hold a few."""
+
+
+def is_cased(vocabulary: Iterable[str]) -> bool:
+    """Whether a vocabulary was made from text with capitals; special pieces such as [CLS] do not count."""
+    pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
+    capitals = sum(piece != piece.lower() for piece in pieces)
+    return capitals > 0 and capitals >= CASED_SHARE * len(pieces)
+
+
+def lowers_case(core: Tokenizer) -> bool:
+    """Whether the tokenizer's normalizer lower-cases what it is given."""
+    return core.normalizer is not None and core.normalizer.normalize_str("BRCA") != "BRCA"
+
+
+def read_core(file: Path) -> Tokenizer:
+    """The tokenizer in a tokenizer.json.
+
+    Raises:
+        SqueezeError: it is none.
+    """
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the Rust side raises no narrower class
+        raise SqueezeError(f"{file} is no tokenizer ({error}); fetch or copy it again") from error
+
+
+def read_pieces(file: Path) -> dict[str, int]:
+    """The pieces of a vocab.txt and their ids: one a line, the first is 0.
+
+    Raises:
+        SqueezeError: it is not UTF-8.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").rstrip("\r\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise SqueezeError(f"{file} is not UTF-8; fetch or copy it again") from error
+    return {line.rstrip("\r"): row for row, line in enumerate(lines)}
+
+
+def tokenizer_facts(path: Path) -> dict[str, Any] | None:
+    """Kind, number of pieces and casing of the tokenizer in a checkpoint's directory; None where there is none.
+
+    Raises:
+        SqueezeError: its files are damaged.
+    """
+    if (path / "tokenizer.json").is_file():
+        core = read_core(path / "tokenizer.json")
+        kind = json.loads(core.to_str())["model"].get("type", "WordPiece")
+        return {"kind": kind, "pieces": core.get_vocab_size(), "cased": not lowers_case(core)}
+    if (path / "vocab.txt").is_file():
+        pieces = read_pieces(path / "vocab.txt")
+        return {"kind": "WordPiece", "pieces": len(pieces), "cased": is_cased(pieces)}
+    if (path / "vocab.json").is_file():
+        return {"kind": "BPE", "pieces": len(manifest.read_json(path / "vocab.json")), "cased": True}
+    return None
