@@ -1,0 +1,100 @@
+"""Whether two predictors give the same answers, on padded batches of more than one shape."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.backends import Batch, Predictor
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+_LEAST_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far a candidate's outputs are from the reference's, on real tokens only."""
+
+    max_difference: float
+    """Largest absolute difference of an output; infinite where shapes differ or a number is none."""
+    mean_difference: float
+    cosine: float
+    """Mean cosine of the output vectors."""
+    agreement: float
+    """Share of tokens with the same argmax: mean over the reference's commonest answer and all its other answers,
+    so that a model which collapsed to the commonest (a tagger that says only O) cannot score above one half."""
+    tokens: int
+
+    def as_dict(self) -> dict[str, float]:
+        """For the manifest."""
+        return asdict(self)
+
+
+def random_batches(vocabulary: int, longest: int, padding: int, seed: int = 0) -> tuple[dict[str, Ints], ...]:
+    """Three batches of random ids, of different shapes, the first two ragged: rows padded to different lengths.
+
+    Args:
+        vocabulary: ids are drawn below it, without `padding`.
+        longest: no batch is longer.
+        padding: id of the pad token.
+        seed: of the ids.
+    """
+    random = np.random.default_rng(seed)
+    return tuple(
+        _ragged(random, vocabulary, padding, [max(1, min(length, longest)) for length in lengths])
+        for lengths in ((24, 17, 9, 3), (131, 64), (7,))
+    )
+
+
+def _ragged(random: np.random.Generator, vocabulary: int, padding: int, lengths: Sequence[int]) -> dict[str, Ints]:
+    shape = (len(lengths), max(lengths))
+    ids = random.integers(0, vocabulary, shape)
+    # RoBERTa counts its positions by ids that are not padding: none may stand among the real ones.
+    ids = np.where(ids == padding, (padding + 1) % vocabulary, ids)
+    mask = np.arange(shape[1]) < np.array(lengths)[:, None]  # (batch, length)
+    return {"input_ids": np.where(mask, ids, padding), "attention_mask": mask.astype(np.int64)}
+
+
+def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch]) -> Parity:
+    """Run both on every batch and compare what they say about real tokens."""
+    wanted = [_real(reference.predict(batch), batch) for batch in batches]
+    found = [_real(candidate.predict(batch), batch) for batch in batches]
+    if [part.shape for part in wanted] != [part.shape for part in found]:
+        return Parity(float("inf"), float("inf"), 0.0, 0.0, 0)
+    return compare_outputs(np.concatenate(wanted), np.concatenate(found))
+
+
+def _real(output: Floats, batch: Batch) -> Floats:
+    """Outputs at real positions, (tokens, labels); all of them, (batch, labels), from a classifier of sequences."""
+    mask = batch["attention_mask"] == 1
+    if output.shape[:2] != mask.shape:
+        return output
+    kept: Floats = output[mask]
+    return kept.reshape(len(kept), -1)
+
+
+def compare_outputs(wanted: Floats, found: Floats) -> Parity:
+    """Compare outputs, both (tokens, labels)."""
+    if not (np.isfinite(wanted).all() and np.isfinite(found).all()):
+        return Parity(float("inf"), float("inf"), 0.0, 0.0, len(wanted))
+    difference = np.abs(wanted - found)
+    norms = np.linalg.norm(wanted, axis=-1) * np.linalg.norm(found, axis=-1)
+    cosines = (wanted * found).sum(-1) / np.maximum(norms, 1e-12)
+    return Parity(
+        max_difference=float(difference.max()),
+        mean_difference=float(difference.mean()),
+        cosine=float(cosines.mean()),
+        agreement=_agreement(wanted.argmax(-1), found.argmax(-1)),
+        tokens=len(wanted),
+    )
+
+
+def _agreement(wanted: NDArray[np.intp], found: NDArray[np.intp]) -> float:
+    same = wanted == found
+    common = wanted == np.bincount(wanted).argmax()
+    if min(common.sum(), (~common).sum()) < _LEAST_TOKENS:
+        return float(same.mean())
+    return float((same[common].mean() + same[~common].mean()) / 2)

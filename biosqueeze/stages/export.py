@@ -1,0 +1,75 @@
+"""Write a checkpoint's ONNX graph beside its weights, once it is shown to give the same answers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Argument, Outcome, Plan, Writing
+from biosqueeze.progress import note
+
+EXAMPLE = "biosqueeze export ner-tiny"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Writing):
+    """Export a checkpoint to ONNX (onnx/model.onnx), with any batch size and length.
+
+    The graph's outputs are compared with PyTorch's on padded batches; it is written only if they agree.
+    """
+
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    tolerance: Annotated[float, "Largest difference of an output that is taken for rounding."] = 1e-3
+
+
+def _out(options: Options, source: Checkpoint) -> Path:
+    return Path(options.out) if options.out else derive_out(source, "onnx")
+
+
+def _check(options: Options) -> None:
+    if not options.tolerance > 0:
+        raise UsageError(f"--tolerance must be above 0, not {options.tolerance:g}")
+
+
+def plan(options: Options) -> Plan:
+    """What would be exported; reads the config."""
+    from biosqueeze.models.count import parameters_of
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint, weights=False)
+    parameters = parameters_of(source)
+    return Plan(
+        out=_out(options, source),
+        steps=(
+            f"copy {source.name}",
+            "write its graph to onnx/model.onnx, batch and length dynamic",
+            f"compare it with PyTorch on three padded batches; fail over {options.tolerance:g}",
+        ),
+        parameters_before=parameters,
+        parameters_after=parameters,
+    )
+
+
+def run(options: Options) -> Outcome:
+    """Export, compare, and write the checkpoint.
+
+    Raises:
+        SqueezeError: the graph's outputs differ from PyTorch's by more than the tolerance.
+    """
+    from biosqueeze.backends._export import OPSET, copy_stock, export_checked
+    from biosqueeze.backends.onnxruntime import files
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint)
+    with drafting(_out(options, source), force=options.force) as draft:
+        copy = copy_stock(source, draft.path)
+        parity = export_checked(copy, options.tolerance)
+        megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
+        metrics = {"export": {**parity.as_dict(), "opset": OPSET, "megabytes": megabytes}}
+        made = draft.finish(Record(stage="export", parent=source, options=options, metrics=metrics))
+    note(
+        f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
+        f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
+    )
+    return Outcome(made.path, {"metrics": metrics})
