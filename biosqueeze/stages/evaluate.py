@@ -51,11 +51,17 @@ class _Setting:
     checkpoint: Checkpoint
     task: str
     data: str
+    spec: str
     floors: Mapping[str, float]
 
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
+    from biosqueeze.backends import default_spec, normal_spec
+
     floors = dict(map(_floor, options.min))
+    for flag, number in (("--batch-size", options.batch_size), ("--threads", options.threads)):
+        if number is not None and number < 1:
+            raise UsageError(f"{flag} {number} is too small; give 1 or more")
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
     data = options.data or known.get("data")
@@ -63,7 +69,9 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError(
             f"{checkpoint.name} does not say what it was fine-tuned on; give --data, a directory or demo:ner"
         )
-    return _Setting(checkpoint, options.task or known.get("name") or DEFAULT_TASK, str(data), floors)
+    task = options.task or known.get("name") or DEFAULT_TASK
+    spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
+    return _Setting(checkpoint, task, str(data), spec, floors)
 
 
 def _floor(asked: str) -> tuple[str, float]:
@@ -83,11 +91,11 @@ def plan(options: Options) -> Plan:
     data = registry.load("tasks", setting.task).read(setting.data, (options.split,))
     floors = [f"fail below {name} {floor:g}" for name, floor in setting.floors.items()]
     count = len(data.splits[options.split])
-    backend = options.backend or "its own backend"
     return Plan(
         out=None,
         steps=(
-            f"score {setting.checkpoint.name} on {count:,} {options.split} examples of {setting.data} with {backend}",
+            f"score {setting.checkpoint.name} with {setting.spec} "
+            f"on {count:,} {options.split} examples of {setting.data}",
             *floors,
         ),
     )
@@ -101,8 +109,6 @@ def run(options: Options) -> Outcome:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: there is no metric of a floor's name.
     """
-    from biosqueeze.backends import default_spec
-
     setting = _settle(options)
     task: Any = registry.load("tasks", setting.task)
     checkpoint = setting.checkpoint
@@ -111,21 +117,20 @@ def run(options: Options) -> Outcome:
     _check_labels(checkpoint, data, setting.data)
     gold = [example.gold for example in data.splits[options.split]]
     _check_metrics(setting.floors, tuple(task.score(gold, gold)))
-    spec = options.backend or default_spec(checkpoint)
     started = time.monotonic()
-    metrics = task.score(gold, _predictions(options, checkpoint, spec, task, data.splits[options.split]))
+    metrics = task.score(gold, _predictions(options, setting, task, data.splits[options.split]))
     result = {
         "task": setting.task,
         "data": setting.data,
         "split": options.split,
-        "backend": spec,
+        "backend": setting.spec,
         "metrics": metrics,
         "examples": len(gold),
         "max_length": options.max_length,
         "seconds": round(time.monotonic() - started, 3),
     }
     _show(result)
-    write_result(checkpoint, f"evaluate-{spec.replace(':', '-')}", result)
+    write_result(checkpoint, f"evaluate-{setting.spec.replace(':', '-')}", result)
     _check_floors(checkpoint, setting.floors, metrics)
     return Outcome(checkpoint.path, result)
 
@@ -164,16 +169,17 @@ def _check_metrics(floors: Mapping[str, float], known: Sequence[str]) -> None:
             )
 
 
-def _predictions(options: Options, checkpoint: Checkpoint, spec: str, task: Any, examples: Sequence[Any]) -> list[Any]:
+def _predictions(options: Options, setting: _Setting, task: Any, examples: Sequence[Any]) -> list[Any]:
     """The task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
     from biosqueeze.models.load import load_tokenizer
 
+    checkpoint = setting.checkpoint
     tokenizer = load_tokenizer(checkpoint)
     length = min(options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)
-    predictor = open_predictor(checkpoint, spec, threads=options.threads)
+    predictor = open_predictor(checkpoint, setting.spec, threads=options.threads)
     features = [window.features for window in windows]
     logits = predict_all(predictor, features, tokenizer.pad_token_id, options.batch_size)
     predicted: list[Any] = task.decode(windows, logits, examples, checkpoint.labels)

@@ -192,15 +192,13 @@ def _framed(values: Ids, frame: Frame, fill: int) -> Ids:
 
 
 def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
-    """Stretches of at most `room` pieces that cover all, each half over the last."""
-    if len(pieces) <= room:
-        return [(0, len(pieces))]
+    """Stretches of at most `room` pieces, all covered, each about half over the last, begun at a word if one is near."""
     word_starts = np.flatnonzero(pieces.words != NO_WORD)
-    spans = [(0, room)]
+    spans = [(0, min(room, len(pieces)))]
     while spans[-1][1] < len(pieces):
         start = min(spans[-1][0] + (room + 1) // 2, len(pieces) - room)
-        at_word = int(word_starts[np.searchsorted(word_starts, start, side="right") - 1])
-        start = at_word if at_word > spans[-1][0] else start
+        near = word_starts[(word_starts >= start) & (word_starts <= start + room // 4)]
+        start = int(near[0]) if len(near) else start
         spans.append((start, min(start + room, len(pieces))))
     return spans
 

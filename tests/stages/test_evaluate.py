@@ -141,6 +141,30 @@ def test_a_malformed_floor(checkpoint, data, asked):
         evaluate.run(_options(checkpoint, data, min=(asked,)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"backend": "touch"}, "no backend called 'touch'.*Did you mean 'torch'"),
+        ({"backend": "torch:int3"}, "no precision 'int3'"),
+        ({"batch_size": 0}, "--batch-size 0 is too small"),
+        ({"threads": -1}, "--threads -1 is too small"),
+        ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
+        ({"max_length": 2}, "give at least 3"),
+        ({"task": "ren"}, "no task called 'ren'"),
+    ],
+)
+def test_options_that_make_no_sense(checkpoint, data, changes, words):
+    with pytest.raises(SqueezeError, match=words):
+        evaluate.run(_options(checkpoint, data, **changes))
+    assert not (checkpoint / "results").exists()
+
+
+def test_two_spellings_of_a_backend_are_one_result(checkpoint, data, gold_but):
+    gold_but()
+    evaluate.run(_options(checkpoint, data, backend="torch:fp32"))
+    assert [path.name for path in (checkpoint / "results").iterdir()] == ["evaluate-torch.json"]
+
+
 def test_a_floor_of_no_metric_is_said_before_the_model_runs(checkpoint, data, gold_but):
     calls = gold_but()
     with pytest.raises(
