@@ -187,11 +187,11 @@ def _predictions(options: Options, setting: _Setting, task: Any, examples: Seque
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    title = f"{result['task']} on {result['data']} ({result['split']}) with {result['backend']}"
+    note(f"{result['task']} on {result['data']} ({result['split']}) with {result['backend']}:")
     rows = [
         (name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}") for name, value in result["metrics"].items()
     ]
-    table(title, ("metric", "value"), rows)
+    table("", ("metric", "value"), rows)
 
 
 def _check_floors(checkpoint: Checkpoint, floors: Mapping[str, float], metrics: Mapping[str, float]) -> None:

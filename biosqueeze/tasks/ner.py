@@ -192,7 +192,7 @@ def _framed(values: Ids, frame: Frame, fill: int) -> Ids:
 
 
 def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
-    """Stretches of at most `room` pieces, all covered, each about half over the last, begun at a word if one is near."""
+    """Stretches of at most `room` pieces, all covered, each about half over the last, begun at a word if near."""
     word_starts = np.flatnonzero(pieces.words != NO_WORD)
     spans = [(0, min(room, len(pieces)))]
     while spans[-1][1] < len(pieces):
