@@ -6,11 +6,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests import pico
+from tests import layouts, pico
 from tests.cli.run import Shell
 
 
@@ -90,3 +92,16 @@ def shell(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     """The command line, run in a fresh working directory."""
     monkeypatch.chdir(tmp_path)
     return Shell(capfd, monkeypatch)
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
+    """A private copy of a shared checkpoint, to be damaged."""
+    return lambda source: Path(shutil.copytree(source, tmp_path / f"copy-{source.name}"))
+
+
+@pytest.fixture
+def biobert_v11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Hub cache that holds dmis-lab/biobert-v1.1 as it is; the value is a stock copy of the same weights."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return layouts.lay_out_biobert(tmp_path)

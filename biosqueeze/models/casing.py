@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from biosqueeze import manifest
 from biosqueeze.errors import SqueezeError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 CASED_SHARE = 0.01
 """A vocabulary is cased when at least this share of its pieces has capitals; an uncased one may hold a few."""
@@ -21,17 +22,19 @@ def is_cased(vocabulary: Iterable[str]) -> bool:
     return capitals > 0 and capitals >= CASED_SHARE * len(pieces)
 
 
-def lowers_case(core: Tokenizer) -> bool:
+def lowers_case(core: "Tokenizer") -> bool:
     """Whether the tokenizer's normalizer lower-cases what it is given."""
     return core.normalizer is not None and core.normalizer.normalize_str("BRCA") != "BRCA"
 
 
-def read_core(file: Path) -> Tokenizer:
+def read_core(file: Path) -> "Tokenizer":
     """The tokenizer in a tokenizer.json.
 
     Raises:
         SqueezeError: it is none.
     """
+    from tokenizers import Tokenizer
+
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises no narrower class

@@ -14,7 +14,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.load import load_config, load_model, load_tokenizer
 from biosqueeze.models.verify import last_hidden
 from tests import pico
-from tests.models.conftest import edit_json, opened, to_bin
+from tests.layouts import edit_json, opened, to_bin
 
 
 def hidden(model):
@@ -108,15 +108,15 @@ def test_a_head_that_is_claimed_and_absent_is_said(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_bin_files_old_and_new(pico_bert, copy, zipped):
-    path = copy(pico_bert)
+def test_bin_files_old_and_new(pico_bert, copy_of, zipped):
+    path = copy_of(pico_bert)
     to_bin(path, load_file(path / "model.safetensors"), zipped=zipped)
     assert torch.equal(hidden(load_model(opened(path)).model), hidden(load_model(opened(pico_bert)).model))
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])
-def test_shards(pico_bert, copy, suffix):
-    path = copy(pico_bert)
+def test_shards(pico_bert, copy_of, suffix):
+    path = copy_of(pico_bert)
     tensors = sorted(load_file(path / "model.safetensors").items())
     (path / "model.safetensors").unlink()
     stem = "model" if suffix == "safetensors" else "pytorch_model"
@@ -149,9 +149,9 @@ class _Code:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_bin_that_would_run_code_is_not_opened(pico_bert, copy, tmp_path, monkeypatch, zipped):
+def test_a_bin_that_would_run_code_is_not_opened(pico_bert, copy_of, tmp_path, monkeypatch, zipped):
     monkeypatch.chdir(tmp_path)
-    path = copy(pico_bert)
+    path = copy_of(pico_bert)
     to_bin(path, {"bert.weight": _Code()}, zipped=zipped)
     with pytest.raises(SqueezeError, match=r"would run code when opened \(it asks for \w+\.system\)"):
         load_model(opened(path))
@@ -162,8 +162,8 @@ def test_a_bin_that_would_run_code_is_not_opened(pico_bert, copy, tmp_path, monk
 @pytest.mark.parametrize(
     "content", [b"", b"\x80", b"version https://git-lfs.github.com/spec/v1\n", b"<html>", "pickle"]
 )
-def test_a_bin_that_is_none(pico_bert, copy, content):
-    path = copy(pico_bert)
+def test_a_bin_that_is_none(pico_bert, copy_of, content):
+    path = copy_of(pico_bert)
     to_bin(path, {})
     (path / "pytorch_model.bin").write_bytes(pickle.dumps([_Code()]) if content == "pickle" else content)
     with pytest.raises(SqueezeError) as caught:
@@ -173,8 +173,8 @@ def test_a_bin_that_is_none(pico_bert, copy, content):
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 0.9999])
 @pytest.mark.parametrize("layout", ["safetensors", "zip", "old"])
-def test_weights_cut_short(pico_bert, copy, layout, kept):
-    path = copy(pico_bert)
+def test_weights_cut_short(pico_bert, copy_of, layout, kept):
+    path = copy_of(pico_bert)
     if layout != "safetensors":
         to_bin(path, load_file(path / "model.safetensors"), zipped=layout == "zip")
     file = next(f for f in path.iterdir() if f.suffix in (".safetensors", ".bin"))
@@ -184,8 +184,8 @@ def test_weights_cut_short(pico_bert, copy, layout, kept):
         load_model(opened(path))
 
 
-def test_a_bin_of_something_else(pico_bert, copy):
-    path = copy(pico_bert)
+def test_a_bin_of_something_else(pico_bert, copy_of):
+    path = copy_of(pico_bert)
     to_bin(path, {"state_dict": {"a": torch.zeros(1)}})
     with pytest.raises(SqueezeError, match="no state dict"):
         load_model(opened(path))
@@ -205,8 +205,8 @@ def test_a_bin_of_something_else(pico_bert, copy):
         ({"is_decoder": True}, "decoder"),
     ],
 )
-def test_configs_that_do_not_fit(pico_bert, copy, changes, message):
-    path = copy(pico_bert)
+def test_configs_that_do_not_fit(pico_bert, copy_of, changes, message):
+    path = copy_of(pico_bert)
     edit_json(path / "config.json", **changes)
     with pytest.raises(SqueezeError, match=message) as caught:
         load_model(opened(path))
@@ -214,8 +214,8 @@ def test_configs_that_do_not_fit(pico_bert, copy, changes, message):
 
 
 @pytest.mark.parametrize("prefix", ["albert.", "mystery."])
-def test_unknown_families_are_explained(pico_bert, copy, prefix):
-    path = copy(pico_bert)
+def test_unknown_families_are_explained(pico_bert, copy_of, prefix):
+    path = copy_of(pico_bert)
     tensors = load_file(path / "model.safetensors")
     renamed = {f"{prefix}block.{i}": tensor for i, tensor in enumerate(tensors.values())}
     save_file(renamed, path / "model.safetensors")
@@ -224,8 +224,8 @@ def test_unknown_families_are_explained(pico_bert, copy, prefix):
         load_model(opened(path))
 
 
-def test_tensors_without_a_place_are_said(pico_bert, copy, capsys):
-    path = copy(pico_bert)
+def test_tensors_without_a_place_are_said(pico_bert, copy_of, capsys):
+    path = copy_of(pico_bert)
     tensors = load_file(path / "model.safetensors")
     save_file(tensors | {"crf.transitions": torch.zeros(3, 3)}, path / "model.safetensors")
     load_model(opened(path))

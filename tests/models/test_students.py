@@ -13,7 +13,7 @@ from biosqueeze.models.load import load_model
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.models.students import build_student, student_parameters
 from tests import pico
-from tests.models.conftest import opened
+from tests.layouts import opened
 
 EXPECTED = {"distil", "compact", "tiny", "bioformer-8l", "bioformer-16l", "minilm-l6", "minilm-l3"}
 EXPECTED |= {"bert-mini", "bert-small", "bert-medium"}

@@ -12,7 +12,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.casing import is_cased, lowers_case, tokenizer_facts
 from biosqueeze.models.load import check_tokenizer, load_config, load_model, load_tokenizer
 from tests import pico
-from tests.models.conftest import edit_json, opened
+from tests.layouts import edit_json, opened
 
 
 def bare(path, *, cased, **settings):
@@ -25,8 +25,8 @@ def bare(path, *, cased, **settings):
     return opened(path)
 
 
-def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy, tmp_path, capsys):
-    tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True))
+def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy_of, tmp_path, capsys):
+    tokenizer = load_tokenizer(bare(copy_of(pico_bert), cased=True))
     assert tokenizer.tokenize("BRCA1") == ["BRCA", "##1"]
     assert not lowers_case(tokenizer.backend_tokenizer)
     assert "keeps case" in capsys.readouterr().err
@@ -36,37 +36,37 @@ def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy, tmp_path, capsys):
     assert (tmp_path / "out" / "tokenizer.json").is_file()
 
 
-def test_a_vocabulary_without_capitals_is_not(pico_bert_uncased, copy, capsys):
-    tokenizer = load_tokenizer(bare(copy(pico_bert_uncased), cased=False))
+def test_a_vocabulary_without_capitals_is_not(pico_bert_uncased, copy_of, capsys):
+    tokenizer = load_tokenizer(bare(copy_of(pico_bert_uncased), cased=False))
     assert tokenizer.tokenize("Carci") == ["carci"]
     assert capsys.readouterr().err == ""
 
 
-def test_the_vocabulary_wins_over_a_wrong_setting(pico_bert, copy, capsys):
-    tokenizer = load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=True))
+def test_the_vocabulary_wins_over_a_wrong_setting(pico_bert, copy_of, capsys):
+    tokenizer = load_tokenizer(bare(copy_of(pico_bert), cased=True, do_lower_case=True))
     assert not lowers_case(tokenizer.backend_tokenizer)
     assert "kept cased" in capsys.readouterr().err
 
 
-def test_a_right_setting_needs_no_word(pico_bert, copy, capsys):
-    assert not lowers_case(load_tokenizer(bare(copy(pico_bert), cased=True, do_lower_case=False)).backend_tokenizer)
+def test_a_right_setting_needs_no_word(pico_bert, copy_of, capsys):
+    assert not lowers_case(load_tokenizer(bare(copy_of(pico_bert), cased=True, do_lower_case=False)).backend_tokenizer)
     assert capsys.readouterr().err == ""
 
 
-def test_bare_ids_equal_those_of_tokenizer_json(pico_bert, copy):
+def test_bare_ids_equal_those_of_tokenizer_json(pico_bert, copy_of):
     text = "BRCA1 mutation of Hepatitis, (p53)."
-    assert load_tokenizer(bare(copy(pico_bert), cased=True))(text) == load_tokenizer(opened(pico_bert))(text)
+    assert load_tokenizer(bare(copy_of(pico_bert), cased=True))(text) == load_tokenizer(opened(pico_bert))(text)
 
 
-def test_tokenizer_json_is_taken_as_it_is(pico_bert, copy):
+def test_tokenizer_json_is_taken_as_it_is(pico_bert, copy_of):
     # transformers would rebuild it, lower-casing, because this class and no do_lower_case are named.
-    path = copy(pico_bert)
+    path = copy_of(pico_bert)
     edit_json(path / "tokenizer_config.json", drop=("do_lower_case",), tokenizer_class="BertTokenizer")
     assert load_tokenizer(opened(path)).tokenize("BRCA1") == ["BRCA", "##1"]
 
 
-def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy, capsys):
-    path = copy(pico_bert)
+def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy_of, capsys):
+    path = copy_of(pico_bert)
     content = json.loads((path / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = True
     (path / "tokenizer.json").write_text(json.dumps(content))
@@ -74,8 +74,8 @@ def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy, ca
     assert "has capitals" in capsys.readouterr().err
 
 
-def test_baked_in_lengths_do_not_cut(pico_bert, copy):
-    path = copy(pico_bert)
+def test_baked_in_lengths_do_not_cut(pico_bert, copy_of):
+    path = copy_of(pico_bert)
     tokenizer = pico.tokenizer_of("bert")
     tokenizer.backend_tokenizer.enable_truncation(8)
     tokenizer.backend_tokenizer.enable_padding(length=8)
@@ -85,8 +85,8 @@ def test_baked_in_lengths_do_not_cut(pico_bert, copy):
     assert len(loaded("gene " * 20)["input_ids"]) == 22
 
 
-def test_special_tokens_without_a_config(pico_any, copy):
-    path = copy(pico_any)
+def test_special_tokens_without_a_config(pico_any, copy_of):
+    path = copy_of(pico_any)
     known = load_tokenizer(opened(path)).special_tokens_map
     (path / "tokenizer_config.json").unlink()
     (path / "special_tokens_map.json").unlink(missing_ok=True)
@@ -100,8 +100,8 @@ def test_longest_input_and_input_names(pico_any):
     assert ("token_type_ids" in tokenizer.model_input_names) == takes_types
 
 
-def test_roberta_from_vocabulary_and_merges(pico_roberta, copy):
-    path = copy(pico_roberta)
+def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
+    path = copy_of(pico_roberta)
     model = json.loads((path / "tokenizer.json").read_text())["model"]
     (path / "vocab.json").write_text(json.dumps(model["vocab"]))
     (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in model["merges"]))
@@ -110,30 +110,30 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy):
     assert load_tokenizer(opened(path))(text) == load_tokenizer(opened(pico_roberta))(text)
 
 
-def test_no_tokenizer_is_explained(pico_bert, copy):
-    path = copy(pico_bert)
+def test_no_tokenizer_is_explained(pico_bert, copy_of):
+    path = copy_of(pico_bert)
     (path / "tokenizer.json").unlink()
     with pytest.raises(SqueezeError, match=r"has no tokenizer \(tokenizer.json"):
         load_tokenizer(opened(path))
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"model": 1}'])
-def test_a_damaged_tokenizer_is_explained(pico_bert, copy, content):
-    path = copy(pico_bert)
+def test_a_damaged_tokenizer_is_explained(pico_bert, copy_of, content):
+    path = copy_of(pico_bert)
     (path / "tokenizer.json").write_text(content)
     with pytest.raises(SqueezeError, match="is no tokenizer"):
         load_tokenizer(opened(path))
 
 
-def test_a_vocabulary_of_something_else(pico_bert, copy):
-    checkpoint = bare(copy(pico_bert), cased=True)
+def test_a_vocabulary_of_something_else(pico_bert, copy_of):
+    checkpoint = bare(copy_of(pico_bert), cased=True)
     (checkpoint.path / "vocab.txt").write_text("gene\ncell\n")
     with pytest.raises(SqueezeError, match=r"no piece \[UNK\]"):
         load_tokenizer(checkpoint)
 
 
-def test_ids_beyond_the_embedding(pico_bert, copy):
-    path = copy(pico_bert)
+def test_ids_beyond_the_embedding(pico_bert, copy_of):
+    path = copy_of(pico_bert)
     tokenizer = pico.tokenizer_of("bert")
     tokenizer.add_tokens(["newword"])
     tokenizer.save_pretrained(path)
@@ -157,8 +157,8 @@ def test_no_capitals_no_case(pieces):
 
 
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.txt", "none"])
-def test_facts_of_a_tokenizer(pico_bert, copy, layout):
-    path = copy(pico_bert)
+def test_facts_of_a_tokenizer(pico_bert, copy_of, layout):
+    path = copy_of(pico_bert)
     if layout != "tokenizer.json":
         bare(path, cased=True)
     if layout == "none":

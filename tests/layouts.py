@@ -1,10 +1,8 @@
 """Old and odd layouts of pico checkpoints."""
 
 import json
-import shutil
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -28,27 +26,19 @@ def to_bin(path: Path, tensors: dict[str, torch.Tensor], *, zipped: bool = True)
     torch.save(tensors, path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A private copy of a shared checkpoint."""
+def lay_out_biobert(root: Path) -> Path:
+    """A Hub cache with dmis-lab/biobert-v1.1 as it is: an old .bin, a cased vocab.txt, a config that says nothing.
 
-    def make(source: Path) -> Path:
-        return Path(shutil.copytree(source, tmp_path / f"copy-{source.name}"))
-
-    return make
-
-
-@pytest.fixture
-def biobert_v11(tmp_path, monkeypatch):
-    """The Hub's cache as it holds dmis-lab/biobert-v1.1: an old .bin, a cased vocab.txt, a config that says nothing."""
-    source = pico.save("bert", tmp_path / "source", head="base")
+    Returns the pico model with the same weights as stock transformers would save it.
+    """
+    source = pico.save("bert", root / "source", head="base")
     tensors = {f"bert.{name}": tensor for name, tensor in load_file(source / "model.safetensors").items()}
     tensors = {n.replace("LayerNorm.weight", "LayerNorm.gamma"): t for n, t in tensors.items()}
     tensors = {n.replace("LayerNorm.bias", "LayerNorm.beta"): t for n, t in tensors.items()}
     tensors["bert.embeddings.position_ids"] = torch.arange(pico.POSITIONS)[None]
     tensors["cls.seq_relationship.weight"] = torch.zeros(2, pico.HIDDEN)
     tensors["cls.seq_relationship.bias"] = torch.zeros(2)
-    model = tmp_path / "hub" / "models--dmis-lab--biobert-v1.1"
+    model = root / "hub" / "models--dmis-lab--biobert-v1.1"
     snapshot = model / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (model / "refs").mkdir()
@@ -59,5 +49,4 @@ def biobert_v11(tmp_path, monkeypatch):
     kept += ("max_position_embeddings", "type_vocab_size", "hidden_act", "initializer_range", "hidden_dropout_prob")
     (snapshot / "config.json").write_text(json.dumps({key: config[key] for key in kept}))
     (snapshot / "vocab.txt").write_text("\n".join(pico.wordpieces(cased=True)) + "\n")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return source

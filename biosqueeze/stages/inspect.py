@@ -1,0 +1,141 @@
+"""What a checkpoint is: parameters by part, shape, size on disk, family, task, labels, tokenizer, history."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from biosqueeze import manifest
+from biosqueeze.checkpoint import Checkpoint, head_of, open_checkpoint
+from biosqueeze.models.casing import tokenizer_facts
+from biosqueeze.models.families import FAMILIES, infer_family
+from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.progress import note, table
+
+EXAMPLE = "biosqueeze inspect demo:minilm"
+_TOKENIZER_FILES = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Noting):
+    """Show what a checkpoint is, and change nothing.
+
+    Parameters by part, shape, size on disk by artefact, family, task and labels, the tokenizer's casing, and every
+    stage that it went through. Of safetensors files only the headers are read.
+    """
+
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+
+
+def plan(options: Options) -> Plan:
+    """It only reads."""
+    return Plan(out=None, steps=(f"read {options.checkpoint} and show what it is; write nothing",))
+
+
+def run(options: Options) -> Outcome:
+    """Gather the facts and draw them."""
+    checkpoint = open_checkpoint(options.checkpoint)
+    facts = _facts(checkpoint)
+    _show(checkpoint.name, facts)
+    return Outcome(checkpoint.path, facts)
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    shapes = _shapes(checkpoint)
+    files = [path.name for path in checkpoint.path.iterdir()]
+    family = checkpoint.config.get("model_type") or infer_family(tuple(shapes), checkpoint.config, files)
+    history = (checkpoint.manifest or {}).get("history", [])
+    return {
+        "name": checkpoint.name,
+        "family": family,
+        "architecture": (checkpoint.config.get("architectures") or [None])[0],
+        "head": head_of(checkpoint.config),
+        "task": checkpoint.task,
+        "labels": list(checkpoint.labels),
+        "shape": manifest.shape_facts(checkpoint.config),
+        "parameters": manifest.count_by_part(_once(checkpoint, family, shapes)),
+        "megabytes": _megabytes(checkpoint.path),
+        "tokenizer": tokenizer_facts(checkpoint.path),
+        "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
+        "history": [_line(entry) for entry in history],
+    }
+
+
+def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all tensors; of safetensors files only the headers are read."""
+    if all(file.suffix == ".safetensors" for file in checkpoint.weights):
+        return {name: shape for file in checkpoint.weights for name, shape in manifest.tensor_shapes(file).items()}
+    from biosqueeze.models.weights import read_weights
+
+    return {name: tuple(tensor.shape) for name, tensor in read_weights(checkpoint).items()}
+
+
+def _once(
+    checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes without tensors that only repeat the embedding."""
+    tied = checkpoint.config.get("tie_word_embeddings", True) and family in FAMILIES
+    copies = FAMILIES[str(family)].tied if tied else ()
+    return {name: shape for name, shape in shapes.items() if name not in copies}
+
+
+def _megabytes(path: Path) -> dict[str, float]:
+    """Size on disk by artefact, in millions of bytes: weights, tokenizer, each runtime's model, the rest, the total."""
+    sizes: dict[str, int] = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            artefact = _artefact(file.relative_to(path))
+            sizes[artefact] = sizes.get(artefact, 0) + file.stat().st_size
+    sizes["total"] = sum(sizes.values())
+    return {artefact: round(size / 1e6, 3) for artefact, size in sizes.items()}
+
+
+def _artefact(file: Path) -> str:
+    if file.parts[0] in ("onnx", "openvino"):
+        return file.with_suffix("").as_posix()
+    if len(file.parts) == 1 and (file.suffix == ".safetensors" or file.match("pytorch_model*.bin")):
+        return "weights"
+    return "tokenizer" if file.name in _TOKENIZER_FILES else "other"
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    """One stage of the history: when, what, and the options that were given."""
+    given = {key for key, source in entry.get("sources", {}).items() if source != "default"}
+    shown = {key: value for key, value in entry["options"].items() if key in given and key not in ("out", "force")}
+    words = [f"{key} {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in shown.items()]
+    return "  ".join([entry["created"], entry["stage"], *words])
+
+
+def _show(name: str, facts: Mapping[str, Any]) -> None:
+    counts: Mapping[str, int] = facts["parameters"]
+    total = max(1, counts["total"])
+    parts = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items()]
+    table(f"{name}: parameters", ("part", "parameters", "share"), parts)
+    table("size on disk", ("artefact", "MB"), [(key, f"{size:.2f}") for key, size in facts["megabytes"].items()])
+    shape = "  ".join(f"{key} {value:,}" for key, value in facts["shape"].items() if value is not None)
+    rows = [
+        ("family", facts["family"] or "unknown"),
+        ("architecture", facts["architecture"] or f"not said in config.json ({facts['head']})"),
+        ("shape", shape),
+        ("task", facts["task"] or "none"),
+        ("labels", ", ".join(facts["labels"]) or "none"),
+        ("tokenizer", _tokenizer_line(facts["tokenizer"])),
+        ("results", ", ".join(facts["results"]) or "none"),
+    ]
+    for key, value in rows:
+        note(f"  {key:<13} {value}")
+    for line in facts["history"]:
+        note(f"  {'history':<13} {line}")
+
+
+def _tokenizer_line(facts: Mapping[str, Any] | None) -> str:
+    if facts is None:
+        return "none"
+    return f"{facts['kind']}, {facts['pieces']:,} pieces, {'cased' if facts['cased'] else 'lower-casing'}"

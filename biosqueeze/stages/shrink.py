@@ -1,0 +1,170 @@
+"""Keep some layers, feed-forward neurons and heads of a checkpoint, or make a student of it by a preset."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.errors import UsageError
+from biosqueeze.models.presets import PRESETS, find_preset
+from biosqueeze.options import Argument, Outcome, Plan, Writing
+from biosqueeze.progress import note
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from biosqueeze.models.width import Widths
+
+EXAMPLE = "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Writing):
+    """Cut layers, neurons and heads from a checkpoint, or make a student of it.
+
+    What is kept, and the head with it, stays as it was; stock transformers loads the result. Cutting costs accuracy,
+    so distil or fine-tune afterwards.
+    """
+
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    layers: Annotated[
+        str | None,
+        "How many (6: spread evenly), which (0,2,4), every-other, odd, top or bottom (the upper or lower half).",
+    ] = None
+    ffn: Annotated[int | None, "Neurons to keep in the feed-forward part of each layer; the heaviest stay."] = None
+    heads: Annotated[int | None, "Heads to keep in each layer; the hidden size becomes heads x head size."] = None
+    hidden: Annotated[int | None, "The same said as a hidden size: a multiple of the head size."] = None
+    student: Annotated[str | None, f"Make a student by a preset instead: {', '.join(PRESETS)}."] = None
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What is kept, checked against the checkpoint's config; None leaves it as it is."""
+
+    layers: tuple[int, ...] | None
+    widths: "Widths"
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Made:
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    notes: dict[str, Any]
+
+
+def plan(options: Options) -> Plan:
+    """What would be cut; reads config.json and no weights."""
+    from biosqueeze.models.count import parameters_of
+    from biosqueeze.models.students import student_parameters
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint, weights=False)
+    if options.student:
+        preset = find_preset(options.student)
+        steps: tuple[str, ...] = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
+        after = student_parameters(source, options.student)
+    else:
+        steps, after = _plan_cut(options, source)
+    return Plan(out=_out(options, source), steps=steps, parameters_before=parameters_of(source), parameters_after=after)
+
+
+def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], int]:
+    from biosqueeze.models.count import count_parts
+    from biosqueeze.models.families import family_of
+    from biosqueeze.models.load import head_in, load_config
+    from biosqueeze.models.width import narrowed_config
+
+    config = load_config(source)
+    family = family_of(config)
+    cut = _settle(options, config)
+    changed = narrowed_config(config, cut.widths)
+    if cut.layers is not None:
+        setattr(changed, family.layers_key, len(cut.layers))
+    architecture = family.architecture(head_in(source, config))
+    return cut.steps, count_parts(changed, architecture)["total"]
+
+
+def _check(options: Options) -> None:
+    cuts = [name for name in ("layers", "ffn", "heads", "hidden") if getattr(options, name) is not None]
+    if options.student and cuts:
+        raise UsageError(f"--student sets the whole shape, so --{cuts[0]} cannot go with it; give one of the two")
+    if not options.student and not cuts:
+        raise UsageError("nothing to do: give --layers, --ffn, --heads, --hidden or --student (`shrink --help`)")
+
+
+def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
+    from biosqueeze.models.depth import choose_layers
+    from biosqueeze.models.width import choose_widths
+
+    total = config.num_hidden_layers
+    layers = choose_layers(options.layers, total) if options.layers is not None else None
+    widths = choose_widths(config, options.ffn, options.heads, options.hidden)
+    if (layers is None or len(layers) == total) and widths.empty:
+        raise UsageError(f"the model has just that shape, so nothing would be cut; it has {total} layers")
+    steps = []
+    if layers is not None:
+        steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
+    if widths.ffn is not None:
+        steps.append(f"keep {widths.ffn} feed-forward neurons in each layer")
+    if widths.heads is not None:
+        size = config.hidden_size // config.num_attention_heads
+        steps.append(f"keep {widths.heads} of {config.num_attention_heads} heads: hidden size {widths.heads * size}")
+    return _Cut(layers, widths, tuple(steps))
+
+
+def _out(options: Options, source: Checkpoint) -> Path:
+    if options.out:
+        return Path(options.out)
+    if options.student:
+        return derive_out(source, options.student)
+    letters = {"l": options.layers, "f": options.ffn, "h": options.heads, "d": options.hidden}
+    words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
+    return derive_out(source, "-".join(words))
+
+
+def run(options: Options) -> Outcome:
+    """Cut, compare with the original, write."""
+    from biosqueeze.models.count import count_model, parameters_of
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint)
+    with drafting(_out(options, source), force=options.force) as draft:
+        made = _student(options, source) if options.student else _cut(options, source)
+        before, after = parameters_of(source), count_model(made.model)["total"]
+        note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
+        made.model.save_pretrained(draft.path)
+        made.tokenizer.save_pretrained(draft.path)
+        checkpoint = draft.finish(Record(stage="shrink", parent=source, options=options, notes=made.notes))
+    return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
+
+
+def _student(options: Options, source: Checkpoint) -> _Made:
+    from biosqueeze.models.students import build_student
+
+    built = build_student(source, str(options.student), options.seed)
+    note(built.sentence)
+    return _Made(built.model, built.tokenizer, {"student": options.student, "layers": built.layers})
+
+
+def _cut(options: Options, source: Checkpoint) -> _Made:
+    from biosqueeze.models.depth import keep_layers
+    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
+    from biosqueeze.models.width import narrow
+
+    loaded = load_model(source, seed=options.seed)
+    cut = _settle(options, loaded.model.config)
+    tokenizer = load_tokenizer(source)
+    check_tokenizer(tokenizer, loaded.model)
+    if loaded.missing:
+        note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
+    model, differences = loaded.model, {}
+    if cut.layers is not None:
+        model, differences["layers"] = keep_layers(model, cut.layers)
+    if not cut.widths.empty:
+        narrowed = narrow(model, cut.widths)
+        model, differences = narrowed.model, differences | narrowed.differences
+    for step in cut.steps:
+        note(step)
+    note(f"largest difference from the original with the rest silenced: {max(differences.values()):.1e}")
+    return _Made(model, tokenizer, {"layers": cut.layers, "differences": differences})

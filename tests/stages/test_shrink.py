@@ -1,0 +1,201 @@
+"""shrink: every family and head through the command line, stock outputs, and errors that leave nothing behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel, AutoTokenizer
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.load import load_model
+from biosqueeze.models.presets import PRESETS
+from tests import pico
+from tests.layouts import edit_json
+
+
+def stock(path):
+    """The checkpoint as stock transformers loads it: by its own class, and by AutoModel."""
+    name = json.loads((Path(path) / "config.json").read_text())["architectures"][0]
+    model, info = getattr(transformers, name).from_pretrained(path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    trunk, info = AutoModel.from_pretrained(path, output_loading_info=True)
+    assert all(key.startswith("pooler.") for key in info["missing_keys"])
+    assert not any(".layer." in key or "embeddings" in key for key in info["unexpected_keys"])
+    assert trunk.config.hidden_size == model.config.hidden_size
+    return model.eval()
+
+
+@pytest.mark.parametrize("cut", [["--layers", "2"], ["--ffn", "40"], ["--heads", "3"], ["--student", "distil"]])
+def test_every_family_as_it_is_published(shell, pico_any, cut):
+    said = shell("shrink", pico_any, *cut, "--out", "small")
+    assert said.code == 0, said.err
+    assert said.path == "small"
+    model = stock("small")
+    source = open_checkpoint(str(pico_any))
+    assert type(model).__name__ == source.config["architectures"][0]
+    before = sum(p.numel() for p in load_model(source).model.parameters())
+    assert sum(p.numel() for p in model.parameters()) < before
+    text = "BRCA1 mutation of Hepatitis"
+    assert AutoTokenizer.from_pretrained("small")(text) == AutoTokenizer.from_pretrained(pico_any)(text)
+
+
+def test_all_cuts_at_once(shell, pico_bert):
+    said = shell("shrink", pico_bert, "--layers", "0,3", "--ffn", "16", "--hidden", "16", "--out", "small", "--json")
+    facts = json.loads(said.out)
+    model = stock("small")
+    config = model.config
+    assert (config.num_hidden_layers, config.num_attention_heads) == (2, 2)
+    assert (config.hidden_size, config.intermediate_size) == (16, 16)
+    assert facts["layers"] == [0, 3] and facts["parameters_after"] == sum(p.numel() for p in model.parameters())
+    assert max(facts["differences"].values()) < 1e-4
+    assert {"layers", "keeping 16 ffn neurons", "keeping 2 heads", "stock model"} == set(facts["differences"])
+    assert "layers 0, 3 of 0 to 3" in said.err
+
+
+def test_a_token_classifier_stays_one(shell, pico_ner):
+    path = shell("shrink", pico_ner, "--layers", "top", "--heads", "2").path
+    model = stock(path)
+    assert type(model).__name__ == "BertForTokenClassification"
+    assert tuple(model.config.id2label.values()) == pico.LABELS
+    assert open_checkpoint(path).labels == pico.LABELS
+
+
+@pytest.mark.parametrize(
+    "cut", [["--layers", "2"], ["--layers", "0,1", "--ffn", "8"], ["--hidden", "8"], ["--student", "distil"]]
+)
+def test_the_plan_counts_what_the_run_makes(shell, pico_any, cut):
+    if "electra" in str(pico_any) and "--hidden" in cut:
+        cut = ["--hidden", "24"]
+    planned = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--dry-run", "--json").out)
+    assert not Path("small").exists()
+    made = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--json").out)
+    assert planned["parameters_before"] == made["parameters_before"]
+    assert planned["parameters_after"] == made["parameters_after"]
+    assert open_checkpoint("small").manifest["model"]["parameters"]["total"] == made["parameters_after"]
+
+
+def test_a_plan_needs_no_weights(shell, pico_bert, tmp_path):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.json").write_bytes((pico_bert / "config.json").read_bytes())
+    said = shell("shrink", "bare", "--heads", "2", "--dry-run")
+    assert said.code == 0
+    assert "keep 2 of 4 heads: hidden size 16" in said.err and said.out == ""
+
+
+def test_the_output_is_named_after_the_cut(shell, pico_root, tmp_path):
+    pico.save("bert", tmp_path / "teacher")
+    assert Path(shell("shrink", "teacher", "--layers", "0,2", "--ffn", "32").path).name == "teacher-l0_2-f32"
+    assert Path(shell("shrink", "teacher", "--student", "distil").path).name == "teacher-distil"
+
+
+def test_the_same_command_makes_the_same_bytes(shell, pico_bert):
+    def made(name, *more):
+        shell("shrink", pico_bert, "--student", "tiny", "--out", name, *more)
+        return open_checkpoint(name).weights_sha256()
+
+    assert made("one") == made("two") != made("three", "--seed", "1")
+
+
+def test_a_missing_pooler_comes_from_the_seed(shell, pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    edit_json(path / "config.json", architectures=["BertModel"])
+
+    def pooler(seed):
+        said = shell("shrink", path, "--layers", "1", "--seed", seed, "--out", f"s{seed}")
+        assert "pooler" in said.err
+        return stock(said.path).pooler.dense.weight
+
+    assert not torch.equal(pooler(1), pooler(2))
+
+
+def test_the_manifest_remembers(shell, pico_bert):
+    first = shell("shrink", pico_bert, "--layers", "3", "--out", "first").path
+    shell("shrink", first, "--ffn", "32", "--out", "second")
+    manifest = open_checkpoint("second").manifest
+    assert [entry["stage"] for entry in manifest["history"]] == ["shrink", "shrink"]
+    assert manifest["parent"]["sha256"] == open_checkpoint(first).weights_sha256()
+    assert manifest["history"][0]["options"]["layers"] == "3"
+    assert manifest["model"]["shape"]["layers"] == 3 and manifest["model"]["shape"]["ffn"] == 32
+
+
+def test_a_pipe(shell, pico_bert):
+    first = shell("shrink", pico_bert, "--layers", "2", "--out", "first")
+    second = shell("shrink", "-", "--ffn", "32", "--out", "second", stdin=first.out)
+    assert stock(second.path).config.num_hidden_layers == 2
+
+
+def test_biobert_v11_by_its_name(shell, biobert_v11):
+    said = shell("shrink", "dmis-lab/biobert-v1.1", "--layers", "2", "--out", "small")
+    assert said.code == 0, said.err
+    assert "capitals" in said.err
+    model = stock(said.path)
+    assert type(model).__name__ == "BertModel" and model.config.num_hidden_layers == 2
+    assert AutoTokenizer.from_pretrained(said.path).tokenize("BRCA1") == ["BRCA", "##1"]
+    parent = open_checkpoint(said.path).manifest["parent"]
+    assert parent["name"] == "dmis-lab/biobert-v1.1"
+    assert 'base_model: "dmis-lab/biobert-v1.1"' in (Path(said.path) / "README.md").read_text()
+    assert shell("shrink", "dmis-lab/biobert-v1.1", "--student", "tiny").path == "biobert-v1.1-tiny"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing to do: give --layers"),
+        (["--student", "tiny", "--layers", "2"], "--layers cannot go with it"),
+        (["--student", "tinny"], "Did you mean 'tiny'?"),
+        (["--layers", "5"], "from 1 to 4"),
+        (["--layers", "0,4"], "no layer 4"),
+        (["--layers", "2,1"], "did you mean 1,2?"),
+        (["--layers", "1,1"], "did you mean 1?"),
+        (["--layers", "some"], "neither a number"),
+        (["--layers", "4"], "nothing would be cut"),
+        (["--ffn", "64", "--heads", "4"], "nothing would be cut"),
+        (["--ffn", "100"], "from 1 to 64"),
+        (["--heads", "9"], "from 1 to 4"),
+        (["--hidden", "20"], "possible: 8, 16, 24, 32"),
+        (["--heads", "2", "--hidden", "24"], "give one of the two"),
+    ],
+)
+@pytest.mark.parametrize("mode", [[], ["--dry-run"]])
+def test_what_cannot_be_asked(shell, pico_bert, words, message, mode):
+    said = shell("shrink", pico_bert, *words, *mode, "--out", "small")
+    assert said.code == 2
+    assert message in said.err and len(said.err.strip().splitlines()) == 1
+    assert said.out == "" and not list(Path().iterdir())
+
+
+def test_a_tokenizer_of_another_model(shell, pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer.add_tokens(["newword"])
+    tokenizer.save_pretrained(path)
+    for words in (["--layers", "2"], ["--student", "tiny"]):
+        said = shell("shrink", path, *words, "--out", "small")
+        assert said.code == 1
+        assert "do not belong together" in said.err.strip().splitlines()[-1]
+        assert not Path("small").exists() and not Path("small.partial").exists()
+
+
+def test_weights_cut_short_leave_nothing(shell, pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    file = path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    said = shell("shrink", path, "--layers", "2", "--out", "small")
+    assert said.code == 1 and "cut short" in said.err
+    assert not Path("small").exists() and not Path("small.partial").exists()
+
+
+def test_an_existing_output_is_kept(shell, pico_bert):
+    shell("shrink", pico_bert, "--layers", "2", "--out", "small")
+    before = open_checkpoint("small").weights_sha256()
+    assert shell("shrink", pico_bert, "--layers", "3", "--out", "small").code == 1
+    assert open_checkpoint("small").weights_sha256() == before
+    assert shell("shrink", pico_bert, "--layers", "3", "--out", "small", "--force").code == 0
+    assert stock("small").config.num_hidden_layers == 3
+
+
+def test_help_lists_every_student(shell):
+    said = "".join(shell("shrink", "--help").out.split())
+    assert all(name in said for name in PRESETS)
