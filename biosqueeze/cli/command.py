@@ -1,5 +1,6 @@
 """What every subcommand does the same way: its flags, its one line on standard output, its plan."""
 
+import inspect
 import json
 import logging
 import os
@@ -41,7 +42,7 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         else:
             answer(done, as_json=context.params["as_json"])
 
-    documentation = stage.Options.__doc__ or ""
+    documentation = inspect.cleandoc(stage.Options.__doc__ or "")
     return click.Command(
         name,
         params=[*parameters(stage.Options), *common_options()],

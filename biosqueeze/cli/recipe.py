@@ -263,16 +263,16 @@ def _plan_all(steps: list[Step], run: Run, *, as_json: bool) -> None:
     """Say what each step would do; a step whose input does not exist yet is named without figures."""
     previous: Path | None = None
     for step in steps:
-        run.paths[step.name] = run.directory / step.name
         options = read_options(step.module, _context(step, run, previous))
-        inputs = [p for p in run.paths.values() if str(p) in map(str, _flat(resolved(options).values()))]
+        given = {str(value) for value in _flat(resolved(options).values())}
+        inputs = [path for path in run.paths.values() if str(path) in given]
         if all(path.exists() for path in inputs):
             show_plan(step.name, step.module.plan(options), as_json=as_json)
         else:
             click.echo(f"{step.name} would run {step.stage} on what the steps before it write", err=True)
-        if not isinstance(options, Writing):
-            run.paths[step.name] = previous or run.paths[step.name]
-        previous = run.paths[step.name]
+        if isinstance(options, Writing) or previous is None:
+            previous = run.directory / step.name
+        run.paths[step.name] = previous
 
 
 def _flat(values: Any) -> list[Any]:

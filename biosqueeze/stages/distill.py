@@ -9,7 +9,7 @@ from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, track, warn
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import Training, fitting_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -140,6 +140,7 @@ class _Pair:
     tokenizer: "PreTrainedTokenizerBase"
     teacher_has_head: bool
     labels: tuple[str, ...]
+    length: int
 
 
 def run(options: Options) -> Outcome:
@@ -187,7 +188,8 @@ def _load(options: Options, setting: _Setting) -> _Pair:
 
         built = build_student(setting.teacher, str(options.student), options.seed, head=head)
         note(built.sentence)
-        return _Pair(teacher.model, built.model, tokenizer, teacher.has_head, labels)
+        length = fitting_length(options.max_length, min(tokenizer.model_max_length, built.tokenizer.model_max_length))
+        return _Pair(teacher.model, built.model, built.tokenizer, teacher.has_head, labels, length)
     student = load_model(setting.student, head, labels=labels or None, seed=options.seed)
     own = load_tokenizer(setting.student)
     if own.get_vocab() != tokenizer.get_vocab():
@@ -195,7 +197,8 @@ def _load(options: Options, setting: _Setting) -> _Pair:
             f"{setting.student.name} and {setting.teacher.name} have different vocabularies, so their tokens cannot be "
             "compared; make the student from the teacher (biosqueeze shrink), or give --student PRESET"
         )
-    return _Pair(teacher.model, student.model, own, teacher.has_head, labels)
+    length = fitting_length(options.max_length, min(tokenizer.model_max_length, own.model_max_length))
+    return _Pair(teacher.model, student.model, own, teacher.has_head, labels, length)
 
 
 def _possible_weights(options: Options, setting: _Setting, pair: _Pair) -> dict[str, float]:
@@ -229,7 +232,7 @@ def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dat
     from biosqueeze.training.sources import Masked, Mixture
 
     tokenizer = pair.tokenizer
-    blocks = _read_corpus(options, setting.kind, tokenizer)
+    blocks = _read_corpus(options, setting.kind, pair)
     if setting.kind == "mlm":
         if blocks is None or tokenizer.mask_token_id is None:
             raise SqueezeError(f"the tokenizer of {setting.teacher.name} has no mask token, so no text can be masked")
@@ -248,12 +251,12 @@ def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dat
     if options.data:
         task: Any = registry.load("tasks", TASK_HEADS[head_of(setting.teacher.config)])
         data = task.read(options.data, ("train", "dev"))
-        windows = task.encode(data.splits["train"], pair.labels, tokenizer, options.max_length)
+        windows = task.encode(data.splits["train"], pair.labels, tokenizer, pair.length)
         labelled = [window.features for window in windows]
     return Mixture(labelled, blocks, options.unlabelled, tokenizer.pad_token_id), data
 
 
-def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBase") -> "Blocks | None":
+def _read_corpus(options: Options, kind: str, pair: _Pair) -> "Blocks | None":
     from itertools import chain
 
     from biosqueeze.data.blocks import encode_corpus
@@ -269,7 +272,7 @@ def _read_corpus(options: Options, kind: str, tokenizer: "PreTrainedTokenizerBas
     sources = options.corpus or (SAMPLE_TEXT,)
     lines = chain.from_iterable(read_lines(source, options.field) for source in sources)
     with track("read the corpus") as progress:
-        blocks = encode_corpus(lines, tokenizer, options.max_length, progress)
+        blocks = encode_corpus(lines, pair.tokenizer, pair.length, progress)
     note(f"corpus: {len(blocks):,} sequences, {int(blocks.lengths.sum()):,} tokens")
     return blocks
 
@@ -281,7 +284,7 @@ def _judge(options: Options, pair: _Pair, data: "Dataset | None") -> Any:
     from biosqueeze.training.loop import precision_of
 
     task: Any = registry.load("tasks", TASK_HEADS[head_of(pair.student.config.to_dict())])
-    windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, options.max_length)
+    windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, pair.length)
     dev = DevSet(task, data.splits["dev"], windows, pair.labels, pair.tokenizer.pad_token_id)
     return dev.judge(precision_of(options))
 

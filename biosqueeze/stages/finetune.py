@@ -8,7 +8,7 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.options import Argument, Choices, Outcome, Plan
 from biosqueeze.progress import note
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import Training, fitting_length
 
 if TYPE_CHECKING:
     from biosqueeze.tasks import Dataset
@@ -76,10 +76,8 @@ def _train(options: Options, source: Checkpoint, task: Any, data: "Dataset", dir
     tokenizer = load_tokenizer(source)
     model = load_model(source, task.HEAD, labels=data.labels, seed=options.seed).model
     check_tokenizer(tokenizer, model)
-    windows = {
-        name: task.encode(examples, data.labels, tokenizer, options.max_length)
-        for name, examples in data.splits.items()
-    }
+    length = fitting_length(options.max_length, tokenizer.model_max_length)
+    windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     summary = train(
         Job(

@@ -4,6 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from biosqueeze.options import Writing
+from biosqueeze.progress import note
+
+
+def fitting_length(asked: int, positions: int) -> int:
+    """The length of sequences: what was asked for, or what the model has positions for, with a note."""
+    if asked > positions:
+        note(f"sequences are cut into windows of {positions} tokens and not {asked}: the model has no more positions")
+    return min(asked, positions)
 
 
 @dataclass(frozen=True, kw_only=True)
