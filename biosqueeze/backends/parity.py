@@ -59,12 +59,47 @@ def _ragged(random: np.random.Generator, vocabulary: int, padding: int, lengths:
 
 
 def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch]) -> Parity:
-    """Run both on every batch and compare what they say about real tokens."""
-    wanted = [_real(reference.predict(batch), batch) for batch in batches]
-    found = [_real(candidate.predict(batch), batch) for batch in batches]
-    if [part.shape for part in wanted] != [part.shape for part in found]:
-        return Parity(float("inf"), float("inf"), 0.0, 0.0, 0)
-    return compare_outputs(np.concatenate(wanted), np.concatenate(found))
+    """Run both on every batch and compare what they say about real tokens.
+
+    One batch at a time: the logits of a language model over a whole vocabulary do not fit in memory all at once.
+    """
+    parts = [_compare_batch(reference, candidate, batch) for batch in batches]
+    weights = np.array([len(part.wanted) for part in parts])
+    return Parity(
+        max_difference=max(part.largest for part in parts),
+        mean_difference=float(np.average([part.mean for part in parts], weights=weights)),
+        cosine=float(np.average([part.cosine for part in parts], weights=weights)),
+        agreement=_agreement(*(np.concatenate([getattr(p, side) for p in parts]) for side in ("wanted", "found"))),
+        tokens=int(weights.sum()),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The comparison of one batch; `wanted` and `found` are the answers, (tokens,)."""
+
+    largest: float
+    mean: float
+    cosine: float
+    wanted: NDArray[np.intp]
+    found: NDArray[np.intp]
+
+
+def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch) -> _Part:
+    wanted, found = (_real(predictor.predict(batch), batch) for predictor in (reference, candidate))
+    if wanted.shape != found.shape or not (np.isfinite(wanted).all() and np.isfinite(found).all()):
+        nothing = np.full(len(wanted), -1)
+        return _Part(float("inf"), float("inf"), 0.0, np.zeros(len(wanted), dtype=np.intp), nothing)
+    difference = np.abs(wanted - found)
+    norms = np.linalg.norm(wanted, axis=-1) * np.linalg.norm(found, axis=-1)
+    cosines = (wanted * found).sum(-1) / np.maximum(norms, 1e-12)
+    return _Part(
+        largest=float(difference.max()),
+        mean=float(difference.mean()),
+        cosine=float(cosines.mean()),
+        wanted=wanted.argmax(-1),
+        found=found.argmax(-1),
+    )
 
 
 def _real(output: Floats, batch: Batch) -> Floats:
@@ -74,22 +109,6 @@ def _real(output: Floats, batch: Batch) -> Floats:
         return output
     kept: Floats = output[mask]
     return kept.reshape(len(kept), -1)
-
-
-def compare_outputs(wanted: Floats, found: Floats) -> Parity:
-    """Compare outputs, both (tokens, labels)."""
-    if not (np.isfinite(wanted).all() and np.isfinite(found).all()):
-        return Parity(float("inf"), float("inf"), 0.0, 0.0, len(wanted))
-    difference = np.abs(wanted - found)
-    norms = np.linalg.norm(wanted, axis=-1) * np.linalg.norm(found, axis=-1)
-    cosines = (wanted * found).sum(-1) / np.maximum(norms, 1e-12)
-    return Parity(
-        max_difference=float(difference.max()),
-        mean_difference=float(difference.mean()),
-        cosine=float(cosines.mean()),
-        agreement=_agreement(wanted.argmax(-1), found.argmax(-1)),
-        tokens=len(wanted),
-    )
 
 
 def _agreement(wanted: NDArray[np.intp], found: NDArray[np.intp]) -> float:

@@ -1,0 +1,60 @@
+"""Neural Compressor's static quantization (PT2E): activation ranges fixed by calibration text, as a QDQ graph in ONNX."""
+
+from typing import Any
+
+import onnx
+import torch
+
+from biosqueeze.backends import with_token_types
+from biosqueeze.backends._export import Positional, dynamic_axes, example_inputs, quiet, write_onnx
+from biosqueeze.backends.torch import input_names
+from biosqueeze.models.load import load_model
+from biosqueeze.progress import track
+from biosqueeze.quantizers import Job
+from biosqueeze.quantizers._graph import fold_weights, save, shrink_embeddings
+
+NEEDS_CALIBRATION = True
+
+
+def quantize(job: Job) -> dict[str, Any]:
+    """Write `job.target`: weights int8 per output channel, activations uint8 with one fixed range each."""
+    model = load_model(job.checkpoint, attention="eager").model
+    prepared = _prepared(model, job.observer)
+    names = input_names(model)
+    with torch.no_grad(), track("calibrate", len(job.batches)) as progress:
+        for batch in job.batches:
+            filled = with_token_types(batch)
+            prepared(*(torch.from_numpy(filled[name]) for name in names))
+            progress.advance()
+    write_onnx(model, job.target, traced=_converted(prepared, example_inputs(model)))
+    graph = onnx.load(job.target)
+    folded = fold_weights(graph)
+    tables = shrink_embeddings(graph) if job.embeddings else 0
+    save(graph, str(job.target))
+    return {
+        "weights": "int8 per channel",
+        "activations": "uint8 static",
+        "observer": job.observer,
+        "int8_weights": folded,
+        "int8_embedding_tables": tables,
+        "calibration_sequences": sum(len(batch["input_ids"]) for batch in job.batches),
+    }
+
+
+def _prepared(model: Any, observer: str) -> Any:
+    """The model as a graph with observers at the inputs of its linear layers."""
+    with quiet():
+        from neural_compressor.torch.export import export
+        from neural_compressor.torch.quantization import StaticQuantConfig, prepare
+
+        inputs = example_inputs(model)
+        graph = export(Positional(model).eval(), inputs, dynamic_shapes=dynamic_axes(len(inputs)))
+        return prepare(graph, StaticQuantConfig(act_algo=observer))
+
+
+def _converted(prepared: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
+    """The calibrated graph with quantize/dequantize pairs, as an exported program."""
+    with quiet(), torch.no_grad():
+        from neural_compressor.torch.quantization import convert
+
+        return torch.export.export(convert(prepared), inputs, dynamic_shapes=dynamic_axes(len(inputs)))

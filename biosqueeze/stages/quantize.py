@@ -1,0 +1,224 @@
+"""Write a checkpoint's int8 graph beside its weights, once it is shown to give nearly the same answers."""
+
+import itertools
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from biosqueeze import manifest, registry
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head_of, open_checkpoint
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument, Choices, Outcome, Plan, Writing
+from biosqueeze.progress import note, warn
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from biosqueeze.backends.parity import Parity
+
+    Batches = Sequence[Mapping[str, NDArray[np.int64]]]
+
+EXAMPLE = "biosqueeze quantize ner-tiny --method inc-static --calibration abstracts.txt"
+SAMPLE = "demo:text"
+# Sentences of the check, not seen by calibration, and sequences in a batch of either.
+_CHECKED, _BATCH = 64, 8
+# A corpus is sampled from its first lines, so many times more than are needed.
+_LOOK_AHEAD = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Writing):
+    """Quantize a checkpoint to int8 (onnx/model_quantized.onnx).
+
+    A checkpoint without onnx/model.onnx is exported first. The int8 graph is compared with PyTorch on padded batches
+    of text; it is written only if they agree.
+    """
+
+    checkpoint: Annotated[str, "Directory, Hub id, or - for the path on standard input.", Argument()]
+    method: Annotated[str, "How; only static methods need calibration text.", Choices("quantizers")] = "onnx-dynamic"
+    calibration: Annotated[
+        str | None, "Text to calibrate and to check with (.txt, .jsonl, a directory); a generated sample if left out."
+    ] = None
+    calibration_field: Annotated[str, "Field of a .jsonl record that holds the text."] = "text"
+    calibration_samples: Annotated[int, "Lines to calibrate with."] = 256
+    observer: Annotated[
+        Literal["minmax", "kl"], "How inc-static finds activation ranges; kl cuts outliers off, and takes longer."
+    ] = "minmax"
+    max_length: Annotated[int, "Tokens in a sequence of the calibration and of the check."] = 128
+    embeddings: Annotated[bool, "Store the embedding tables as int8 too, one scale per row."] = True
+    reduce_range: Annotated[
+        Literal["auto", "yes", "no"],
+        "Weights of 7 bits, for x86 processors without VNNI; auto looks at this one, but the one that will run counts.",
+    ] = "auto"
+    tolerance: Annotated[
+        float, "Least agreement with PyTorch: share of equal answers (cosine for an encoder without a head)."
+    ] = 0.8
+
+
+def _out(options: Options, source: Checkpoint) -> Path:
+    return Path(options.out) if options.out else derive_out(source, "int8")
+
+
+def _check(options: Options) -> None:
+    if not 0 <= options.tolerance <= 1:
+        raise UsageError(f"--tolerance is a share between 0 and 1, not {options.tolerance:g}")
+    for name, value in (("calibration-samples", options.calibration_samples), ("max-length", options.max_length)):
+        if value < 1:
+            raise UsageError(f"--{name} must be at least 1, not {value}")
+
+
+def plan(options: Options) -> Plan:
+    """What would be quantized; reads the config."""
+    from biosqueeze.models.count import parameters_of
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint, weights=False)
+    first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
+    text = options.calibration or SAMPLE
+    calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if "static" in options.method else ()
+    parameters = parameters_of(source)
+    return Plan(
+        out=_out(options, source),
+        steps=(
+            f"copy {source.name}",
+            *first,
+            *calibrate,
+            f"quantize with {options.method} to onnx/model_quantized.onnx",
+            f"compare it with PyTorch on {_CHECKED} lines of {text}; fail under an agreement of {options.tolerance:g}",
+        ),
+        parameters_before=parameters,
+        parameters_after=parameters,
+    )
+
+
+def _graph_of(checkpoint: Checkpoint) -> Path:
+    return checkpoint.path / "onnx" / "model.onnx"
+
+
+def run(options: Options) -> Outcome:
+    """Quantize, compare, and write the checkpoint.
+
+    Raises:
+        SqueezeError: the int8 graph agrees with PyTorch on too few answers.
+    """
+    from biosqueeze.backends._export import copy_stock, export_checked
+
+    _check(options)
+    source = open_checkpoint(options.checkpoint)
+    quantizer: Any = registry.load("quantizers", options.method)
+    with drafting(_out(options, source), force=options.force) as draft:
+        calibration, check = _texts(options, source, quantizer)
+        copy = copy_stock(source, draft.path)
+        if not _graph_of(copy).is_file():
+            export_checked(copy, tolerance=1e-3)
+        notes = _quantize(options, copy, quantizer, calibration)
+        parity = _compare(options, copy, check)
+        metrics = {"quantize": {**parity.as_dict(), **_sizes(copy)}}
+        record = Record(stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": notes})
+        made = draft.finish(record)
+    _say(source, metrics["quantize"])
+    return Outcome(made.path, {"metrics": metrics})
+
+
+def _texts(options: Options, source: Checkpoint, quantizer: Any) -> tuple["Batches", "Batches"]:
+    """Batches of text: to calibrate with, and to check with."""
+    from biosqueeze.data.corpus import read_lines
+    from biosqueeze.models.load import load_tokenizer
+
+    wanted = options.calibration_samples if quantizer.NEEDS_CALIBRATION else 0
+    if wanted and options.calibration is None:
+        warn(f"calibrating on {SAMPLE}, which is only a sample; give --calibration with text like that to be read")
+    lines = read_lines(options.calibration or SAMPLE, options.calibration_field)
+    ahead = list(itertools.islice(lines, _LOOK_AHEAD * (wanted + _CHECKED)))
+    chosen = Random(options.seed).sample(ahead, min(len(ahead), wanted + _CHECKED))
+    tokenizer = load_tokenizer(source)
+    length = min(options.max_length, tokenizer.model_max_length)
+    # A corpus too small for both serves both.
+    check = chosen[wanted:] or chosen
+    return _batches(chosen[:wanted], tokenizer, length, options.seed), _batches(check, tokenizer, length, options.seed)
+
+
+def _batches(lines: Sequence[str], tokenizer: Any, length: int, seed: int) -> "Batches":
+    """Lines of like length together, so that there is little padding to calibrate on; the batches in random order."""
+    import numpy as np
+
+    from biosqueeze.data.collate import pad
+
+    if not lines:
+        return []
+    ids = sorted(tokenizer(list(lines), truncation=True, max_length=length)["input_ids"], key=len)
+    features = [{"input_ids": np.array(row, dtype=np.int64)} for row in ids]
+    batches = [pad(features[i : i + _BATCH], tokenizer.pad_token_id) for i in range(0, len(features), _BATCH)]
+    Random(seed).shuffle(batches)
+    return batches
+
+
+def _quantize(options: Options, copy: Checkpoint, quantizer: Any, calibration: "Batches") -> dict[str, Any]:
+    """Write the int8 graph; what the quantizer has to say about it."""
+    from biosqueeze.backends.onnxruntime import FILES
+    from biosqueeze.quantizers import Job
+
+    job = Job(
+        checkpoint=copy,
+        source=copy.path / FILES["fp32"],
+        target=copy.path / FILES["int8"],
+        batches=calibration,
+        embeddings=options.embeddings,
+        reduce_range=_reduce_range(options.reduce_range),
+        observer=options.observer,
+    )
+    notes: dict[str, Any] = {"method": options.method, **quantizer.quantize(job)}
+    return notes
+
+
+def _reduce_range(asked: str) -> bool:
+    """Whether weights get 7 bits: without VNNI, two products of 8 bits can overflow the 16 bits that they are added in."""
+    if asked != "auto":
+        return asked == "yes"
+    flags = set(manifest.environment()["cpu_flags"])
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    needed = is_x86 and not flags & {"avx512_vnni", "avx_vnni", "amx_int8"}
+    if needed:
+        note("this processor has no VNNI: weights get 7 bits (--reduce-range no if it will run where there is VNNI)")
+    return needed
+
+
+def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
+    """The int8 graph against PyTorch.
+
+    Raises:
+        SqueezeError: they agree on too little.
+    """
+    from biosqueeze.backends import open_predictor
+    from biosqueeze.backends.parity import compare
+
+    parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check)
+    headless = head_of(copy.config) == "base"
+    agreement = parity.cosine if headless else parity.agreement
+    if not agreement >= options.tolerance:
+        what = "a cosine of" if headless else "the same answer for a share of"
+        raise SqueezeError(
+            f"the int8 graph of {copy.name} is broken: {what} {agreement:.3f} with PyTorch's, under the tolerance of "
+            f"{options.tolerance:g}; nothing was written; try another --method, --observer kl, or more --calibration"
+        )
+    return parity
+
+
+def _sizes(copy: Checkpoint) -> dict[str, float]:
+    """Size of the int8 graph, in MB and as share of the float32 one."""
+    from biosqueeze.backends.onnxruntime import files
+
+    before, after = (sum(p.stat().st_size for p in files(copy, precision)) for precision in ("fp32", "int8"))
+    return {"megabytes": round(after / 1e6, 3), "size_ratio": round(after / before, 4)}
+
+
+def _say(source: Checkpoint, found: Mapping[str, float]) -> None:
+    note(
+        f"int8 graph of {source.name}: {found['megabytes']:.1f} MB, {found['size_ratio']:.0%} of float32; against "
+        f"PyTorch on {found['tokens']} tokens: largest difference {found['max_difference']:.3g}, mean "
+        f"{found['mean_difference']:.2g}, cosine {found['cosine']:.4f}, agreement {found['agreement']:.2%}"
+    )

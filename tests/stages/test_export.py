@@ -1,0 +1,116 @@
+"""Export: one file, dynamic axes, the same answers as stock transformers, nothing left when they are not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from biosqueeze.backends import _export
+from biosqueeze.backends.onnxruntime import OnnxPredictor
+from biosqueeze.checkpoint import open_checkpoint
+from tests import pico
+
+
+def by_transformers(path, batch):
+    """Logits (or last hidden states) of the stock model that config.json names."""
+    config = transformers.AutoConfig.from_pretrained(path)
+    model = getattr(transformers, config.architectures[0]).from_pretrained(path, attn_implementation="sdpa").eval()
+    with torch.no_grad():
+        return model(**batch)[0].numpy(), batch["attention_mask"].numpy() == 1
+
+
+def by_onnx(path, batch):
+    session = ort.InferenceSession(path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    feed = {name: tensor.numpy() for name, tensor in batch.items()}
+    names = [item.name for item in session.get_inputs()]
+    if "token_type_ids" in names:
+        feed["token_type_ids"] = np.zeros_like(feed["input_ids"])
+    assert set(feed) == set(names)
+    return session.run(None, feed)[0]
+
+
+@pytest.mark.parametrize("shape", [(3, 17), (1, 1), (2, 100)])
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_graph_says_what_stock_transformers_says(family, shape, exported) -> None:
+    path = exported(family, "token-classification")
+    model = transformers.AutoModelForTokenClassification.from_pretrained(path)
+    batch = pico.padded_batch(model, *shape)
+    wanted, real = by_transformers(path, batch)
+    np.testing.assert_allclose(by_onnx(path, batch)[real], wanted[real], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "output"),
+    [("bert", "base", "last_hidden_state"), ("roberta", "mlm", "logits"), ("electra", "discriminator", "logits")],
+)
+def test_other_heads(family, head, output, exported) -> None:
+    path = exported(family, head)
+    graph = onnx.load(path / "onnx" / "model.onnx").graph
+    assert [value.name for value in graph.output] == [output]
+    assert graph.input[0].type.tensor_type.shape.dim[1].dim_param == "length"
+    batch = pico.padded_batch(transformers.AutoModel.from_pretrained(path))
+    wanted, real = by_transformers(path, batch)
+    np.testing.assert_allclose(by_onnx(path, batch)[real], wanted[real], atol=2e-5)
+
+
+def test_padding_changes_nothing(exported) -> None:
+    predictor = OnnxPredictor(exported("bert", "token-classification") / "onnx" / "model.onnx")
+    ids = np.arange(5, 12)[None]
+    alone = predictor.predict({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    padded = np.pad(ids, ((0, 0), (0, 9)))
+    among = predictor.predict({"input_ids": padded, "attention_mask": (padded > 0).astype(np.int64)})
+    np.testing.assert_allclose(among[:, :7], alone, atol=2e-5)
+
+
+def test_checkpoint_is_whole_and_remembers(exported) -> None:
+    path = exported("bert", "token-classification")
+    manifest = json.loads((path / "biosqueeze.json").read_text())
+    assert manifest["stage"] == "export"
+    assert 0 < manifest["metrics"]["export"]["max_difference"] < 1e-4
+    assert manifest["metrics"]["export"]["tokens"] > 100
+    assert [file.name for file in (path / "onnx").iterdir()] == ["model.onnx"]
+    transformers.AutoModelForTokenClassification.from_pretrained(path)
+
+
+def test_path_on_stdout_and_derived_name(shell, shallow, tmp_path) -> None:
+    source = shallow("bert", "token-classification")
+    piped = shell("export", "-", "--out", tmp_path / "made", stdin=f"{source}\n")
+    assert (piped.code, piped.path) == (0, str(tmp_path / "made"))
+    assert "largest difference" in piped.err
+    planned = shell("export", source, "--dry-run")
+    assert str(source) + "-onnx" in planned.err
+
+
+def test_old_layout_is_saved_anew(shell, shallow, tmp_path) -> None:
+    source = Path(shutil.copytree(shallow("bert", "token-classification"), tmp_path / "old"))
+    torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
+    (source / "model.safetensors").unlink()
+    said = shell("export", source, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    assert open_checkpoint(said.path).weights[0].name == "model.safetensors"
+
+
+def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, monkeypatch) -> None:
+    right = exported("bert", "token-classification")
+    changed = Path(shutil.copytree(right, tmp_path / "changed"))
+    weights = load_file(changed / "model.safetensors")
+    weights["classifier.bias"] += torch.tensor([0.0, 0.01, 0.0])
+    save_file(weights, changed / "model.safetensors", metadata={"format": "pt"})
+    # A graph that is not quite the model's: the one from before its weights were changed.
+    monkeypatch.setattr(_export, "write_onnx", lambda model, path: shutil.copyfile(right / "onnx" / "model.onnx", path))
+    said = shell("export", changed, "--out", tmp_path / "made")
+    assert said.code == 1
+    assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["changed"]
+
+
+def test_tolerance_must_be_positive(shell, pico_ner) -> None:
+    said = shell("export", pico_ner, "--tolerance", "0")
+    assert said.code == 2
