@@ -14,9 +14,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, infer_family, infer_head, supported
+from biosqueeze.models.notices import note_once
 from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
 from biosqueeze.models.weights import read_weights, tensor_names
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import warn
 
 __all__ = ["Loaded", "check_tokenizer", "head_in", "load_config", "load_model", "load_tokenizer"]
 
@@ -71,7 +72,8 @@ def _inferred_type(checkpoint: Checkpoint) -> str:
             f"{checkpoint.name} has no model_type in config.json and its weights look like no family that we know; "
             f"add model_type to config.json, one of {supported()}"
         )
-    note(f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}")
+    said = f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}"
+    note_once(checkpoint.path, said)
     return family
 
 

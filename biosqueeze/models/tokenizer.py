@@ -16,7 +16,8 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces
 from biosqueeze.models.families import Family
-from biosqueeze.progress import note, warn
+from biosqueeze.models.notices import note_once
+from biosqueeze.progress import warn
 
 _SPECIALS = {
     "[": {
@@ -128,7 +129,8 @@ def _from_pieces(
             f"{checkpoint.name}: tokenizer_config.json asks for lower case, but the vocabulary has capitals: kept cased"
         )
     elif cased and "do_lower_case" not in settings:
-        note(f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)")
+        said = f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)"
+        note_once(checkpoint.path, said)
     tokenizer: PreTrainedTokenizerFast = BertTokenizer(
         vocab=vocabulary,
         do_lower_case=not cased,

@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -51,9 +52,18 @@ def _shards(index: Path) -> tuple[Path, ...]:
 def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     """The weights' names as `read_weights` gives them; safetensors files are read no further than their headers."""
     files = weight_files(checkpoint)
-    if all(file.suffix == ".safetensors" for file in files):
-        return tuple(clean_names(name for file in files for name in manifest.tensor_shapes(file)).values())
-    return tuple(read_weights(checkpoint))
+    return _names_in(files, tuple(file.stat().st_mtime_ns for file in files))
+
+
+@lru_cache(maxsize=8)
+def _names_in(files: tuple[Path, ...], _changed: tuple[int, ...]) -> tuple[str, ...]:
+    """Names in the files as they are since `_changed`; remembered, because an old .bin must be read in full."""
+    names = (name for file in files for name in _names(file))
+    return tuple(clean_names(names).values())
+
+
+def _names(file: Path) -> Iterable[str]:
+    return manifest.tensor_shapes(file) if file.suffix == ".safetensors" else _read_bin(file)
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:

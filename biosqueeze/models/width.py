@@ -1,7 +1,8 @@
 """Fewer feed-forward neurons, attention heads and hidden dimensions, in shapes that stock transformers can load.
 
 Which tensors hang together is found by torch-pruning's dependency graph, and what goes is decided by its group
-magnitude importance (Fang et al. 2023, DepGraph): the L2 norm of everything in a group that a channel touches.
+magnitude importance (Fang et al. 2023, DepGraph): the squared L2 norm of the weights that a channel touches, averaged
+over the tensors of its group.
 Each layer keeps as many neurons and heads as every other, but not the same ones; the hidden dimensions are one
 choice, because the residual stream runs through all layers.
 """
