@@ -1,12 +1,14 @@
 """What holds for every command: derived options, streams, exit codes, nothing heavy before a stage runs."""
 
-import dataclasses
 import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import click
 import pytest
@@ -89,29 +91,16 @@ def test_only_one_dash(shell: Shell) -> None:
     assert "only once" in said.err
 
 
-class Fake:
+@dataclass(frozen=True, kw_only=True)
+class FakeOptions(Noting):
     """A stage of our own, to see what the command line makes of what a stage does."""
 
-    EXAMPLE = "biosqueeze fake x"
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Options(Noting):
-        """A stage for tests."""
-
-        word: "__import__('typing').Annotated[str, 'A word.']" = "none"  # type: ignore[valid-type]
-
-    def __init__(self, act: object) -> None:
-        self.act = act
-
-    def plan(self, options: object) -> Plan:
-        return Plan(out=Path("out"), steps=("do it",), parameters_before=200, parameters_after=100)
-
-    def run(self, options: object) -> Outcome:
-        return self.act(options)
+    word: Annotated[str, "A word."] = "none"
 
 
-def fake(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
-    stage = SimpleNamespace(**{name: getattr(Fake(act), name) for name in ("EXAMPLE", "Options", "plan", "run")})
+def fake(monkeypatch: pytest.MonkeyPatch, act: Callable[[FakeOptions], Outcome]) -> None:
+    plan = Plan(out=Path("out"), steps=("do it",), parameters_before=200, parameters_after=100)
+    stage = SimpleNamespace(EXAMPLE="biosqueeze fake", Options=FakeOptions, plan=lambda _: plan, run=act)
     monkeypatch.setattr(main.Squeeze, "get_command", lambda *_: stage_command("fake", stage))
 
 
@@ -128,8 +117,8 @@ def test_stdout_stays_clean_whatever_a_library_prints(shell: Shell, monkeypatch:
     assert said.err.count("chatter") == 3
 
 
-def raising(error: BaseException) -> object:
-    def act(_options: object) -> Outcome:
+def raising(error: BaseException) -> Callable[[FakeOptions], Outcome]:
+    def act(_options: FakeOptions) -> Outcome:
         raise error
 
     return act

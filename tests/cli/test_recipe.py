@@ -1,6 +1,10 @@
 """Recipes: keys are checked, steps are chained, what is done is skipped, what changed is done again."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from biosqueeze import registry
 from biosqueeze.cli.recipe import Run, content_hash, read_recipe
 from biosqueeze.errors import UsageError
+from tests import pico
 from tests.cli.run import Shell
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -122,3 +127,25 @@ def test_the_state_survives_a_kill_between_steps(tmp_path: Path) -> None:
     run = Run(tmp_path / "out", {})
     run.remember("a", key="k", path="p", content="c", facts={})
     assert json.loads((tmp_path / "out" / "recipe-state.json").read_text())["a"]["key"] == "k"
+
+
+def test_a_killed_recipe_goes_on_where_it_was(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    text = tmp_path / "corpus.txt"
+    text.write_text("\n".join(pico.sentences(100)))
+    path = write(
+        tmp_path / "r.toml",
+        f'[shrink]\ncheckpoint = "{pico_bert}"\nlayers = "2"\n\n'
+        f'[distill]\nteacher = "{pico_bert}"\ncorpus = ["{text}"]\nsteps = 400\nsave_every = 5\nprecision = "fp32"\n',
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.Popen([sys.executable, "-m", "biosqueeze", "run", str(path)], cwd=tmp_path, env=environment)
+    while killed.poll() is None and not list(tmp_path.glob("r-run/distill.partial/state-*")):
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    said = shell("run", path)
+    assert said.code == 0, said.err
+    assert "shrink: unchanged, skipped" in said.err
+    assert "going on from step" in said.err
+    steps = [json.loads(line)["step"] for line in Path(said.path, "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 401))
