@@ -17,15 +17,18 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 
 __all__ = [
+    "Batch",
     "Predictor",
     "Runtime",
     "available_specs",
     "default_spec",
     "default_threads",
     "files_of",
+    "normal_spec",
     "open_predictor",
     "parse_spec",
-    "specs",
+    "spec_of",
+    "with_token_types",
 ]
 
 Batch = Mapping[str, NDArray[np.int64]]
@@ -66,7 +69,7 @@ def _runtime(name: str) -> Runtime:
 
 
 def parse_spec(spec: str) -> tuple[str, str]:
-    """ "onnxruntime:int8" -> ("onnxruntime", "int8"); without a precision it is the runtime's first.
+    """Runtime and precision: "onnxruntime:int8" -> ("onnxruntime", "int8"); without one it is the runtime's first.
 
     Raises:
         UsageError: there is no such runtime, or it has no such precision.
@@ -129,7 +132,7 @@ def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:
 
 def default_threads() -> int:
     """Physical cores that this process may use."""
-    import psutil  # noqa: PLC0415
+    import psutil
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

@@ -30,7 +30,7 @@ class TorchPredictor:
         filled = with_token_types(batch)
         tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
         training = self.model.training
-        self.model.eval()
+        self.model.train(False)
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 output = self.model(**tensors)[0]

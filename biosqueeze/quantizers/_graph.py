@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 # Smaller tables (token types) are not worth three more nodes.
 _LEAST_ROWS = 64

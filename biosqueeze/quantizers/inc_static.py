@@ -1,4 +1,4 @@
-"""Neural Compressor's static quantization (PT2E): activation ranges fixed by calibration text, as a QDQ graph in ONNX."""
+"""Neural Compressor's static quantization (PT2E): activation ranges fixed by calibration text; QDQ in ONNX."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ def _quantize(options: Options, copy: Checkpoint, quantizer: Any, calibration: "
 
 
 def _reduce_range(asked: str) -> bool:
-    """Whether weights get 7 bits: without VNNI, two products of 8 bits can overflow the 16 bits that they are added in."""
+    """Whether weights get 7 bits: without VNNI, two products of 8 bits can overflow their 16-bit sum."""
     if asked != "auto":
         return asked == "yes"
     flags = set(manifest.environment()["cpu_flags"])

@@ -1,0 +1,113 @@
+"""Specs, and what each backend does with a checkpoint; the reference is stock transformers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from biosqueeze import backends, registry
+from biosqueeze.backends.onnxruntime import OnnxPredictor
+from biosqueeze.backends.torch import TorchPredictor
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import SqueezeError, UsageError
+from tests import pico
+
+
+def test_every_backend_offers_what_a_runtime_must(pico_ner) -> None:
+    checkpoint = open_checkpoint(str(pico_ner))
+    assert registry.names("backends") == ("onnxruntime", "torch")
+    for name in registry.names("backends"):
+        module = registry.load("backends", name)
+        assert module.__doc__
+        assert module.PRECISIONS[0] == "fp32"
+        assert set(module.available(checkpoint)) <= set(module.PRECISIONS)
+
+
+def test_specs() -> None:
+    assert backends.parse_spec("torch") == ("torch", "fp32")
+    assert backends.parse_spec("onnxruntime:int8") == ("onnxruntime", "int8")
+    assert backends.normal_spec("torch:fp32") == "torch"
+    assert backends.normal_spec("torch:bf16") == "torch:bf16"
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"), [("onnxruntme", "Did you mean 'onnxruntime'"), ("torch:bf", "'bf16'"), ("torch:int8", "fp32, bf16")]
+)
+def test_unknown_spec_names_the_nearest(spec, hint) -> None:
+    with pytest.raises(UsageError, match=hint):
+        backends.parse_spec(spec)
+
+
+def test_available_and_default_follow_the_files_and_the_last_stage(pico_ner, tmp_path) -> None:
+    path = Path(shutil.copytree(pico_ner, tmp_path / "c"))
+    assert backends.available_specs(open_checkpoint(str(path))) == ("torch",)
+    assert backends.default_spec(open_checkpoint(str(path))) == "torch"
+    (path / "onnx").mkdir()
+    for file in ("model.onnx", "model_quantized.onnx"):
+        (path / "onnx" / file).touch()
+    (path / "biosqueeze.json").write_text(json.dumps({"stage": "quantize"}))
+    assert backends.available_specs(open_checkpoint(str(path))) == ("torch", "onnxruntime", "onnxruntime:int8")
+    assert backends.default_spec(open_checkpoint(str(path))) == "onnxruntime:int8"
+
+
+@pytest.mark.parametrize(("spec", "command"), [("onnxruntime", "export"), ("onnxruntime:int8", "quantize")])
+def test_missing_graph_names_the_command_that_makes_it(pico_ner, spec, command) -> None:
+    with pytest.raises(SqueezeError, match=f"biosqueeze {command} {pico_ner}"):
+        backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
+
+
+def test_damaged_graph_is_explained(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"no graph")
+    with pytest.raises(SqueezeError, match=r"cannot load .*model\.onnx"):
+        OnnxPredictor(path)
+
+
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_torch_is_stock_transformers(family, tmp_path) -> None:
+    path = pico.save(family, tmp_path / family, head="token-classification")
+    stock = transformers.AutoModelForTokenClassification.from_pretrained(path).eval()
+    batch = pico.padded_batch(stock)
+    with torch.no_grad():
+        wanted = stock(**batch).logits.numpy()
+    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+    found = backends.open_predictor(open_checkpoint(str(path)), "torch", threads=1).predict(arrays)
+    real = arrays["attention_mask"] == 1
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[real], wanted[real], atol=1e-6)
+    rough = backends.open_predictor(open_checkpoint(str(path)), "torch:bf16").predict(arrays)
+    assert rough.dtype == np.float32
+    difference = np.abs(rough[real] - wanted[real]).max()
+    assert 1e-6 < difference < 0.1 * np.abs(wanted[real]).max()
+
+
+def test_token_types_are_used_where_given(pico_ner) -> None:
+    predictor = backends.open_predictor(open_checkpoint(str(pico_ner)), "torch")
+    ids = np.arange(5, 15)[None]
+    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    plain, second = (predictor.predict({**batch, "token_type_ids": np.full_like(ids, kind)}) for kind in (0, 1))
+    np.testing.assert_array_equal(predictor.predict(batch), plain)
+    assert np.abs(second - plain).max() > 1e-3
+
+
+def test_live_model_is_left_in_training_and_predicted_without_dropout(pico_ner) -> None:
+    model = transformers.AutoModelForTokenClassification.from_pretrained(pico_ner).train()
+    predictor = TorchPredictor(model, "fp32", "cpu")
+    ids = np.arange(5, 15)[None]
+    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    np.testing.assert_array_equal(predictor.predict(batch), predictor.predict(batch))
+    assert model.training
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_encoder_without_head_gives_hidden_states(tmp_path) -> None:
+    path = pico.save("distilbert", tmp_path / "base", head="base")
+    ids = np.arange(5, 15)[None]
+    found = backends.open_predictor(open_checkpoint(str(path)), "torch").predict(
+        {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    )
+    assert found.shape == (1, 10, pico.HIDDEN)

@@ -1,0 +1,89 @@
+"""The measure of sameness must see what it is there to see, and nothing in the padding."""
+
+import numpy as np
+import pytest
+
+from biosqueeze.backends.parity import compare, random_batches
+
+
+class Table:
+    """Logits by token id, (vocabulary, labels); garbage of its own on padding."""
+
+    def __init__(self, logits, garbage=0.0) -> None:
+        self.logits, self.garbage = np.asarray(logits, dtype=np.float32), garbage
+
+    def predict(self, batch):
+        output = self.logits[batch["input_ids"]]
+        output[batch["attention_mask"] == 0] = self.garbage
+        return output
+
+
+def logits(seed=0, vocabulary=50, labels=3):
+    return np.random.default_rng(seed).normal(size=(vocabulary, labels))
+
+
+BATCHES = random_batches(50, 128, padding=0)
+
+
+def test_batches_are_ragged_and_of_different_shapes() -> None:
+    assert [batch["input_ids"].shape for batch in BATCHES] == [(4, 24), (2, 128), (1, 7)]
+    for batch in BATCHES:
+        real = batch["attention_mask"] == 1
+        assert (batch["input_ids"][real] != 0).all()
+        assert (batch["input_ids"][~real] == 0).all()
+    assert all((batch["attention_mask"] == 0).any() for batch in BATCHES[:2])
+    assert max(batch["input_ids"].shape[1] for batch in random_batches(50, 16, 0)) == 16
+
+
+def test_same_is_same_whatever_is_in_the_padding() -> None:
+    parity = compare(Table(logits()), Table(logits(), garbage=99.0), BATCHES)
+    assert (parity.max_difference, parity.mean_difference, parity.agreement) == (0, 0, 1)
+    assert parity.cosine == pytest.approx(1)
+    assert parity.tokens == sum(batch["attention_mask"].sum() for batch in BATCHES)
+
+
+def test_difference_is_the_largest_of_all_batches() -> None:
+    changed = logits()
+    changed[BATCHES[2]["input_ids"][0, -1]] += [0, 0.25, 0]
+    parity = compare(Table(logits()), Table(changed), BATCHES)
+    assert parity.max_difference == pytest.approx(0.25, abs=1e-6)
+    assert 0 < parity.mean_difference < 0.25
+
+
+def test_mean_counts_tokens_and_not_batches() -> None:
+    used = np.concatenate([batch["input_ids"][batch["attention_mask"] == 1] for batch in BATCHES])
+    changed = logits() + (np.arange(50) % 2)[:, None]
+    parity = compare(Table(logits()), Table(changed), BATCHES)
+    assert parity.mean_difference == pytest.approx((used % 2).mean(), abs=1e-5)
+
+
+def test_collapse_to_the_commonest_answer_scores_one_half() -> None:
+    mostly_first = np.tile([3.0, 0.0, 0.0], (50, 1))
+    mostly_first[:10] = [0.0, 3.0, 0.0]
+    collapsed = np.tile([3.0, 0.0, 0.0], (50, 1))
+    parity = compare(Table(mostly_first), Table(collapsed), BATCHES)
+    assert parity.agreement == 0.5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_number_never_agrees(value) -> None:
+    broken = logits()
+    broken[7] = value
+    for pair in ((Table(logits()), Table(broken)), (Table(broken), Table(broken))):
+        parity = compare(*pair, [{"input_ids": np.array([[7]]), "attention_mask": np.array([[1]])}])
+        assert parity.max_difference == np.inf
+        assert parity.agreement == 0
+
+
+def test_other_number_of_labels_never_agrees() -> None:
+    parity = compare(Table(logits()), Table(logits(labels=4)), BATCHES)
+    assert (parity.max_difference, parity.agreement) == (np.inf, 0)
+
+
+def test_whole_sequence_answers_are_compared_row_by_row() -> None:
+    class First(Table):
+        def predict(self, batch):
+            return self.logits[batch["input_ids"][:, 0]]
+
+    parity = compare(First(logits()), First(logits()), BATCHES)
+    assert (parity.tokens, parity.max_difference) == (7, 0)

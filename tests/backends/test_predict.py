@@ -1,0 +1,63 @@
+"""Batching by length: the same answers, in the order asked."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biosqueeze.backends.predict import predict_all
+
+
+class Echo:
+    """Logits that tell what was seen: the id, the batch's length and the mask, (batch, length, 3)."""
+
+    def __init__(self) -> None:
+        self.shapes = []
+
+    def predict(self, batch):
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        self.shapes.append(ids.shape)
+        return np.stack([ids, np.full_like(ids, ids.shape[1]), mask], axis=-1).astype(np.float32)
+
+
+def features(lengths):
+    return [{"input_ids": np.arange(100 * i, 100 * i + n)} for i, n in enumerate(lengths, start=1)]
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 8))
+def test_order_and_lengths_are_kept(lengths, batch_size) -> None:
+    echo = Echo()
+    found = predict_all(echo, features(lengths), 0, batch_size)
+    assert [len(part) for part in found] == lengths
+    for part, feature in zip(found, features(lengths), strict=True):
+        np.testing.assert_array_equal(part[:, 0], feature["input_ids"])
+        assert (part[:, 2] == 1).all()
+    assert all(rows <= batch_size for rows, _ in echo.shapes)
+
+
+def test_like_lengths_go_together() -> None:
+    echo = Echo()
+    predict_all(echo, features([3, 50, 4, 49, 2, 48]), 0, 3)
+    assert echo.shapes == [(3, 50), (3, 4)]
+
+
+def test_results_do_not_hold_the_padded_batch() -> None:
+    assert all(part.base is None for part in predict_all(Echo(), features([3, 9]), 0, 2))
+
+
+def test_whole_sequence_classifier_keeps_its_row() -> None:
+    class Classifier:
+        def predict(self, batch):
+            return batch["input_ids"][:, :1].astype(np.float32) * [1, 2]
+
+    found = predict_all(Classifier(), features([1, 7]), 0, 2)
+    assert [part.tolist() for part in found] == [[100, 200], [200, 400]]
+
+
+def test_nothing_in_nothing_out() -> None:
+    assert predict_all(Echo(), [], 0, 4) == []
+
+
+def test_features_of_a_task_pass_through() -> None:
+    found = predict_all(Echo(), [{"input_ids": np.array([7, 8]), "labels": np.array([0, 1])}], 0, 4)
+    assert found[0][:, 0].tolist() == pytest.approx([7, 8])
