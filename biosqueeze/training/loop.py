@@ -25,6 +25,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import detail, note, track
 from biosqueeze.training import state
 from biosqueeze.training.batches import Schedule, Source, loader
+from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.options import Training
 
 METRICS_FILE = "metrics.jsonl"
@@ -101,6 +102,7 @@ def train(job: Job) -> Summary:
         SqueezeError: the loss is no number any more, or the saved state does not fit.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
+    keep_freed_memory()
     set_seed(job.options.seed)
     precision = precision_of(job.options)
     AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
