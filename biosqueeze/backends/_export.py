@@ -86,15 +86,20 @@ def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
             opset_version=OPSET,
             verbose=False,
         )
-        program.model.graph.name = "biosqueeze"
-        _name_axes(program.model)
+        _clean(program.model)
         path.parent.mkdir(parents=True, exist_ok=True)
         program.save(path, external_data=model.num_parameters() * 4 > _PROTOBUF_LIMIT)
 
 
-def _name_axes(graph: Any) -> None:
-    """Call the dynamic axes batch and length; the exporter names them s13, s97, ..."""
-    for value in graph.graph.inputs:
+def _clean(model: Any) -> None:
+    """Drop the exporter's notes (stack traces with this machine's paths), and name the dynamic axes."""
+    model.graph.name = "biosqueeze"
+    for node in model.graph:
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in model.graph.inputs:
+        value.metadata_props.clear()
         value.shape[0], value.shape[1] = "batch", "length"
 
 

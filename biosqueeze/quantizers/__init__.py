@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from biosqueeze.checkpoint import Checkpoint
 
+# A classifier of a few labels costs no time, and its rounding would go straight into the answer: it stays in float32.
+FEW_OUTPUTS = 24
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:

@@ -4,13 +4,14 @@ from typing import Any
 
 import onnx
 import torch
+from torch import nn
 
 from biosqueeze.backends import with_token_types
 from biosqueeze.backends._export import Positional, dynamic_axes, example_inputs, quiet, write_onnx
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
-from biosqueeze.quantizers import Job
+from biosqueeze.quantizers import FEW_OUTPUTS, Job
 from biosqueeze.quantizers._graph import fold_weights, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
@@ -37,6 +38,7 @@ def quantize(job: Job) -> dict[str, Any]:
         "observer": job.observer,
         "int8_weights": folded,
         "int8_embedding_tables": tables,
+        "kept_float": list(narrow_layers(model)),
         "calibration_sequences": sum(len(batch["input_ids"]) for batch in job.batches),
     }
 
@@ -49,7 +51,19 @@ def _prepared(model: Any, observer: str) -> Any:
 
         inputs = example_inputs(model)
         graph = export(Positional(model).eval(), inputs, dynamic_shapes=dynamic_axes(len(inputs)))
-        return prepare(graph, StaticQuantConfig(act_algo=observer))
+        config = StaticQuantConfig(act_algo=observer)
+        for name in narrow_layers(model):
+            config.set_local(f"model.{name}", StaticQuantConfig(w_dtype="fp32", act_dtype="fp32"))
+        return prepare(graph, config)
+
+
+def narrow_layers(model: nn.Module) -> tuple[str, ...]:
+    """Names of the linear layers with few outputs: the classifier."""
+    return tuple(
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features <= FEW_OUTPUTS
+    )
 
 
 def _converted(prepared: Any, inputs: tuple[torch.Tensor, ...]) -> Any:

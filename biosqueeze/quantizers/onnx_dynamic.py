@@ -8,13 +8,10 @@ import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from biosqueeze.backends._export import quiet
-from biosqueeze.quantizers import Job
+from biosqueeze.quantizers import FEW_OUTPUTS, Job
 from biosqueeze.quantizers._graph import save, shrink_embeddings
 
 NEEDS_CALIBRATION = False
-
-# A classifier of a few labels costs no time, and its rounding would go straight into the answer.
-_FEW_OUTPUTS = 64
 
 
 def quantize(job: Job) -> dict[str, Any]:
@@ -45,5 +42,5 @@ def quantize(job: Job) -> dict[str, Any]:
 
 def _last_products(model: onnx.ModelProto) -> list[str]:
     """Names of the matrix products with few outputs: the classifier."""
-    narrow = {t.name for t in model.graph.initializer if len(t.dims) == 2 and t.dims[1] <= _FEW_OUTPUTS}
+    narrow = {t.name for t in model.graph.initializer if len(t.dims) == 2 and t.dims[1] <= FEW_OUTPUTS}
     return [n.name for n in model.graph.node if n.op_type in ("MatMul", "Gemm") and narrow & set(n.input[1:2])]

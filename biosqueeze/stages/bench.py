@@ -1,7 +1,7 @@
 """Measure checkpoints on backends: a process for each, all loaded, taking turns in rounds, with the same threads."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +34,8 @@ class Options(Noting):
     ]
     backend: Annotated[
         tuple[str, ...],
-        "RUNTIME[:PRECISION], repeatable; if left out, torch and whatever else each checkpoint holds files for.",
+        "RUNTIME[:PRECISION], repeatable; if left out, what each checkpoint was last made for, and of a single "
+        "checkpoint all that it holds files for.",
     ] = ()
     batch_size: Annotated[str, "Sequences in a batch: a number, or several with commas."] = "1,8"
     length: Annotated[str, "Tokens in a sequence, all of them real: a number, or several with commas."] = "128"
@@ -90,7 +91,8 @@ def settle(options: Options) -> Setting:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
         _check_length(checkpoint, max(lengths))
-    rows = tuple(Row(checkpoint, spec) for checkpoint in checkpoints for spec in _specs(options, checkpoint))
+    alone = len(checkpoints) == 1
+    rows = tuple(Row(checkpoint, spec) for checkpoint in checkpoints for spec in _specs(options, checkpoint, alone))
     shapes = tuple((size, length) for length in lengths for size in sizes)
     return Setting(rows, shapes, options.threads or default_threads())
 
@@ -111,10 +113,11 @@ def _check_length(checkpoint: Checkpoint, length: int) -> None:
         raise UsageError(f"--length {length} is more than the {longest} positions of {checkpoint.name}")
 
 
-def _specs(options: Options, checkpoint: Checkpoint) -> tuple[str, ...]:
-    from biosqueeze.backends import available_specs, files_of, normal_spec
+def _specs(options: Options, checkpoint: Checkpoint, alone: bool) -> tuple[str, ...]:
+    from biosqueeze.backends import available_specs, default_spec, files_of, normal_spec
 
-    specs = tuple(dict.fromkeys(normal_spec(spec) for spec in options.backend)) or available_specs(checkpoint)
+    usual = available_specs(checkpoint) if alone else (default_spec(checkpoint),)
+    specs = tuple(dict.fromkeys(normal_spec(spec) for spec in options.backend)) or usual
     for spec in specs:
         files_of(checkpoint, spec)
     return specs
@@ -214,7 +217,16 @@ def _line(row: Row, shape: Shape, first: Row) -> dict[str, Any]:
         "megabytes": sum(path.stat().st_size for path in files_of(row.checkpoint, row.spec)) / 1e6,
         "parameters": _parameters(row.checkpoint),
         "f1": f1_of(row.checkpoint, row.spec),
+        "retention": _retention(row, first),
     }
+
+
+def _retention(row: Row, first: Row) -> float | None:
+    """The share of the first row's F1 that this one keeps, where both were evaluated on the same data."""
+    own, reference = (_evaluation(r.checkpoint, r.spec) for r in (row, first))
+    same = all(own.get(key) == reference.get(key) for key in ("task", "data", "split"))
+    before, after = f1_of(first.checkpoint, first.spec), f1_of(row.checkpoint, row.spec)
+    return after / before if same and before and after is not None else None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -233,51 +245,65 @@ def _parameters(checkpoint: Checkpoint) -> int:
 
 def f1_of(checkpoint: Checkpoint, spec: str) -> float | None:
     """The F1 that `evaluate` noted for this backend, if it did."""
-    result = read_result(checkpoint, f"evaluate-{spec.replace(':', '-')}") or {}
-    score = (result.get("metrics") or {}).get("f1")
+    score = (_evaluation(checkpoint, spec).get("metrics") or {}).get("f1")
     return None if score is None else float(score)
+
+
+def _evaluation(checkpoint: Checkpoint, spec: str) -> dict[str, Any]:
+    return read_result(checkpoint, f"evaluate-{spec.replace(':', '-')}") or {}
 
 
 def _machine(threads: int) -> dict[str, Any]:
     return {**manifest.environment(), "threads": threads}
 
 
-_COLUMNS = (
-    "checkpoint",
-    "backend",
-    "batch x tokens",
-    "p50 ms",
-    "p95 ms",
-    "seq/s",
-    "tokens/s",
-    "speed-up",
-    "F1",
-    "MB",
-    "parameters",
-    "RSS MB",
-    "load s",
-)
-
-
 def _show(table: Sequence[dict[str, Any]], threads: int) -> None:
-    names = [Checkpoint(Path(line["checkpoint"]), line["checkpoint"]).short_name for line in table]
-    ambiguous = len(set(names)) < len({line["checkpoint"] for line in table})
-    rows = [
-        (
-            line["checkpoint"] if ambiguous else name,
+    """Two tables: each row's size, score and latency side by side, and the details of each shape below."""
+    names = _names(table)
+    progress.table("throughput and memory", *_details(table, names))
+    progress.table(f"{manifest.cpu_name()}, {threads} threads", *_summary(table, names))
+
+
+def _names(table: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What to call each checkpoint: its short name, or all of it where two would be called alike."""
+    names = {line["checkpoint"]: Checkpoint(Path(line["checkpoint"]), line["checkpoint"]).short_name for line in table}
+    return names if len(set(names.values())) == len(names) else {name: name for name in names}
+
+
+def _summary(table: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    shapes = list(dict.fromkeys((line["batch_size"], line["length"]) for line in table))
+    columns = ["checkpoint", "backend", "parameters", "MB", "F1", "retention"]
+    for size, length in shapes:
+        columns += [f"ms at {size}x{length}", "speed-up"]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for line in table:
+        facts = [
+            names[line["checkpoint"]],
             line["backend"],
-            f"{line['batch_size']} x {line['length']}",
+            f"{line['parameters'] / 1e6:.1f}M",
+            f"{line['megabytes']:.1f}",
+            "-" if line["f1"] is None else f"{line['f1']:.4f}",
+            "-" if line["retention"] is None else f"{line['retention']:.1%}",
+        ]
+        row = rows.setdefault((line["checkpoint"], line["backend"]), facts)
+        row += [f"{line['p50_ms']:.1f}", f"{line['speed_up']:.2f}x"]
+    return columns, list(rows.values())
+
+
+def _details(table: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    columns = ["checkpoint", "backend", "shape", "p50 ms", "p95 ms", "seq/s", "tokens/s", "RSS MB", "load s"]
+    rows = [
+        [
+            names[line["checkpoint"]],
+            line["backend"],
+            f"{line['batch_size']}x{line['length']}",
             f"{line['p50_ms']:.2f}",
             f"{line['p95_ms']:.2f}",
             f"{line['sequences_per_second']:,.0f}",
             f"{line['tokens_per_second']:,.0f}",
-            f"{line['speed_up']:.2f}",
-            "-" if line["f1"] is None else f"{line['f1']:.4f}",
-            f"{line['megabytes']:.1f}",
-            f"{line['parameters'] / 1e6:.1f}M",
             f"{line['peak_rss_mb']:.0f}",
             f"{line['load_seconds']:.2f}",
-        )
-        for name, line in zip(names, table, strict=True)
+        ]
+        for line in table
     ]
-    progress.table(f"{manifest.cpu_name()}, {threads} threads", _COLUMNS, rows)
+    return columns, rows

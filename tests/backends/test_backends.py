@@ -35,7 +35,8 @@ def test_specs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "hint"), [("onnxruntme", "Did you mean 'onnxruntime'"), ("torch:bf", "'bf16'"), ("torch:int8", "fp32, bf16")]
+    ("spec", "hint"),
+    [("onnxruntme", "Did you mean 'onnxruntime'"), ("torch:bf", "'bf16'"), ("torch:int8", "fp32, bf16")],
 )
 def test_unknown_spec_names_the_nearest(spec, hint) -> None:
     with pytest.raises(UsageError, match=hint):

@@ -90,15 +90,18 @@ def test_explained_failure_is_passed_on(pico_ner) -> None:
 
 
 def test_crash_is_explained_with_its_last_words(pico_ner) -> None:
-    with pytest.raises(SqueezeError, match=r"measured student ended with code 1 \(KeyError: 'path'\)"):
-        with workers(["student"], threads=1) as (one,):
-            broken = order(pico_ner)
-            del broken["path"]
-            one.ask(broken)
+    broken = order(pico_ner)
+    del broken["path"]
+    words = r"measured student ended with code 1 \(KeyError: 'path'\)"
+    with pytest.raises(SqueezeError, match=words), workers(["student"], threads=1) as (one,):
+        one.ask(broken)
 
 
 def test_killed_worker_is_explained() -> None:
-    with pytest.raises(SqueezeError, match="was ended by SIGKILL.*out of memory"), workers(["it"], threads=1) as (one,):
+    with (
+        pytest.raises(SqueezeError, match=r"was ended by SIGKILL.*out of memory"),
+        workers(["it"], threads=1) as (one,),
+    ):
         os.kill(one.process.pid, signal.SIGKILL)
         one.process.wait()
         one.ask({})

@@ -1,0 +1,152 @@
+"""The passes that store weights as int8: same outputs, smaller files, computed by onnxruntime itself."""
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from biosqueeze.quantizers._graph import fold_weights, shrink_embeddings
+
+
+def model_of(nodes, weights, inputs, output="y"):
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def run(model, **feed):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feed)[0]
+
+
+def kinds(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def quantized_linear(axis, *, clip, transpose, shape=(6, 4)):
+    """x @ W as the exporter writes it: W -> QuantizeLinear (-> Clip) -> DequantizeLinear (-> Transpose) -> MatMul."""
+    random = np.random.default_rng(0)
+    weights = {
+        "W": random.normal(size=shape).astype(np.float32),
+        "scale": random.uniform(0.005, 0.05, shape[axis]).astype(np.float32),
+        "zero": random.integers(-3, 3, shape[axis]).astype(np.int8),
+        "low": np.array(-100, dtype=np.int8),
+        "high": np.array(90, dtype=np.int8),
+    }
+    last = "q"
+    nodes = [helper.make_node("QuantizeLinear", ["W", "scale", "zero"], ["q"], axis=axis)]
+    if clip:
+        nodes.append(helper.make_node("Clip", ["q", "low", "high"], ["c"]))
+        last = "c"
+    nodes.append(helper.make_node("DequantizeLinear", [last, "scale", "zero"], ["d"], axis=axis))
+    if transpose:
+        nodes.append(helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if transpose else "d"], ["y"]))
+    return model_of(nodes, weights, {"x": TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_folding_changes_no_output(axis, transpose, clip) -> None:
+    model = quantized_linear(axis, clip=clip, transpose=transpose)
+    x = np.random.default_rng(1).normal(size=(3, 4 if transpose else 6)).astype(np.float32)
+    wanted = run(model, x=x)
+    assert fold_weights(model) == 1
+    assert kinds(model) == ["DequantizeLinear", "MatMul"]
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    assert types == {"W.int8": TensorProto.INT8, "scale": TensorProto.FLOAT, "zero": TensorProto.INT8}
+    np.testing.assert_array_equal(run(model, x=x), wanted)
+
+
+@given(st.lists(st.floats(-300, 300, width=32), min_size=4, max_size=4), st.floats(0.25, 2, width=32))
+@settings(max_examples=30, deadline=None)
+def test_folding_rounds_and_saturates_as_onnxruntime_does(row, scale) -> None:
+    weights = {
+        "W": np.array([row, [0.5, 1.5, -0.5, -2.5]], dtype=np.float32),
+        "scale": np.full(2, scale, dtype=np.float32),
+        "zero": np.zeros(2, dtype=np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["W", "scale", "zero"], ["q"], axis=0),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"], axis=0),
+        helper.make_node("Add", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, weights, {"x": TensorProto.FLOAT})
+    wanted = run(model, x=np.zeros(4, dtype=np.float32))
+    fold_weights(model)
+    np.testing.assert_array_equal(run(model, x=np.zeros(4, dtype=np.float32)), wanted)
+
+
+def test_activations_are_left_alone() -> None:
+    weights = {"scale": np.array(0.1, dtype=np.float32), "zero": np.array(3, dtype=np.uint8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    model = model_of(nodes, weights, {"x": TensorProto.FLOAT})
+    assert fold_weights(model) == 0
+    assert kinds(model) == ["QuantizeLinear", "DequantizeLinear"]
+
+
+def test_weight_with_a_second_reader_is_refused() -> None:
+    model = quantized_linear(0, clip=False, transpose=False)
+    model.graph.node.append(helper.make_node("Cast", ["q"], ["other"], to=TensorProto.FLOAT))
+    with pytest.raises(ValueError, match="W is read by something else"):
+        fold_weights(model)
+
+
+def lookup(table, nodes=()):
+    gather = helper.make_node("Gather", ["table", "ids"], ["y"], axis=0)
+    return model_of([gather, *nodes], {"table": table}, {"ids": TensorProto.INT64})
+
+
+def test_rows_come_back_within_their_own_rounding() -> None:
+    random = np.random.default_rng(0)
+    table = (random.normal(size=(200, 16)) * random.uniform(0.01, 10, (200, 1))).astype(np.float32)
+    table[7] = 0
+    model = lookup(table)
+    assert shrink_embeddings(model) == 1
+    ids = np.array([[0, 7, 199], [3, 3, 7]])
+    found = run(model, ids=ids)
+    assert found.shape == (2, 3, 16)
+    allowed = np.abs(table[ids]).max(-1, keepdims=True) / 254 * 1.001
+    assert (np.abs(found - table[ids]) <= allowed).all()
+    assert (found[0, 1] == 0).all()
+    assert np.abs(found - table[ids]).max() > 0
+    assert len(model.SerializeToString()) < table.nbytes / 2.5
+
+
+def test_small_tables_stay() -> None:
+    model = lookup(np.ones((2, 16), dtype=np.float32))
+    assert shrink_embeddings(model) == 0
+    assert kinds(model) == ["Gather"]
+
+
+def test_table_that_is_also_a_decoder_stays() -> None:
+    table = np.ones((200, 16), dtype=np.float32)
+    transpose = helper.make_node("Transpose", ["table"], ["decoder"])
+    model = lookup(table, nodes=[transpose])
+    assert shrink_embeddings(model) == 0
+
+
+def test_table_read_twice_is_stored_once() -> None:
+    table = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["a"], axis=0),
+        helper.make_node("Gather", ["table", "ids"], ["b"], axis=0),
+        helper.make_node("Sub", ["a", "b"], ["y"]),
+    ]
+    model = model_of(nodes, {"table": table}, {"ids": TensorProto.INT64})
+    assert shrink_embeddings(model) == 1
+    assert sorted(tensor.name for tensor in model.graph.initializer) == ["table.int8", "table.scale"]
+    assert (run(model, ids=np.array([5, 6])) == 0).all()

@@ -1,0 +1,130 @@
+"""Every way to quantize: the graph runs at any shape, nearly agrees with stock transformers, and stores int8."""
+
+from unittest import mock
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+import transformers
+
+from biosqueeze import registry
+from biosqueeze.backends._export import write_onnx
+from biosqueeze.backends.parity import random_batches
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.load import load_model
+from biosqueeze.quantizers import Job
+from tests import pico
+
+INT8 = onnx.TensorProto.INT8
+
+
+@pytest.fixture(scope="module")
+def ner(tmp_path_factory):
+    """A token classifier with one layer: tracing takes its time per layer."""
+    with mock.patch.object(pico, "LAYERS", 1):
+        return pico.save("bert", tmp_path_factory.mktemp("ner"), head="token-classification")
+
+
+@pytest.fixture(scope="module")
+def float_graph(ner, tmp_path_factory):
+    path = tmp_path_factory.mktemp("float") / "model.onnx"
+    write_onnx(load_model(open_checkpoint(str(ner)), attention="eager").model, path)
+    return path
+
+
+@pytest.fixture(scope="module", params=registry.names("quantizers"))
+def quantized(request, ner, float_graph, tmp_path_factory):
+    """The graph of one method, made from every other batch of random ids."""
+    target = tmp_path_factory.mktemp(request.param) / "model_quantized.onnx"
+    batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
+    job = Job(checkpoint=open_checkpoint(str(ner)), source=float_graph, target=target, batches=batches)
+    notes = registry.load("quantizers", request.param).quantize(job)
+    return target, notes
+
+
+def predict(path, batch):
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    feed = {name: tensor.numpy() for name, tensor in batch.items()}
+    return session.run(None, feed | {"token_type_ids": np.zeros_like(feed["input_ids"])})[0]
+
+
+def test_every_quantizer_offers_what_it_must() -> None:
+    assert registry.names("quantizers") == ("inc-static", "onnx-dynamic")
+    for name in registry.names("quantizers"):
+        module = registry.load("quantizers", name)
+        assert module.__doc__
+        assert isinstance(module.NEEDS_CALIBRATION, bool)
+
+
+@pytest.mark.parametrize("shape", [(3, 17), (1, 1), (2, 100)])
+def test_nearly_agrees_with_stock_transformers(quantized, ner, shape) -> None:
+    model = transformers.AutoModelForTokenClassification.from_pretrained(ner).eval()
+    batch = pico.padded_batch(model, *shape)
+    with torch.no_grad():
+        wanted = model(**batch).logits.numpy()
+    real = batch["attention_mask"].numpy() == 1
+    difference = np.abs(predict(quantized[0], batch)[real] - wanted[real])
+    assert 0 < difference.mean() < 0.05 * wanted[real].std()
+
+
+def test_matrices_and_tables_are_stored_as_int8(quantized) -> None:
+    graph = onnx.load(quantized[0]).graph
+    matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
+    stored = sum(np.prod(tensor.dims) for tensor in matrices.values() if tensor.data_type == INT8)
+    layers = 4 * pico.HIDDEN**2 + 2 * pico.HIDDEN * pico.FFN
+    tables = (len(pico.wordpieces(cased=True)) + pico.POSITIONS) * pico.HIDDEN
+    assert stored == layers + tables
+    floats = {name: list(t.dims) for name, t in matrices.items() if t.data_type == onnx.TensorProto.FLOAT}
+    # Token types, the classifier, and one scale per row of the tables are all that stays.
+    assert all(min(dims) <= max(2, len(pico.LABELS)) for dims in floats.values()), floats
+
+
+def test_file_shrinks(quantized, float_graph) -> None:
+    assert quantized[0].stat().st_size < 0.55 * float_graph.stat().st_size
+    assert [path.name for path in quantized[0].parent.iterdir()] == ["model_quantized.onnx"]
+
+
+def test_notes_say_what_was_done(quantized) -> None:
+    notes = quantized[1]
+    assert notes["weights"] == "int8 per channel"
+    assert notes["int8_embedding_tables"] == 2
+    assert len(notes["kept_float"]) == 1
+
+
+def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
+    """The first range must be that of the embeddings which stock transformers computes for the calibration batch."""
+    model = transformers.AutoModelForTokenClassification.from_pretrained(ner).eval()
+    batch = pico.padded_batch(model)
+    with torch.no_grad():
+        embedded = model(**batch, output_hidden_states=True).hidden_states[0]
+    target = tmp_path / "static.onnx"
+    batches = [{name: tensor.numpy() for name, tensor in batch.items()}]
+    job = Job(checkpoint=open_checkpoint(str(ner)), source=target, target=target, batches=batches)
+    notes = registry.load("quantizers", "inc-static").quantize(job)
+    assert notes["calibration_sequences"] == len(batch["input_ids"])
+    assert notes["int8_weights"] == 6
+    graph = onnx.load(target).graph
+    first = next(node for node in graph.node if node.op_type == "QuantizeLinear")
+    scale, zero = (onnx.numpy_helper.to_array(t) for n in first.input[1:] for t in graph.initializer if t.name == n)
+    low, high = float(embedded.min()), float(embedded.max())
+    assert float(scale) == pytest.approx((high - low) / 255, rel=1e-4)
+    assert abs(float(zero) + low / float(scale)) <= 0.51
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+def test_weights_of_seven_bits_on_request(float_graph, ner, tmp_path, reduce_range) -> None:
+    target = tmp_path / "reduced.onnx"
+    job = Job(
+        checkpoint=open_checkpoint(str(ner)),
+        source=float_graph,
+        target=target,
+        reduce_range=reduce_range,
+        embeddings=False,
+    )
+    notes = registry.load("quantizers", "onnx-dynamic").quantize(job)
+    weights = [onnx.numpy_helper.to_array(t) for t in onnx.load(target).graph.initializer if t.data_type == INT8]
+    largest = max(np.abs(weight.astype(int)).max() for weight in weights)
+    assert largest == (64 if reduce_range else 127)
+    assert notes["int8_embedding_tables"] == 0

@@ -1,0 +1,177 @@
+"""Quantize: what goes out agrees with PyTorch on text, and what does not agree does not go out."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from biosqueeze import registry
+from biosqueeze.backends import default_spec
+from biosqueeze.backends._export import write_onnx
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.load import load_model
+from biosqueeze.stages import quantize
+from tests import pico
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(pico.sentences(200, seed=3)) + "\n")
+    return path
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Replace the quantizer by a function of the job; static, so that it is given calibration batches."""
+
+    def put(function):
+        module = SimpleNamespace(NEEDS_CALIBRATION=True, quantize=function)
+        monkeypatch.setattr(
+            registry, "load", lambda package, name: module if package == "quantizers" else load(package, name)
+        )
+
+    load = registry.load
+    return put
+
+
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> None:
+    source = exported(family, "token-classification")
+    said = shell("quantize", "-", "--calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
+    assert (said.code, said.path) == (0, str(tmp_path / "int8")), said.err
+    assert "warning" not in said.err
+    made = open_checkpoint(said.path)
+    assert default_spec(made) == "onnxruntime:int8"
+    found = made.manifest["metrics"]["quantize"]
+    assert 0.9 < found["agreement"] <= 1
+    assert 0 < found["mean_difference"] < found["max_difference"] < 1
+    assert found["size_ratio"] < 1
+    assert made.manifest["notes"]["quantize"]["method"] == "onnx-dynamic"
+    assert [entry["stage"] for entry in made.manifest["history"]] == ["export", "quantize"]
+
+
+def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None:
+    said = shell("quantize", shallow("bert", "base"), "--out", tmp_path / "int8", "--no-embeddings")
+    assert said.code == 0, said.err
+    made = open_checkpoint(said.path)
+    assert sorted(path.name for path in (made.path / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
+    assert made.manifest["metrics"]["quantize"]["cosine"] > 0.99
+    assert made.manifest["notes"]["quantize"]["int8_embedding_tables"] == 0
+
+
+def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> None:
+    source = exported("roberta", "token-classification")
+    words = ("quantize", source, "--method", "inc-static", "--calibration-samples", 24)
+    said = shell(*words, "--out", tmp_path / "int8", "--calibration", corpus)
+    assert said.code == 0, said.err
+    assert "warning" not in said.err
+    made = open_checkpoint(said.path)
+    assert made.manifest["metrics"]["quantize"]["agreement"] > 0.9
+    assert made.manifest["notes"]["quantize"]["calibration_sequences"] == 24
+
+
+def test_broken_int8_never_gets_out(exported, shell, corpus, fake, tmp_path) -> None:
+    def other_weights(job):
+        path = pico.save("bert", tmp_path / "other", head="token-classification", seed=1)
+        write_onnx(load_model(open_checkpoint(str(path)), attention="eager").model, job.target)
+        return {}
+
+    fake(other_weights)
+    source = exported("bert", "token-classification")
+    said = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", corpus)
+    assert said.code == 1
+    assert "under the tolerance of 0.8; nothing was written" in said.err
+    assert not list(tmp_path.glob("int8*"))
+
+
+def test_check_is_on_other_lines_than_calibration(exported, corpus) -> None:
+    source = open_checkpoint(str(exported("bert", "token-classification")))
+    options = quantize.Options(checkpoint="x", calibration=str(corpus), calibration_samples=100, max_length=16)
+    calibration, check = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    rows = [
+        {tuple(row[mask == 1]) for batch in batches for row, mask in zip(*batch.values(), strict=True)}
+        for batches in (calibration, check)
+    ]
+    assert sum(len(batch["input_ids"]) for batch in calibration) == 100
+    assert sum(len(batch["input_ids"]) for batch in check) == 64
+    assert not rows[0] & rows[1]
+    assert max(batch["input_ids"].shape[1] for batch in calibration) == 16
+    again, _ = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(calibration, again, strict=True))
+
+
+def test_calibration_batches_hold_little_padding(exported, corpus) -> None:
+    source = open_checkpoint(str(exported("bert", "token-classification")))
+    options = quantize.Options(checkpoint="x", calibration=str(corpus), calibration_samples=100)
+    batches, _ = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    assert np.mean([batch["attention_mask"].mean() for batch in batches]) > 0.9
+
+
+def test_small_corpus_serves_both(exported, tmp_path) -> None:
+    (tmp_path / "small.txt").write_text("one line.\nand another.\n")
+    source = open_checkpoint(str(exported("bert", "token-classification")))
+    options = quantize.Options(checkpoint="x", calibration=str(tmp_path / "small.txt"))
+    calibration, check = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    assert (len(calibration[0]["input_ids"]), len(check[0]["input_ids"])) == (2, 2)
+
+
+def test_sample_warns_only_where_it_is_calibrated_on(exported, capfd) -> None:
+    source = open_checkpoint(str(exported("bert", "token-classification")))
+    options = quantize.Options(checkpoint="x")
+    quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=False))
+    assert "warning" not in capfd.readouterr().err
+    quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    assert "only a sample" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "expected"),
+    [
+        ("x86_64", ["avx2"], True),
+        ("x86_64", ["avx2", "avx_vnni"], False),
+        ("x86_64", ["avx512f", "avx512_vnni"], False),
+        ("aarch64", [], False),
+    ],
+)
+def test_seven_bits_only_on_x86_without_vnni(monkeypatch, machine, flags, expected) -> None:
+    monkeypatch.setattr(quantize.platform, "machine", lambda: machine)
+    monkeypatch.setattr(quantize.manifest, "environment", lambda: {"cpu_flags": flags})
+    assert quantize._reduce_range("auto") is expected
+    assert (quantize._reduce_range("yes"), quantize._reduce_range("no")) == (True, False)
+
+
+def test_plan_names_every_step(shallow, exported, shell) -> None:
+    fresh = shell("quantize", shallow("bert", "token-classification"), "--dry-run", "--method", "inc-static", "--json")
+    plan = json.loads(fresh.out)
+    assert any("export it" in step for step in plan["steps"])
+    assert any("calibrate on 256 lines of demo:text" in step for step in plan["steps"])
+    assert plan["out"].endswith("-int8")
+    ready = shell("quantize", exported("bert", "token-classification"), "--dry-run")
+    assert "export it" not in ready.err
+    assert "calibrate" not in ready.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--tolerance", "1.5"), "between 0 and 1"),
+        (("--calibration-samples", "0"), "at least 1"),
+        (("--max-length", "0"), "at least 1"),
+        (("--method", "onnx-dynamc"), "onnx-dynamic"),
+    ],
+)
+def test_bad_options(shallow, shell, words, hint) -> None:
+    said = shell("quantize", shallow("bert", "token-classification"), *words)
+    assert said.code == 2
+    assert hint in said.err
+
+
+def test_empty_corpus_leaves_nothing(exported, shell, tmp_path) -> None:
+    (tmp_path / "empty.txt").touch()
+    source = exported("bert", "token-classification")
+    said = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", tmp_path / "empty.txt")
+    assert said.code == 1
+    assert "empty" in said.err
+    assert not list(tmp_path.glob("int8*"))
