@@ -5,6 +5,7 @@ Nothing here has a state, so a run that resumes at step n sees exactly the batch
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Protocol
 
@@ -94,17 +95,16 @@ class _Items(Dataset[Features]):
         return self.source.features(item, np.random.default_rng([self.seed, 1 + epoch, item]))
 
 
+def _collate(pad_token_id: int, features: list[Features]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in pad(features, pad_token_id).items()}
+
+
 def loader(schedule: Schedule, workers: int) -> "DataLoader[Features]":
     """A DataLoader over the schedule that yields padded int64 tensors, (batch, length) each."""
-    pad_token_id = schedule.source.pad_token_id
-
-    def collate(features: list[Features]) -> dict[str, Tensor]:
-        return {name: torch.from_numpy(array) for name, array in pad(features, pad_token_id).items()}
-
     return DataLoader(
         _Items(schedule.source, schedule.seed),
         batch_sampler=schedule,
-        collate_fn=collate,
+        collate_fn=partial(_collate, schedule.source.pad_token_id),
         num_workers=workers,
         # A generator of its own, so that starting the loader draws nothing from the generator that dropout uses.
         generator=torch.Generator().manual_seed(schedule.seed),

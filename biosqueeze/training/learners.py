@@ -73,7 +73,9 @@ class Distiller(Learner):
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Each loss of the recipe, unweighted. Scalars."""
-        nn.Module.to(self.teacher, batch["input_ids"].device)
+        device = batch["input_ids"].device
+        if next(self.teacher.parameters()).device != device:
+            nn.Module.to(self.teacher, device)
         student = self._look(self.model, batch, with_logits=True)
         with torch.no_grad():
             teacher = self._look(self.teacher, batch, with_logits=self.teacher_has_head)

@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +129,26 @@ def test_the_dry_run_counts_without_training(pico_bert: Path, tmp_path: Path, sh
     assert plan["parameters_before"] > 0
     assert plan["parameters_after"] > 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]
+
+
+def test_killed_and_resumed_keeps_the_best_of_both_parts(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    common = ("finetune", pico_bert, "--data", learnable, "--epochs", 4, "--lr", "5e-3", "--precision", "fp32")
+    common += ("--save-every", 3)
+    whole = shell(*common, "--out", "whole")
+    assert whole.code == 0, whole.err
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, "-m", "biosqueeze", *map(str, common), "--out", "killed"]
+    killed = subprocess.Popen(words, env=environment)
+    while killed.poll() is None and not list(Path().glob("killed.partial/state-0000000[6-9]")):
+        time.sleep(0.005)
+    killed.kill()
+    killed.wait()
+    resumed = shell(*common, "--out", "killed", "--resume")
+    assert resumed.code == 0, resumed.err
+    assert "going on from step" in resumed.err
+    lines = [Path(name, "metrics.jsonl").read_text().splitlines() for name in ("whole", "killed")]
+    entries = [[json.loads(line) for line in part] for part in lines]
+    for entry in entries[0] + entries[1]:
+        entry.pop("seconds", None)
+    assert entries[0] == entries[1]
+    assert Path("whole/model.safetensors").read_bytes() == Path("killed/model.safetensors").read_bytes()

@@ -65,6 +65,12 @@ def test_buckets_save_padding() -> None:
     assert padded < 1.1 * sum(source.lengths)
 
 
+def test_worker_processes_give_the_same_batches() -> None:
+    schedule = Schedule(Numbers((3, 5, 2, 5, 4)), 2, 7, 6)
+    pairs = zip(loader(schedule, workers=0), loader(schedule, workers=2), strict=True)
+    assert all((a[name] == b[name]).all() for a, b in pairs for name in a)
+
+
 def test_loader_pads_and_draws_randomness_by_position() -> None:
     schedule = Schedule(Numbers((3, 5, 2, 5, 4)), 2, 7, 6)
     batches = list(loader(schedule, workers=0))
