@@ -66,7 +66,8 @@ def test_nearly_agrees_with_stock_transformers(quantized, ner, shape) -> None:
         wanted = model(**batch).logits.numpy()
     real = batch["attention_mask"].numpy() == 1
     difference = np.abs(predict(quantized[0], batch)[real] - wanted[real])
-    assert 0 < difference.mean() < 0.05 * wanted[real].std()
+    # Logits spread by 0.6 or so.
+    assert 0 < difference.mean() < 0.04
 
 
 def test_matrices_and_tables_are_stored_as_int8(quantized) -> None:
