@@ -1,0 +1,39 @@
+"""The README cannot fall behind the command line."""
+
+import re
+from pathlib import Path
+
+from biosqueeze import registry
+from biosqueeze.cli.recipe import read_recipe
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_lists_every_command_and_no_other() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)
+    assert sorted(listed) == sorted([*registry.names("stages"), "run"])
+
+
+def test_the_readme_names_options_that_exist() -> None:
+    shell = "\n".join(re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL))
+    calls = re.findall(r"biosqueeze (\w+)((?:[^|\n&]|\\\n)*)", shell.replace("\\\n", " "))
+    assert calls
+    for command, rest in calls:
+        if command == "run":
+            recipe = ROOT / rest.split()[0]
+            assert read_recipe(recipe, ())
+            continue
+        known = registry.load("stages", command).Options.__dataclass_fields__
+        for flag in re.findall(r"--([\w-]+)", rest):
+            assert flag.replace("-", "_") in known, (command, flag)
+
+
+def test_ci_finds_both_commands_in_the_readme() -> None:
+    for mark in ("quickstart", "tests"):
+        assert re.search(rf"<!-- ci: {mark} -->\n```bash\n.+\n```", README)
+
+
+def test_the_changelog_has_the_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## [Unreleased]" in changelog or f"## [{__import__('biosqueeze').__version__}]" in changelog
