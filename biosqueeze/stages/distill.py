@@ -56,6 +56,20 @@ class Options(Training):
     lr: Annotated[float, "Peak learning rate."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch."] = 32
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be distilled with.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        super().__post_init__()
+        if self.temperature is not None and not self.temperature > 0:
+            raise UsageError(f"--temperature must be positive, not {self.temperature:g}")
+        if not 0 < self.mask_rate < 1:
+            raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
+        if self.unlabelled < 0:
+            raise UsageError(f"--unlabelled must not be negative, and was {self.unlabelled:g}")
+
 
 @dataclass(frozen=True)
 class _Setting:

@@ -1,8 +1,10 @@
 """The options that every training stage has. Torch-free."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from biosqueeze.errors import UsageError
 from biosqueeze.options import Writing
 from biosqueeze.progress import note
 
@@ -12,6 +14,21 @@ def fitting_length(asked: int, positions: int) -> int:
     if asked > positions:
         note(f"sequences are cut into windows of {positions} tokens and not {asked}: the model has no more positions")
     return min(asked, positions)
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "epochs": (1e-9, math.inf),
+    "steps": (1, math.inf),
+    "batch_size": (1, math.inf),
+    "accumulate": (1, math.inf),
+    "lr": (0, math.inf),
+    "warmup": (0, 1),
+    "weight_decay": (0, math.inf),
+    "clip": (1e-9, math.inf),
+    "max_length": (3, math.inf),
+    "save_every": (1, math.inf),
+    "workers": (0, math.inf),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,3 +51,15 @@ class Training(Writing):
     save_every: Annotated[int, "Steps between two saved training states, for --resume."] = 500
     resume: Annotated[bool, "Go on from the last saved state of an interrupted run."] = False
     workers: Annotated[int, "Processes that prepare batches; 0 does it in the main process."] = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no training can be done with.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                bounds = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+                raise UsageError(f"--{name.replace('_', '-')} must be {bounds}, not {value:g}")

@@ -191,6 +191,10 @@ def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Sh
         (("--student", "distil", "--loss", "hard=1"), 2, "does not fit"),
         (("--student", "distil", "--data", "somewhere"), 2, "biosqueeze finetune"),
         (("--student", "distil", "--resume"), 1, "nothing to resume"),
+        (("--student", "distil", "--temperature", "0"), 2, "--temperature must be positive"),
+        (("--student", "distil", "--mask-rate", "1.5"), 2, "--mask-rate"),
+        (("--student", "distil", "--warmup", "2"), 2, "--warmup must be between 0 and 1"),
+        (("--student", "distil", "--accumulate", "0"), 2, "--accumulate must be at least 1"),
     ],
 )
 def test_mistakes_are_explained(
