@@ -34,6 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_data)
 
 
+@pytest.fixture(autouse=True)
+def without_optional_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons have the same rows whatever extras are installed."""
+    monkeypatch.setattr("biosqueeze.backends.openvino.available", lambda checkpoint: ())
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real benchmarks; only for tests marked `real`."""

@@ -19,7 +19,7 @@ from tests import pico
 
 def test_every_backend_offers_what_a_runtime_must(pico_ner) -> None:
     checkpoint = open_checkpoint(str(pico_ner))
-    assert registry.names("backends") == ("onnxruntime", "torch")
+    assert registry.names("backends") == ("onnxruntime", "openvino", "torch")
     for name in registry.names("backends"):
         module = registry.load("backends", name)
         assert module.__doc__

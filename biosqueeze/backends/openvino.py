@@ -1,0 +1,121 @@
+"""OpenVINO on the CPU, an extra: the exported graph in float32 or bfloat16, or quantized to int8 with fixed ranges."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.backends import Batch, with_token_types
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError, require
+
+PRECISIONS = ("fp32", "bf16", "int8")
+FILES = {"fp32": "onnx/model.onnx", "bf16": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
+_COMMANDS = {"fp32": "export", "bf16": "export", "int8": "quantize --method inc-static"}
+
+# Without a hint OpenVINO takes bfloat16 where the processor has it; what int8 leaves in float32 stays so.
+_HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+_PRODUCTS = ("FullyConnected", "MatMul")
+
+
+class OpenVinoPredictor:
+    """An ONNX file as predictor.
+
+    Raises:
+        SqueezeError: OpenVINO is not installed, cannot load the file, or would compute it in another precision.
+    """
+
+    def __init__(self, path: Path, precision: str = "fp32", threads: int | None = None) -> None:
+        core = _openvino().Core()
+        settings: dict[str, Any] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": _HINTS[precision],
+            # Two processes with one thread each would be pinned to the same core.
+            "ENABLE_CPU_PINNING": False,
+        }
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        try:
+            self.compiled: Any = core.compile_model(core.read_model(path), "CPU", settings)
+        except RuntimeError as error:
+            cause = " ".join(str(error).split())
+            raise SqueezeError(
+                f"OpenVINO cannot load {path} for {precision} ({cause}); "
+                "export or quantize again, or take another precision or onnxruntime"
+            ) from error
+        check_precision(self.compiled, path, precision)
+        self.inputs = tuple(value.any_name for value in self.compiled.inputs)
+
+    def predict(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits, or last hidden states; see `Predictor`."""
+        filled = with_token_types(batch)
+        output: NDArray[np.float32] = self.compiled({name: filled[name] for name in self.inputs})[0]
+        return output
+
+
+def _openvino() -> Any:
+    """The package, without its telemetry: importing it would report that to Google Analytics."""
+    cast("dict[str, Any]", sys.modules).setdefault("openvino_telemetry", None)
+    return require("openvino", "openvino")
+
+
+def check_precision(compiled: Any, path: Path, precision: str) -> None:
+    """See that a compiled model computes in the precision that its results will be filed under.
+
+    Raises:
+        SqueezeError: it does not, because of the processor or of how the graph was quantized.
+    """
+    if precision == "bf16" and compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != "bf16":
+        raise SqueezeError("OpenVINO does not compute in bfloat16 on this processor; take openvino or torch:bf16")
+    if precision == "int8" and not _has_int8_products(compiled):
+        raise SqueezeError(
+            f"OpenVINO would compute {path} in float32: it has int8 products only for fixed activation ranges; "
+            "quantize with --method inc-static, or take onnxruntime:int8"
+        )
+
+
+def _has_int8_products(compiled: Any) -> bool:
+    facts = (node.get_rt_info() for node in compiled.get_runtime_model().get_ops())
+    return any(f["layerType"].value in _PRODUCTS and f["runtimePrecision"].value in ("u8", "i8") for f in facts)
+
+
+def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
+    """The ONNX file, and its external data where there are any.
+
+    Raises:
+        SqueezeError: OpenVINO is not installed, or the file is missing; the message says what to type.
+    """
+    if not _is_installed():
+        _openvino()
+    path = checkpoint.path / FILES[precision]
+    if not path.is_file():
+        raise SqueezeError(
+            f"{checkpoint.name} has no {FILES[precision]}, which openvino needs for {precision}; "
+            f"first: biosqueeze {_COMMANDS[precision]} {checkpoint.name}"
+        )
+    data = path.with_name(path.name + ".data")
+    return (path, data) if data.is_file() else (path,)
+
+
+def available(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The precisions whose file is there, if OpenVINO is. bf16, which needs none of its own, is on request only."""
+    usable = ("fp32", "int8") if _has_fixed_ranges(checkpoint) else ("fp32",)
+    return tuple(p for p in usable if _is_installed() and (checkpoint.path / FILES[p]).is_file())
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("openvino") is not None
+
+
+def _has_fixed_ranges(checkpoint: Checkpoint) -> bool:
+    """Whether its int8 graph is one that OpenVINO computes in int8, as far as the manifest says."""
+    notes = (checkpoint.manifest or {}).get("notes") or {}
+    return (notes.get("quantize") or {}).get("method") == "inc-static"
+
+
+def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVinoPredictor:
+    """Load the ONNX file of that precision."""
+    return OpenVinoPredictor(files(checkpoint, precision)[0], precision, threads)

@@ -1,0 +1,204 @@
+"""OpenVINO says what stock transformers says, in the precision asked for; without the package it says what to type."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import transformers
+
+from biosqueeze import backends, registry
+from biosqueeze.backends import openvino
+from biosqueeze.backends._export import write_onnx
+from biosqueeze.backends.parity import random_batches
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.load import load_model
+from biosqueeze.quantizers import Job
+from tests import pico
+
+# Not importorskip: importing the package here, and not as the backend does, would let its telemetry loose.
+needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="the extra is not installed")
+
+
+@pytest.fixture(autouse=True)
+def without_optional_runtimes() -> None:
+    """Show what all other tests hide."""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """`exported("bert")` is a shallow checkpoint with its float graph."""
+    made = {}
+
+    def make(family):
+        if family not in made:
+            with mock.patch.object(pico, "LAYERS", 1):
+                path = tmp_path_factory.mktemp("openvino") / family
+                made[family] = pico.save(family, path, head="token-classification")
+            write_onnx(load_model(open_checkpoint(str(path)), attention="eager").model, path / "onnx" / "model.onnx")
+        return made[family]
+
+    return make
+
+
+@pytest.fixture
+def quantized(exported, copy_of):
+    """`quantized("inc-static")` is a copy with an int8 graph made by that method, and a manifest that says so."""
+
+    def make(method):
+        path = copy_of(exported("bert"))
+        batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
+        source, target = (path / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
+        job = Job(checkpoint=open_checkpoint(str(path)), source=source, target=target, batches=batches)
+        registry.load("quantizers", method).quantize(job)
+        manifest = {"stage": "quantize", "notes": {"quantize": {"method": method}}}
+        (path / "biosqueeze.json").write_text(json.dumps(manifest))
+        return open_checkpoint(str(path))
+
+    return make
+
+
+def differences(path, spec, shape=(3, 17)):
+    """Absolute differences from stock transformers on the real tokens of a padded batch, in units of their spread."""
+    stock = transformers.AutoModelForTokenClassification.from_pretrained(path).eval()
+    batch = pico.padded_batch(stock, *shape)
+    with torch.no_grad():
+        wanted = stock(**batch).logits.numpy()
+    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+    found = backends.open_predictor(open_checkpoint(str(path)), spec, threads=1).predict(arrays)
+    real = arrays["attention_mask"] == 1
+    assert found.dtype == np.float32
+    return np.abs(found[real] - wanted[real]) / wanted[real].std()
+
+
+def hide(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+
+
+@pytest.mark.parametrize("command", ["bench", "evaluate"])
+def test_missing_package_names_the_extra(command, pico_ner, monkeypatch, shell, tmp_path) -> None:
+    hide(monkeypatch)
+    (tmp_path / "test.tsv").write_text("of\tO\nfibrosis\tB-Disease\n")
+    data = () if command == "bench" else ("--data", tmp_path)
+    said = shell(command, pico_ner, "--backend", "openvino", *data)
+    assert said.code == 1
+    assert 'openvino is not installed; it comes with an extra: pip install "biosqueeze[openvino]"' in said.err
+
+
+@needs_openvino
+def test_rows_only_for_those_who_installed_it(pico_ner, copy_of, monkeypatch) -> None:
+    path = copy_of(pico_ner)
+    (path / "onnx").mkdir()
+    for name in ("model.onnx", "model_quantized.onnx"):
+        (path / "onnx" / name).touch()
+
+    def rows(method):
+        (path / "biosqueeze.json").write_text(json.dumps({"notes": {"quantize": {"method": method}}}))
+        return openvino.available(open_checkpoint(str(path)))
+
+    assert openvino.available(open_checkpoint(str(pico_ner))) == ()
+    assert rows("inc-static") == ("fp32", "int8")
+    assert rows("onnx-dynamic") == ("fp32",)
+    hide(monkeypatch)
+    assert rows("inc-static") == ()
+
+
+@needs_openvino
+@pytest.mark.parametrize(
+    ("spec", "command"),
+    [("openvino", "export"), ("openvino:bf16", "export"), ("openvino:int8", "quantize --method inc-static")],
+)
+def test_missing_graph_names_the_command_that_makes_it(pico_ner, spec, command) -> None:
+    with pytest.raises(SqueezeError, match=f"biosqueeze {command} {pico_ner}"):
+        backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
+
+
+@needs_openvino
+def test_damaged_graph_is_explained(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"no graph")
+    with pytest.raises(SqueezeError, match=r"cannot load .*model\.onnx for fp32 \(.+\); export or quantize again"):
+        openvino.OpenVinoPredictor(path)
+
+
+@needs_openvino
+@pytest.mark.parametrize("shape", [(3, 17), (1, 1), (2, 100)])
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_float_is_stock_transformers(family, shape, exported) -> None:
+    assert differences(exported(family), "openvino", shape).max() < 2e-5
+
+
+@needs_openvino
+def test_bfloat16_is_a_little_different(exported) -> None:
+    try:
+        found = differences(exported("bert"), "openvino:bf16")
+    except SqueezeError as error:
+        pytest.skip(str(error))
+    assert 1e-4 < found.max() < 0.2
+
+
+@needs_openvino
+def test_fixed_ranges_are_computed_in_int8(quantized) -> None:
+    checkpoint = quantized("inc-static")
+    assert openvino.available(checkpoint) == ("fp32", "int8")
+    found = differences(checkpoint.path, "openvino:int8")
+    assert 0 < found.mean() < 0.05
+
+
+@needs_openvino
+def test_ranges_found_at_run_time_are_refused(quantized) -> None:
+    """OpenVINO takes the graph, and computes its products in float32: no row of int8 may show that."""
+    with pytest.raises(SqueezeError, match=r"in float32.*--method inc-static"):
+        backends.open_predictor(quantized("onnx-dynamic"), "openvino:int8")
+
+
+def test_processor_without_bfloat16_is_told() -> None:
+    silently = SimpleNamespace(get_property=lambda name: SimpleNamespace(get_type_name=lambda: "f32"))
+    with pytest.raises(SqueezeError, match="not compute in bfloat16 on this processor"):
+        openvino.check_precision(silently, Path("model.onnx"), "bf16")
+    openvino.check_precision(silently, Path("model.onnx"), "fp32")
+
+
+@needs_openvino
+def test_threads_are_kept(exported) -> None:
+    usable = psutil.cpu_count(logical=False)
+    for threads in {1, min(2, usable)}:
+        predictor = openvino.load(open_checkpoint(str(exported("bert"))), "fp32", threads)
+        assert predictor.compiled.get_property("INFERENCE_NUM_THREADS") == threads
+
+
+@needs_openvino
+def test_results_are_not_overwritten_by_the_next_call(exported) -> None:
+    predictor = openvino.load(open_checkpoint(str(exported("bert"))), "fp32", 1)
+    first, second = (np.arange(start, start + 10)[None] for start in (5, 50))
+    kept = predictor.predict({"input_ids": first, "attention_mask": np.ones_like(first)})
+    before = kept.copy()
+    predictor.predict({"input_ids": second, "attention_mask": np.ones_like(second)})
+    np.testing.assert_array_equal(kept, before)
+
+
+@needs_openvino
+def test_imported_only_to_load_and_never_reports(exported, tmp_path) -> None:
+    """Its telemetry would leave an id in the home directory."""
+    code = (
+        "import sys; from biosqueeze.backends import openvino; from biosqueeze.checkpoint import open_checkpoint\n"
+        "checkpoint = open_checkpoint(sys.argv[1])\n"
+        "assert openvino.available(checkpoint) == ('fp32',) and openvino.files(checkpoint, 'fp32')\n"
+        "assert 'openvino' not in sys.modules\n"
+        "openvino.load(checkpoint, 'fp32', 1)\n"
+        "assert 'openvino' in sys.modules and sys.modules['openvino_telemetry'] is None\n"
+    )
+    home = {key: value for key, value in os.environ.items() if key != "CI"} | {"HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(exported("bert"))]
+    said = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert not list(tmp_path.iterdir())
