@@ -23,7 +23,7 @@ DEMO_MODEL = "demo:minilm"
 STATE_GLOB = "state-*"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
-_OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl"}
+_OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html"}
 _ARTEFACTS = {"onnx", "openvino"}
 
 

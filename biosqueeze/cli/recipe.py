@@ -37,7 +37,7 @@ from biosqueeze.options import (
 _STATE_FILE = "recipe-state.json"
 _REFERENCE = "@"
 # What a stage adds to a directory without changing the model: not part of its identity.
-_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "results"}
+_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,267 @@
+"""Plots as inline SVG, drawn by matplotlib's object interface: no pyplot, no global state, colours from the page.
+
+Ink, grid and muted text are written as CSS variables, so that a plot follows the page from light to dark.
+"""
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from biosqueeze.reporting.curves import Array, Curves, smoothed, speed, thinned
+from biosqueeze.reporting.markup import Markup, heading
+
+COLOURS = ("#3b82c4", "#d9822b", "#3a9d6e", "#c2568f", "#8a6cc9", "#2a9d9d", "#b5793f", "#cf5c5c")
+_MARKERS = "osD^vPXp"
+_SIZES = (8, 13)  # in turn, so that two markers in one place can both be seen
+# Stand-ins that no palette holds; `_as_markup` turns them into variables of the page's style.
+_INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
+_VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)"}
+_ROUND = (1, 2, 5, 10)  # ticks stand at such numbers
+_LOG_RATIO = 30  # curves that span more than this are drawn on a logarithmic axis
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_STYLE: Any = {
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.hspace": 0.05,
+    "figure.constrained_layout.wspace": 0.03,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "biosqueeze",
+    "text.parse_math": False,
+    "text.color": _INK,
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "axes.edgecolor": _GRID,
+    "axes.facecolor": "none",
+    "axes.labelcolor": _MUTED,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": _INK,
+    "axes.titlepad": 8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": False,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": _GRID,
+    "ytick.color": _GRID,
+    "xtick.labelcolor": _MUTED,
+    "ytick.labelcolor": _MUTED,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 1.4,
+    "legend.labelspacing": 0.8,
+    "legend.columnspacing": 1.2,
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One checkpoint (a colour) on one backend (a marker) in a panel of `tradeoff_plot`."""
+
+    checkpoint: str
+    backend: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A scatter plot of scores against a cost."""
+
+    title: str
+    x_label: str
+    y_label: str
+    points: tuple[Point, ...]
+
+
+def training_plot(curves: Curves) -> Markup:
+    """Losses, dev scores, learning rate and speed of one run, against the optimiser's steps."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(10.4, 5.9), layout="constrained")
+        grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
+        _draw_losses(figure.add_subplot(grid[0, 0] if curves.dev_names else grid[0, :]), curves)
+        if curves.dev_names:
+            _draw_scores(figure.add_subplot(grid[0, 1]), curves)
+        _draw_rate(figure.add_subplot(grid[1, 0]), curves)
+        _draw_speed(figure.add_subplot(grid[1, 1]), curves)
+        return _as_markup(figure)
+
+
+def _draw_losses(axes: Axes, curves: Curves) -> None:
+    """Each term smoothed over its raw values; the total only where it is more than its one term."""
+    terms = dict(curves.terms)
+    if len(terms) == 2 and "loss" in terms:
+        del terms["loss"]
+    smooth = {name: smoothed(values) for name, values in terms.items()}
+    if _is_wide(tuple(smooth.values())):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    colours = iter(COLOURS * len(terms))
+    for name, values in terms.items():
+        colour = _INK if name == "loss" else next(colours)
+        axes.plot(*thinned(curves.steps, values), color=colour, alpha=0.22, linewidth=0.6)
+        line = smooth[name]
+        axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label="total" if name == "loss" else name)
+    if terms:
+        _limit(axes, tuple(smooth.values()), tuple(terms.values()))
+    _finish(axes, curves, "Training loss", "loss, mean over a batch")
+
+
+def _is_wide(lines: Sequence[Array]) -> bool:
+    """Whether the curves are positive and span so much that a straight axis would hide the lower ones."""
+    if not lines:
+        return False
+    low, high = (float(f(np.concatenate(lines))) for f in (np.nanmin, np.nanmax))
+    return low > 0 and high / low > _LOG_RATIO
+
+
+def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
+    """Let single outliers leave the picture rather than flatten the curves."""
+    everything = np.concatenate(raw)
+    everything = everything[np.isfinite(everything) & ((everything > 0) | (axes.get_yscale() == "linear"))]
+    lines = np.concatenate(smooth)
+    low = min(float(np.nanmin(lines)), float(np.quantile(everything, 0.02)))
+    high = max(float(np.nanmax(lines)), float(np.quantile(everything, 0.995)))
+    if axes.get_yscale() == "log":
+        axes.set_ylim(low / 1.3, high * 1.3)
+    elif high > low:
+        axes.set_ylim(min(0.0, low), high * 1.08)
+
+
+def _draw_scores(axes: Axes, curves: Curves) -> None:
+    """The scores of the dev split; the best of the last one named (F1, for entities) is ringed."""
+    steps = [step for step, _ in curves.dev]
+    for index, name in enumerate(curves.dev_names):
+        values = [scores.get(name, np.nan) for _, scores in curves.dev]
+        strong = index == len(curves.dev_names) - 1
+        style: dict[str, Any] = (
+            {"linewidth": 1.8, "markersize": 5.5} if strong else {"linewidth": 0.9, "markersize": 3.5, "alpha": 0.8}
+        )
+        axes.plot(steps, values, f"{_MARKERS[index % 8]}-", color=COLOURS[index % 8], label=heading(name), **style)
+        if strong and np.isfinite(values).any():
+            best = int(np.nanargmax(values))
+            axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
+    axes.margins(y=0.12)
+    _finish(axes, curves, "Dev scores", "score, 0 to 1")
+
+
+def _draw_rate(axes: Axes, curves: Curves) -> None:
+    """In units of a power of ten, so that the ticks are short."""
+    highest = float(np.nanmax(curves.rate)) if np.isfinite(curves.rate).any() else 0.0
+    power = math.floor(math.log10(highest)) if highest > 0 else 0
+    axes.plot(*thinned(curves.steps, curves.rate / 10.0**power), color=COLOURS[4], linewidth=1.8)
+    axes.set_ylim(bottom=0)
+    _finish(axes, curves, "Learning rate", f"learning rate, units of 10{str(power).translate(_SUPERSCRIPTS)}")
+
+
+def _draw_speed(axes: Axes, curves: Curves) -> None:
+    raw = np.divide(
+        curves.tokens, curves.durations, out=np.full_like(curves.tokens, np.nan), where=curves.durations > 0
+    )
+    smooth = speed(curves)
+    axes.plot(*thinned(curves.steps, raw), color=COLOURS[2], alpha=0.22, linewidth=0.6)
+    axes.plot(*thinned(curves.steps, smooth), color=COLOURS[2], linewidth=1.8)
+    if np.isfinite(raw).any():
+        axes.set_ylim(0, max(float(np.nanmax(smooth)), float(np.nanquantile(raw, 0.98))) * 1.1)
+    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+    _finish(axes, curves, "Speed", "tokens per second")
+
+
+def _finish(axes: Axes, curves: Curves, title: str, label: str) -> None:
+    """Title at the left, legend at the right above the picture, where neither hides a curve."""
+    axes.set_title(title)
+    axes.set_xlabel("optimiser step")
+    axes.set_ylabel(label)
+    last = float(curves.steps[-1])
+    axes.set_xlim(-0.015 * last, 1.03 * last)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=_ROUND))
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.grid(visible=False, axis="x")
+    axes.tick_params(which="both", length=0)
+    lines, names = axes.get_legend_handles_labels()
+    if lines:
+        axes.legend(lines, names, ncols=len(lines), loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
+
+
+def _thousands(value: float, _place: object) -> str:
+    return f"{value:,.0f}"
+
+
+def tradeoff_plot(panels: Sequence[Panel]) -> Markup:
+    """Score against cost, side by side, with one legend below."""
+    points = [point for panel in panels for point in panel.points]
+    styles = _styles(points)
+    widest = max(len(f"{checkpoint}, {backend}") for checkpoint, backend in styles)
+    columns = max(1, min(len(styles), 72 * len(panels) // (widest + 8)))
+    with matplotlib.rc_context(_STYLE):
+        height = 3.5 + 0.24 * math.ceil(len(styles) / columns)
+        figure = Figure(figsize=(5.2 * len(panels), height), layout="constrained")
+        for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+            _draw_points(axes, panel, styles)
+        marks = [Line2D([], [], **style) for style in styles.values()]
+        # Matplotlib leaves labels with a leading underscore out of a legend.
+        names = [f"{' ' * checkpoint.startswith('_')}{checkpoint}, {backend}" for checkpoint, backend in styles]
+        figure.legend(marks, names, loc="outside lower center", ncols=columns)
+        return _as_markup(figure)
+
+
+def _styles(points: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
+    """A colour for each checkpoint and a marker for each backend; open ones, so that one shows through another."""
+    checkpoints = list(dict.fromkeys(point.checkpoint for point in points))
+    backends = list(dict.fromkeys(point.backend for point in points))
+    styles: dict[tuple[str, str], dict[str, Any]] = {}
+    for point in points:
+        colour = COLOURS[checkpoints.index(point.checkpoint) % len(COLOURS)]
+        marker = _MARKERS[backends.index(point.backend) % len(_MARKERS)]
+        styles[point.checkpoint, point.backend] = {
+            "marker": marker,
+            "linestyle": "none",
+            "markersize": _SIZES[backends.index(point.backend) % len(_SIZES)],
+            "markeredgewidth": 2,
+            "markeredgecolor": colour,
+            "markerfacecolor": (colour, 0.2),
+        }
+    return styles
+
+
+def _draw_points(axes: Axes, panel: Panel, styles: Mapping[tuple[str, str], dict[str, Any]]) -> None:
+    for point in panel.points:
+        axes.plot([point.x], [point.y], **styles[point.checkpoint, point.backend])
+    axes.margins(y=0.18)
+    axes.set_xlim(0, max(point.x for point in panel.points) * 1.12 or 1)
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=_ROUND))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.tick_params(which="both", length=0)
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+
+
+def _as_markup(figure: Figure) -> Markup:
+    """The figure as an SVG element without size, links, metadata or ids that two plots would share."""
+    stream = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that matplotlib's font lacks; the browser has one
+        bare = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(stream, format="svg", transparent=True, metadata=bare)
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    return Markup(text)

@@ -1,0 +1,88 @@
+"""One HTML page about a checkpoint, its history, curves and results, for who would rather look than read."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.progress import note
+from biosqueeze.reporting import FILE_NAME
+
+EXAMPLE = "biosqueeze report ncbi-student --html student.html"
+_READ_BYTES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Noting):
+    """Draw one HTML page: what a checkpoint is, its history, training curves, scores and speed.
+
+    The page is a single file that refers to nothing outside of it. An earlier report is replaced; any other file only
+    with --force. Parents that still lie where the history says are drawn too. Needs the extra `report`.
+    """
+
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    html: Annotated[str | None, "File to write; report.html in the checkpoint if left out."] = None
+    force: Annotated[bool, "Replace FILE even if it is no earlier report."] = False
+
+
+def plan(options: Options) -> Plan:
+    """Which file would be written."""
+    checkpoint, target = _settle(options)
+    return Plan(out=None, steps=(f"draw a page about {checkpoint.name} and write it to {target}",))
+
+
+def run(options: Options) -> Outcome:
+    """Read what is known of the checkpoint, draw the page, write it.
+
+    Raises:
+        SqueezeError: matplotlib is not installed, or the file may not be written.
+        UsageError: the file's name does not end in .html.
+    """
+    checkpoint, target = _settle(options)
+    from biosqueeze.reporting.page import render
+    from biosqueeze.reporting.story import gather
+
+    page = render(gather(checkpoint))
+    _write(target, page)
+    note(f"the report is in {target} ({len(page) / 1e6:.2f} MB); open it in a browser")
+    return Outcome(checkpoint.path, {"report": str(target)})
+
+
+def _settle(options: Options) -> tuple[Checkpoint, Path]:
+    """The checkpoint, and the file that may be written."""
+    require("matplotlib", "report")
+    checkpoint = open_checkpoint(options.checkpoint)
+    if options.html is None and not checkpoint.is_writable:
+        raise SqueezeError(f"{checkpoint.name} is not ours to write to; say where the page goes with --html FILE")
+    target = Path(options.html).expanduser() if options.html is not None else checkpoint.path / FILE_NAME
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--html {options.html} is no name of a page; let it end in .html")
+    if target.is_dir():
+        raise SqueezeError(f"{target} is a directory; name a file with --html")
+    if target.exists() and not options.force and not _is_report(target):
+        raise SqueezeError(f"{target} exists and is no earlier report; give --force to replace it, or another --html")
+    return checkpoint, target
+
+
+def _is_report(path: Path) -> bool:
+    from biosqueeze.reporting.page import GENERATOR
+
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return GENERATOR.encode() in file.read(_READ_BYTES)
+    return False
+
+
+def _write(target: Path, page: str) -> None:
+    """A reader sees the old page or the new one, never half of it."""
+    temporary = target.with_name(f"{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+        temporary.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise SqueezeError(f"{target} cannot be written ({error.strerror}); give another place with --html") from error
