@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from biosqueeze.reporting.markup import Markup, element, heading, joined, number, table
+from biosqueeze.reporting.markup import Markup, element, heading, number, table
 from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot
 from biosqueeze.reporting.story import Score, Story, short_names
 
 _LONGEST_LABEL = 44
-_BAR = 90  # pixels of the slowest row's bar
+_BAR = 90  # pixels of the slowest row's bar, at each shape
 
 Row = Mapping[str, Any]
 
@@ -124,11 +124,13 @@ def _bench_section(bench: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
     machine = bench.get("machine") or {}
     words = f"{machine.get('cpu', 'unknown processor')}, {machine.get('threads')} threads, {bench.get('rounds')} rounds"
     names = short_names(str(row.get("checkpoint")) for row in rows)
-    slowest = max(float(row.get("p50_ms") or 0) for row in rows) or 1.0
-    columns = ("checkpoint", "backend", "batch", "median ms", "p95 ms", "speed-up", "seq/s", "RSS MB", "MB", "F1")
-    lines = [(names[str(row.get("checkpoint"))], *_bench_cells(row, slowest)) for row in rows]
+    slowest: dict[str, float] = {}
+    for row in rows:
+        slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), float(row.get("p50_ms") or 0))
+    columns = ("checkpoint", "backend", "batch", "", "median ms", "p95 ms", "speed-up", "seq/s", "RSS MB", "MB", "F1")
+    lines = [(names[str(row.get("checkpoint"))], *_bench_cells(row, slowest[_shape(row)])) for row in rows]
     note = element("p", words, class_="muted small")
-    return element("section", element("h2", "Speed and size"), note, table(columns, lines, texts=3))
+    return element("section", element("h2", "Speed and size"), note, table(columns, lines, texts=4))
 
 
 def _bench_cells(row: Row, slowest: float) -> Iterator[object]:
@@ -137,7 +139,8 @@ def _bench_cells(row: Row, slowest: float) -> Iterator[object]:
     speed_up = row.get("speed_up")
     yield row.get("backend")
     yield _shape(row)
-    yield joined((bar, number(median, 2)))
+    yield bar
+    yield number(median, 2)
     yield number(row.get("p95_ms"), 2)
     yield number(None) if speed_up is None else f"{speed_up:.2f}×"  # noqa: RUF001
     yield number(row.get("sequences_per_second"), 1)

@@ -35,7 +35,7 @@ th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical
 th:last-child, td:last-child { padding-right: 0; }
 tbody tr:last-child td { border-bottom: 0; }
 .number { text-align: right; }
-.bar { display: inline-block; height: 9px; border-radius: 3px; background: var(--accent); margin-right: 8px; }
+.bar { display: inline-block; height: 9px; border-radius: 3px; background: var(--accent); }
 .tag, .chip { display: inline-block; border-radius: 5px; padding: 1px 8px; font-size: 13px; }
 .tag { background: var(--tint); font-weight: 600; }
 .chip { border: 1px solid var(--line); margin: 3px 4px 0 0; overflow-wrap: anywhere; }
