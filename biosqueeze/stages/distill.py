@@ -23,7 +23,8 @@ TASK_HEADS = {"token-classification": "ner"}
 
 # Task-agnostic: DistilBERT's weights (Sanh et al. 2019), which the compact-transformers paper takes over in equation 4.
 WEIGHTS = {"mlm": {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}, "task": {"kl": 1.0, "cosine": 1.0}}
-TEMPERATURES = {"mlm": 2.0, "task": 1.0}
+# A student that imitates on fresh unlabelled text in every epoch has no use for dropout: it only blurs the target.
+DROPOUTS = {"mlm": None, "task": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,12 @@ class Options(Training):
         tuple[str, ...],
         "NAME=WEIGHT, repeatable; replaces the default mix. Names are the files in objectives/.",
     ] = ()
-    temperature: Annotated[float | None, "Softens both distributions in kl; 2 without a task, 1 with one."] = None
+    temperature: Annotated[float, "Softens both distributions in kl."] = 2.0
     mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
     unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
+    dropout: Annotated[
+        float | None, "The student's dropout while it trains; its config's without a task, 0 with one."
+    ] = None
     lr: Annotated[float, "Peak learning rate."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch."] = 32
 
@@ -63,8 +67,10 @@ class Options(Training):
             UsageError: a number is out of its range.
         """
         super().__post_init__()
-        if self.temperature is not None and not self.temperature > 0:
+        if not self.temperature > 0:
             raise UsageError(f"--temperature must be positive, not {self.temperature:g}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
         if not 0 < self.mask_rate < 1:
             raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
         if self.unlabelled < 0:
@@ -79,7 +85,6 @@ class _Setting:
     student: Checkpoint | None
     kind: str
     weights: dict[str, float]
-    temperature: float
     out: Path
 
 
@@ -100,8 +105,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         )
     suffix = "distilled" if student else str(options.student)
     out = Path(options.out) if options.out else derive_out(student or teacher, suffix)
-    temperature = TEMPERATURES[kind] if options.temperature is None else options.temperature
-    return _Setting(teacher, student, kind, _weights(options.loss, kind), temperature, out)
+    return _Setting(teacher, student, kind, _weights(options.loss, kind), out)
 
 
 def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:
@@ -135,7 +139,7 @@ def plan(options: Options) -> Plan:
         out=setting.out,
         steps=(
             f"distil {setting.teacher.name} into {options.checkpoint or options.student} ({setting.kind}: {mix}, "
-            f"temperature {setting.temperature:g})",
+            f"temperature {options.temperature:g})",
             f"train on {text}" + (f" and {options.data}" if options.data else "") + f": {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(setting.teacher),
@@ -174,7 +178,8 @@ def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) ->
     from biosqueeze.training.loop import Job, train
 
     weights = _possible_weights(options, setting, pair)
-    recipe = Recipe(setting.kind, weights, setting.temperature)
+    dropout = DROPOUTS[setting.kind] if options.dropout is None else options.dropout
+    recipe = Recipe(setting.kind, weights, options.temperature, dropout)
     source, data = _source(options, setting, pair)
     summary = train(
         Job(
@@ -186,7 +191,7 @@ def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) ->
             judge=_judge(options, pair, data),
         )
     )
-    return {**summary.as_metrics(), "losses": weights, "temperature": setting.temperature}
+    return {**summary.as_metrics(), "losses": weights, "temperature": options.temperature}
 
 
 def _load(options: Options, setting: _Setting) -> _Pair:

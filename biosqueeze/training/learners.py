@@ -33,11 +33,16 @@ class FineTuner(Learner):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to distil: the kind ("mlm" or "task"), the weighted losses, and the temperature of soft labels."""
+    """How to distil.
+
+    The kind ("mlm" or "task"), the weighted losses, the temperature of soft labels, and the student's dropout (None is
+    its config's).
+    """
 
     kind: str
     weights: Mapping[str, float]
     temperature: float
+    dropout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,13 @@ class _View:
 
     logits: Tensor | None  # (rows, classes)
     hidden: Tensor  # (tokens, hidden)
+
+
+def _set_dropout(model: nn.Module, share: float) -> None:
+    """Set all dropout while training; config.json, and with it later fine-tuning, keeps its own."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
 
 
 class Distiller(Learner):
@@ -57,6 +69,8 @@ class Distiller(Learner):
         super().__init__()
         self.model = student
         self.recipe, self.weights = recipe, recipe.weights
+        if recipe.dropout is not None:
+            _set_dropout(student, recipe.dropout)
         self.losses = {name: registry.load("objectives", name).loss for name in recipe.weights}
         narrow, wide = student.config.hidden_size, teacher.config.hidden_size
         self.projection: nn.Module = nn.Linear(narrow, wide) if narrow != wide else nn.Identity()

@@ -153,6 +153,18 @@ def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, 
     assert not info["missing_keys"]
 
 
+def test_dropout_is_set_for_training_only(pico_ner: Path) -> None:
+    student = load_model(open_checkpoint(str(pico_ner)), "token-classification").model
+    recipe = Recipe("task", {"kl": 1.0}, 1.0, dropout=0.0)
+    learner = Distiller(
+        student, load_model(open_checkpoint(str(pico_ner)), "as-is").model, recipe, teacher_has_head=True
+    )
+    learner.train()
+    batch = {**pico.padded_batch(student), "labels": pico.padded_batch(student)["input_ids"] * 0 - 100}
+    assert float(learner(**batch)["kl"].detach()) == pytest.approx(0.0, abs=1e-6)
+    assert student.config.hidden_dropout_prob == 0.1
+
+
 def test_text_alone_is_enough_for_a_tuned_teacher(tuned: Path, text: Path, shell: Shell) -> None:
     said = shell(
         "distill", "--teacher", tuned, "--student", "distil", "--corpus", text, "--steps", 3, "--out", "x", *QUICK
