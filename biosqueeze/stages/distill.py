@@ -23,8 +23,6 @@ TASK_HEADS = {"token-classification": "ner"}
 
 # Task-agnostic: DistilBERT's weights (Sanh et al. 2019), which the compact-transformers paper takes over in equation 4.
 WEIGHTS = {"mlm": {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}, "task": {"kl": 1.0, "cosine": 1.0}}
-# A student that imitates on fresh unlabelled text in every epoch has no use for dropout: it only blurs the target.
-DROPOUTS = {"mlm": None, "task": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +52,7 @@ class Options(Training):
     temperature: Annotated[float, "Softens both distributions in kl."] = 2.0
     mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
     unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
-    dropout: Annotated[
-        float | None, "The student's dropout while it trains; its config's without a task, 0 with one."
-    ] = None
+    dropout: Annotated[float | None, "The student's dropout while it trains; its config's if left out."] = None
     lr: Annotated[float, "Peak learning rate."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch."] = 32
 
@@ -178,8 +174,7 @@ def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) ->
     from biosqueeze.training.loop import Job, train
 
     weights = _possible_weights(options, setting, pair)
-    dropout = DROPOUTS[setting.kind] if options.dropout is None else options.dropout
-    recipe = Recipe(setting.kind, weights, options.temperature, dropout)
+    recipe = Recipe(setting.kind, weights, options.temperature, options.dropout)
     source, data = _source(options, setting, pair)
     summary = train(
         Job(

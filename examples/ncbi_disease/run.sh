@@ -21,7 +21,7 @@ biosqueeze finetune demo:minilm --data "$data" --epochs 10 --lr 2e-4 --out "$out
 echo "== the student: every other layer of it, distilled on the labelled and on unlabelled sentences" >&2
 biosqueeze shrink "$out/teacher" --layers 1,3,5 --out "$out/shrunk" |
     biosqueeze distill - --teacher "$out/teacher" --data "$data" --corpus "$text" --unlabelled 2 \
-        --epochs 5 --lr 4e-4 --temperature 2 --out "$out/student" |
+        --epochs 5 --lr 4e-4 --out "$out/student" |
     biosqueeze evaluate - --data "$data"
 
 echo "== int8" >&2
