@@ -8,11 +8,12 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
+from biosqueeze.backends._graphs import FLOAT, INT8, graph_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 
 PRECISIONS = ("fp32", "int8")
-FILES = {"fp32": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
+FILES = {"fp32": FLOAT, "int8": INT8}
 _COMMANDS = {"fp32": "export", "int8": "quantize"}
 
 # On the CPU the fused kernel for residual + LayerNorm is several times slower than the two it replaces
@@ -57,14 +58,8 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
     Raises:
         SqueezeError: it is missing; the message names the command that makes it.
     """
-    path = checkpoint.path / FILES[precision]
-    if not path.is_file():
-        raise SqueezeError(
-            f"{checkpoint.name} has no {FILES[precision]}, which onnxruntime needs for {precision}; "
-            f"first: biosqueeze {_COMMANDS[precision]} {checkpoint.name}"
-        )
-    data = path.with_name(path.name + ".data")
-    return (path, data) if data.is_file() else (path,)
+    backend = f"onnxruntime for {precision}"
+    return graph_files(checkpoint, FILES[precision], backend, _COMMANDS[precision])
 
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
+from biosqueeze.backends._graphs import FLOAT, INT8, graph_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, require
 
 PRECISIONS = ("fp32", "bf16", "int8")
-FILES = {"fp32": "onnx/model.onnx", "bf16": "onnx/model.onnx", "int8": "onnx/model_quantized.onnx"}
+FILES = {"fp32": FLOAT, "bf16": FLOAT, "int8": INT8}
 _COMMANDS = {"fp32": "export", "bf16": "export", "int8": "quantize --method inc-static"}
 
 # Without a hint OpenVINO takes bfloat16 where the processor has it; what int8 leaves in float32 stays so.
@@ -90,14 +91,8 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
     """
     if not _is_installed():
         _openvino()
-    path = checkpoint.path / FILES[precision]
-    if not path.is_file():
-        raise SqueezeError(
-            f"{checkpoint.name} has no {FILES[precision]}, which openvino needs for {precision}; "
-            f"first: biosqueeze {_COMMANDS[precision]} {checkpoint.name}"
-        )
-    data = path.with_name(path.name + ".data")
-    return (path, data) if data.is_file() else (path,)
+    backend = f"openvino for {precision}"
+    return graph_files(checkpoint, FILES[precision], backend, _COMMANDS[precision])
 
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -1,0 +1,29 @@
+"""Where a checkpoint's ONNX graphs lie; for the runtimes that read them, without importing any."""
+
+from pathlib import Path
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+
+FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
+
+
+def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
+    """The ONNX file, and its external data where there are any.
+
+    Args:
+        checkpoint: where they lie.
+        file: `FLOAT` or `INT8`.
+        backend: who asks, for the message.
+        command: what makes the file, for the message.
+
+    Raises:
+        SqueezeError: it is missing; the message names the command that makes it.
+    """
+    path = checkpoint.path / file
+    if not path.is_file():
+        raise SqueezeError(
+            f"{checkpoint.name} has no {file}, which {backend} needs; first: biosqueeze {command} {checkpoint.name}"
+        )
+    data = path.with_name(path.name + ".data")
+    return (path, data) if data.is_file() else (path,)
