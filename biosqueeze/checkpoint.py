@@ -87,7 +87,8 @@ class Checkpoint:
     @property
     def short_name(self) -> str:
         """The last part of the name, good for a directory name."""
-        return re.split(r"[/:]", self.name.rstrip("/"))[-1] or self.path.resolve().name
+        last = re.split(r"[/:]", self.name.rstrip("/"))[-1]
+        return self.path.resolve().name if last in ("", ".", "..") else last
 
     @property
     def is_writable(self) -> bool:
@@ -104,12 +105,14 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
         weights: False fetches only the small files from the Hub (for --dry-run).
 
     Raises:
-        SqueezeError: nothing is there, or what is there is no checkpoint.
+        SqueezeError: nothing is there, or what is there is no checkpoint, or its weights are cut short.
     """
     found = Checkpoint(locate(name, weights=weights), name)
     _ = found.config
     if weights:
-        _ = found.weights
+        for file in found.weights:
+            if file.suffix == ".safetensors":
+                manifest.tensor_shapes(file)  # reads the header alone; a file cut short is named before any work
     return found
 
 
@@ -245,7 +248,8 @@ def head_of(config: Mapping[str, Any]) -> str:
 
 def derive_out(source: Checkpoint, suffix: str) -> Path:
     """The output's name when the user gave none: NAME-SUFFIX beside a local input, else in the current directory."""
-    parent = source.path.parent if source.is_writable and ":" not in source.name else Path()
+    path = source.path.resolve() if source.path.name in ("", "..") else source.path  # `shrink .`
+    parent = path.parent if source.is_writable and ":" not in source.name else Path()
     return parent / f"{source.short_name}-{suffix}"
 
 
@@ -271,6 +275,8 @@ def drafting(out: Path, *, force: bool = False, resume: bool = False) -> Iterato
             raise SqueezeError(
                 f"the disk that holds {out.parent} is full; free some space or give --out another place"
             ) from error
+        if isinstance(error, KeyboardInterrupt) and not error.args and any(partial.glob(STATE_GLOB)):
+            raise KeyboardInterrupt("--resume goes on from the last saved state") from error
         raise
 
 
@@ -343,8 +349,12 @@ def _replace(partial: Path, out: Path) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of it."""
     temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> None:

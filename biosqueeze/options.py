@@ -93,8 +93,8 @@ class OptionField:
 def option_fields(options: type) -> Iterator[OptionField]:
     """The fields of an `Options` class, the stage's own first and the inherited ones after."""
     hints = typing.get_type_hints(options, include_extras=True)
-    own = inspect.get_annotations(options)
-    ordered = sorted(dataclasses.fields(options), key=lambda f: f.name not in own)
+    own = list(inspect.get_annotations(options))
+    ordered = sorted(dataclasses.fields(options), key=lambda f: own.index(f.name) if f.name in own else len(own))
     for item in ordered:
         yield _read(item, hints[item.name])
 

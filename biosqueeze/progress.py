@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 LOG_EVERY_SECONDS = 15.0
+_TEXT_WIDTH = 10
 
 
 class Level(IntEnum):
@@ -26,6 +27,7 @@ class Level(IntEnum):
 @dataclass
 class _Voice:
     level: Level = Level.NORMAL
+    bar: "Progress | None" = None  # on the terminal right now: what is said goes above it
 
 
 _voice = _Voice()
@@ -39,6 +41,8 @@ def set_level(level: Level) -> None:
 def _console() -> "Console":
     from rich.console import Console
 
+    if _voice.bar is not None:
+        return _voice.bar.console
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
@@ -67,15 +71,19 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     from rich import box
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for index, column in enumerate(columns):
-        numeric = all(_looks_numeric(str(row[index])) for row in rows)
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(str(cell) for cell in row))
     console = _console()
     if not console.is_terminal:
         console.width = 160
+    cells = [[str(cell) for cell in column] for column in zip(columns, *rows, strict=True)]
+    numeric = [all(map(_looks_numeric, column[1:])) for column in cells]
+    # Numbers stay whole where that leaves room for the words; on a narrower terminal every column folds.
+    needed = sum(max(map(len, column)) if n else _TEXT_WIDTH for column, n in zip(cells, numeric, strict=True))
+    whole = needed + 3 * len(columns) <= console.width
+    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for name, number in zip(columns, numeric, strict=True):
+        drawn.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number and whole)
+    for row in rows:
+        drawn.add_row(*(str(cell) for cell in row))
     console.print(drawn, soft_wrap=False)
 
 
@@ -96,9 +104,9 @@ class Tracker:
     _last_line: float = field(default_factory=time.monotonic)
 
     def advance(self, amount: int = 1, **facts: Any) -> None:
-        """Add to what is done; facts (loss=0.31, speed="812 tokens/s") stand beside the bar."""
+        """Add to what is done; facts (loss=0.31, speed="812 tokens/s") stand beside it."""
         self.done += amount
-        text = "  ".join(f"{key} {_short(value)}" for key, value in facts.items())
+        text = "  ".join(v if isinstance(v, str) else f"{k} {_short(v)}" for k, v in facts.items())
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self.done, facts=text)
         elif _voice.level >= Level.NORMAL and time.monotonic() - self._last_line > LOG_EVERY_SECONDS:
@@ -126,24 +134,21 @@ def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Tracke
     if _voice.level < Level.NORMAL or not console.is_terminal:
         yield Tracker(what, total, done)
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+    # With a loss and a speed beside it, all this fits into 80 columns.
+    known: tuple[ProgressColumn, ...] = (
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[facts]}"),
+        TextColumn("left"),
     )
+    counted = known if total else (TextColumn("{task.completed:,}"),)
+    columns = (TextColumn("{task.description}"), *counted, TextColumn("{task.fields[facts]}"))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=total, completed=done, facts="")
-        yield Tracker(what, total, done, bar, task)
+        former, _voice.bar = _voice.bar, bar
+        try:
+            yield Tracker(what, total, done, bar, task)
+        finally:
+            _voice.bar = former

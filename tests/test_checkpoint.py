@@ -137,6 +137,21 @@ def test_derived_names_lie_beside_local_inputs(pico_bert: Path) -> None:
     assert derive_out(open_checkpoint(str(pico_bert)), "4l") == pico_bert.parent / "pico-bert-4l"
 
 
+def test_the_current_directory_has_a_name_too(pico_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pico_bert)
+    for name in (".", "./"):
+        assert derive_out(open_checkpoint(name), "4l") == pico_bert.parent / "pico-bert-4l"
+
+
+def test_an_interrupt_says_that_a_state_is_there(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt, match="--resume"), drafting(tmp_path / "out") as draft:
+        (draft.path / "state-00000001").mkdir()
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt) as caught, drafting(tmp_path / "other"):
+        raise KeyboardInterrupt
+    assert not caught.value.args
+
+
 def test_the_card_has_the_hubs_front_matter(pico_ner: Path, tmp_path: Path) -> None:
     import yaml
 

@@ -38,7 +38,10 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
             options = read_options(stage, context)
             done: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
         if isinstance(done, Plan):
-            show_plan(name, done, as_json=context.params["as_json"])
+            if context.params["as_json"]:
+                click.echo(json.dumps(plan_fields(name, done)))
+            else:
+                show_plan(name, done)
         else:
             answer(done, as_json=context.params["as_json"])
 
@@ -72,12 +75,13 @@ def answer(outcome: Outcome, *, as_json: bool) -> None:
     click.echo(json.dumps({"path": path, **outcome.facts}, default=str) if as_json else path)
 
 
-def show_plan(name: str, plan: Plan, *, as_json: bool) -> None:
-    """Print a plan: on standard error for eyes, on standard output with --json."""
-    if as_json:
-        fields = {k: str(v) if isinstance(v, Path) else v for k, v in vars(plan).items()}
-        click.echo(json.dumps({"stage": name, **fields}))
-        return
+def plan_fields(stage: str, plan: Plan) -> dict[str, Any]:
+    """A plan for --json."""
+    return {"stage": stage, **{k: str(v) if isinstance(v, Path) else v for k, v in vars(plan).items()}}
+
+
+def show_plan(name: str, plan: Plan, *, owned: bool = False) -> None:
+    """Print a plan on standard error; an owned output is replaced without --force."""
     click.echo(f"{name} would", err=True)
     for step in plan.steps:
         click.echo(f"  - {step}", err=True)
@@ -87,5 +91,5 @@ def show_plan(name: str, plan: Plan, *, as_json: bool) -> None:
         share = f"  ({plan.parameters_after / plan.parameters_before:.0%})" if plan.parameters_before else ""
         click.echo(f"  parameters after   {plan.parameters_after:>13,}{share}", err=True)
     if plan.out is not None:
-        state = " (exists: needs --force)" if plan.out.exists() else ""
+        state = (" (exists)" if owned else " (exists: needs --force)") if plan.out.exists() else ""
         click.echo(f"  output             {plan.out}{state}", err=True)

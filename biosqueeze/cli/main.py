@@ -1,10 +1,12 @@
 """The command line: subcommands found in the registry, errors mapped to exit codes."""
 
+import errno
 import os
 import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import TypeGuard
 
 import click
 
@@ -15,6 +17,17 @@ from biosqueeze.errors import SqueezeError
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
+# What the system refuses for reasons that lie with disk, path or rights, and not with us.
+_WAYS_OUT = {
+    errno.ENOSPC: "free some space, or give --out another place",
+    errno.EDQUOT: "free some space, or give --out another place",
+    errno.EROFS: "give --out a place that can be written to",
+    errno.EACCES: "check who may read and write there (`ls -ld`)",
+    errno.EPERM: "check who may read and write there (`ls -ld`)",
+    errno.ENOTDIR: "a file stands where a directory was expected; check the path",
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.EMFILE: "allow more open files (`ulimit -n`)",
+}
 
 
 class Squeeze(click.Group):
@@ -71,8 +84,7 @@ def run(args: list[str] | None = None) -> int:
         code = cli.main(args=args, prog_name="biosqueeze", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _say_in_one_line(error)
     except SqueezeError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
@@ -85,7 +97,27 @@ def run(args: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:  # the last resort: a bug is reported with a log, never as a wall of text
-        return _report_bug(error)
+        return _report_refusal(error) if _is_refusal(error) else _report_bug(error)
+
+
+def _say_in_one_line(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = f" (see {context.command_path} --help)" if context else ""
+    click.echo(f"error: {' '.join(error.format_message().split())}{hint}", err=True)
+    return error.exit_code
+
+
+def _is_refusal(error: Exception) -> TypeGuard[OSError]:
+    return isinstance(error, OSError) and error.errno in _WAYS_OUT
+
+
+def _report_refusal(error: OSError) -> int:
+    place = f"{error.filename}: " if error.filename else ""
+    click.echo(f"error: {place}{error.strerror}; {_WAYS_OUT[error.errno or 0]}", err=True)
+    return 1
 
 
 def _report_bug(error: Exception) -> int:

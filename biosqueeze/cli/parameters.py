@@ -1,10 +1,12 @@
 """From a stage's `Options` dataclass to a Click command, and from Click's values back to `Options`."""
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from biosqueeze import registry
 from biosqueeze.cli.streams import read_dashes
@@ -17,6 +19,14 @@ _SOURCES = {
 }
 
 
+class Text(click.types.StringParamType):
+    """Free text; the shell completes it with file names, for most of it is paths."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Leave it to the shell."""
+        return [CompletionItem(incomplete, type="file")]
+
+
 def parameters(options: type[Noting]) -> list[click.Parameter]:
     """One Click parameter for each field that is not hidden."""
     fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
@@ -24,12 +34,13 @@ def parameters(options: type[Noting]) -> list[click.Parameter]:
 
 
 def _argument(field: OptionField) -> click.Argument:
+    name = field.name.upper() + ("..." if field.repeated else "")
     return click.Argument(
         [field.name],
         nargs=-1 if field.repeated else 1,
         required=field.required,
-        metavar=field.name.upper() if field.required else f"[{field.name.upper()}]",
-        type=field.type,
+        metavar=name if field.required else f"[{name}]",
+        type=_click_type(field),
     )
 
 
@@ -54,7 +65,9 @@ def _click_type(field: OptionField) -> Any:
     choices = field.marker(Choices)
     if choices is not None:
         return click.Choice(registry.names(choices.package))
-    return click.Choice(field.literals) if field.literals else field.type
+    if field.literals:
+        return click.Choice(field.literals)
+    return Text() if field.type is str else field.type
 
 
 def _metavar(field: OptionField) -> str | None:
@@ -73,6 +86,8 @@ def read_options(stage: ModuleType, context: click.Context) -> Noting:
     """Build the stage's `Options` from a Click context, `-` replaced by the path on standard input."""
     names = {f.name for f in option_fields(stage.Options) if f.marker(Hidden) is None}
     values = {name: value for name, value in context.params.items() if name in names}
+    if values.get("out"):
+        values["out"] = str(Path(values["out"]).expanduser())  # in a recipe no shell has expanded it
     sources = {
         name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names
     }

@@ -19,8 +19,8 @@ import click
 
 from biosqueeze import __version__, progress, registry
 from biosqueeze.checkpoint import STATE_GLOB, write_json
-from biosqueeze.cli.command import answer, common_options, prepare, show_plan, stage_command
-from biosqueeze.cli.parameters import read_options
+from biosqueeze.cli.command import answer, common_options, plan_fields, prepare, show_plan, stage_command
+from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
@@ -208,6 +208,7 @@ def content_hash(path: Path) -> str:
 
 def run_steps(steps: list[Step], run: Run) -> Outcome:
     """Run the steps in order, skip what is done, and return the last one's outcome with every step's facts."""
+    _check_all(steps, run)
     previous: Path | None = None
     for number, step in enumerate(steps, 1):
         context = _context(step, run, previous)
@@ -222,6 +223,19 @@ def run_steps(steps: list[Step], run: Run) -> Outcome:
         run.paths[step.name] = previous
         run.facts[step.name] = run.done[step.name]["facts"]
     return Outcome(previous or run.directory, {"steps": run.facts})
+
+
+def _check_all(steps: list[Step], run: Run) -> None:
+    """Read every step's options before the first runs, so that a mistake in the last costs nothing.
+
+    Raises:
+        UsageError: a value is none of its type, or refers to no step before it.
+    """
+    guess = Run(run.directory, {})
+    previous: Path | None = None
+    for step in steps:
+        _context(step, guess, previous)
+        previous = guess.paths[step.name] = run.directory / step.name
 
 
 def _is_done(run: Run, name: str, key: str) -> bool:
@@ -259,20 +273,26 @@ def _opened(directory: Path) -> Iterator[Run]:
     yield Run(directory, done)
 
 
-def _plan_all(steps: list[Step], run: Run, *, as_json: bool) -> None:
+def _plan_all(steps: list[Step], run: Run) -> list[dict[str, Any]]:
     """Say what each step would do; a step whose input does not exist yet is named without figures."""
+    _check_all(steps, run)
+    plans: list[dict[str, Any]] = []
     previous: Path | None = None
     for step in steps:
         options = read_options(step.module, _context(step, run, previous))
         given = {str(value) for value in _flat(resolved(options).values())}
         inputs = [path for path in run.paths.values() if str(path) in given]
         if all(path.exists() for path in inputs):
-            show_plan(step.name, step.module.plan(options), as_json=as_json)
+            plan = step.module.plan(options)
+            show_plan(step.name, plan, owned=True)
+            plans.append({"step": step.name, **plan_fields(step.stage, plan)})
         else:
+            plans.append({"step": step.name, "stage": step.stage})
             click.echo(f"{step.name} would run {step.stage} on what the steps before it write", err=True)
         if isinstance(options, Writing) or previous is None:
             previous = run.directory / step.name
         run.paths[step.name] = previous
+    return plans
 
 
 def _flat(values: Any) -> list[Any]:
@@ -281,27 +301,32 @@ def _flat(values: Any) -> list[Any]:
 
 def _callback(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> None:
     prepare(flags)
-    path = Path(recipe)
+    path = Path(recipe).expanduser()
     steps = read_recipe(path, overrides)
-    with _opened(Path(out) if out else Path(f"{path.stem}-run")) as run, stdout_kept_clean():
-        outcome = None if flags["dry_run"] else run_steps(steps, run)
-        if outcome is None:
-            _plan_all(steps, run, as_json=False)
-    if outcome is not None:
-        answer(outcome, as_json=flags["as_json"])
+    with _opened(Path(out).expanduser() if out else Path(f"{path.stem}-run")) as run, stdout_kept_clean():
+        done = _plan_all(steps, run) if flags["dry_run"] else run_steps(steps, run)
+    if isinstance(done, Outcome):
+        answer(done, as_json=flags["as_json"])
+    elif flags["as_json"]:
+        click.echo(json.dumps({"steps": done}))
 
 
 command = click.Command(
     "run",
     params=[
-        click.Argument(["recipe"]),
+        click.Argument(["recipe"], type=Text()),
         click.Option(
             ["--set", "overrides"],
             multiple=True,
             metavar="STEP.OPTION=VALUE",
             help="Override one key of the recipe.",
         ),
-        click.Option(["--out"], help="Directory for the outputs of all steps; NAME-run when left out."),
+        click.Option(
+            ["--out"],
+            type=Text(),
+            metavar="TEXT",
+            help="Directory for the outputs of all steps; NAME-run when left out.",
+        ),
         *common_options(),
     ],
     callback=_callback,

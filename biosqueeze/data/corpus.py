@@ -42,11 +42,26 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
         SqueezeError: nothing is there (raised at once), a line cannot be read, or no line holds text (raised
             when the reading gets there).
     """
+    if find(source) is None:
+        return iter(demo_text())
+    return _not_empty(source, files_of(source), field)
+
+
+def find(source: str) -> Path | None:
+    """The path of a corpus, or None for the built-in sample; nothing is read.
+
+    Raises:
+        SqueezeError: there is no such path.
+        UsageError: there is no such built-in corpus.
+    """
     if source.startswith("demo:"):
         if source != DEMO:
             raise UsageError(f"there is no corpus called {source}; the built-in sample is {DEMO}")
-        return iter(demo_text())
-    return _not_empty(source, files_of(source), field)
+        return None
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
+    return path
 
 
 def files_of(source: str) -> tuple[Path, ...]:
@@ -55,9 +70,9 @@ def files_of(source: str) -> tuple[Path, ...]:
     Raises:
         SqueezeError: there is no such path, or it holds no corpus file.
     """
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
+    path = find(source)
+    if path is None:
+        return ()
     if path.is_dir():
         return _files_in(path)
     if _kind(path) in _NEVER_TEXT:

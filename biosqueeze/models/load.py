@@ -15,11 +15,11 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, infer_family, infer_head, supported
 from biosqueeze.models.notices import note_once
-from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
+from biosqueeze.models.tokenizer import build_tokenizer, check_rows, check_tokenizer
 from biosqueeze.models.weights import read_weights, tensor_names
 from biosqueeze.progress import warn
 
-__all__ = ["Loaded", "check_tokenizer", "head_in", "load_config", "load_model", "load_tokenizer"]
+__all__ = ["Loaded", "check_rows", "check_tokenizer", "head_in", "load_config", "load_model", "load_tokenizer"]
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()

@@ -164,7 +164,15 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) 
         SqueezeError: the tokenizer knows more pieces than the embedding has rows.
     """
     embedding: Any = model.get_input_embeddings()
-    rows = embedding.weight.shape[0]
+    check_rows(tokenizer, embedding.weight.shape[0])
+
+
+def check_rows(tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
+    """As `check_tokenizer`, for an embedding of so many rows (vocab_size in config.json).
+
+    Raises:
+        SqueezeError: the tokenizer knows more pieces.
+    """
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise SqueezeError(

@@ -47,7 +47,7 @@ class Options(Training):
     data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
     loss: Annotated[
         tuple[str, ...],
-        "NAME=WEIGHT, repeatable; replaces the default mix. Names are the files in objectives/.",
+        f"NAME=WEIGHT, repeatable; replaces the default mix. Names: {', '.join(registry.names('objectives'))}.",
     ] = ()
     temperature: Annotated[float, "Softens both distributions in kl."] = 2.0
     mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
@@ -99,9 +99,18 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
+    _find_corpora(options)
     suffix = "distilled" if student else str(options.student)
     out = Path(options.out) if options.out else derive_out(student or teacher, suffix)
     return _Setting(teacher, student, kind, _weights(options.loss, kind), out)
+
+
+def _find_corpora(options: Options) -> None:
+    """What is not there is said before anything is loaded."""
+    from biosqueeze.data.corpus import find
+
+    for source in options.corpus:
+        find(source)
 
 
 def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:

@@ -125,10 +125,11 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def run(options: Options) -> Outcome:
     """Cut, compare with the original, write."""
-    from biosqueeze.models.count import count_model, parameters_of
-
     _check(options)
     source = open_checkpoint(options.checkpoint)
+
+    from biosqueeze.models.count import count_model, parameters_of
+
     with drafting(_out(options, source), force=options.force) as draft:
         made = _student(options, source) if options.student else _cut(options, source)
         before, after = parameters_of(source), count_model(made.model)["total"]

@@ -61,5 +61,6 @@ class Training(Writing):
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                bounds = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+                least = "above 0" if 0 < low < 1 else f"at least {low:g}"
+                bounds = least if math.isinf(high) else f"between {low:g} and {high:g}"
                 raise UsageError(f"--{name.replace('_', '-')} must be {bounds}, not {value:g}")

@@ -197,6 +197,26 @@ def test_shell_completion_knows_commands_and_choices() -> None:
     assert methods == list(registry.names("quantizers"))
 
 
+def test_shell_completion_leaves_paths_to_the_shell() -> None:
+    from click.shell_completion import BashComplete
+
+    complete = BashComplete(main.cli, {}, "biosqueeze", "_BIOSQUEEZE_COMPLETE")
+    for words in (["shrink"], ["bench"], ["run"], ["distill", "--corpus"], ["finetune", "x", "--data"]):
+        assert [(item.type, item.value) for item in complete.get_completions(words, "te")] == [("file", "te")], words
+
+
+def test_a_tilde_that_no_shell_expanded(pico_bert: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd() / "home"))
+    assert shell("shrink", pico_bert, "--layers", "2", "--out", "~/small").path == str(Path.cwd() / "home" / "small")
+    assert not Path("~").exists()
+
+
+def test_help_gives_options_in_the_order_of_the_stage() -> None:
+    names = [field.name for field in option_fields(registry.load("stages", "distill").Options)]
+    assert names[:3] == ["checkpoint", "teacher", "student"]
+    assert names.index("lr") > names.index("data")
+
+
 def test_every_error_class_has_its_exit_code() -> None:
     from biosqueeze import errors
 

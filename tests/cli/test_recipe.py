@@ -113,6 +113,18 @@ def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
     assert not Path("r-run").exists()
 
 
+def test_a_dry_run_as_json_is_one_object(recipe: Path, shell: Shell) -> None:
+    plans = json.loads(shell("run", recipe, "--dry-run", "--json").out)["steps"]
+    assert [plan["step"] for plan in plans] == ["half", "shrink"]
+    assert plans[0]["stage"] == "shrink"
+    assert plans[0]["parameters_after"] < plans[0]["parameters_before"]
+
+
+def test_a_dry_run_does_not_ask_for_force(recipe: Path, shell: Shell) -> None:
+    shell("run", recipe)
+    assert "force" not in shell("run", recipe, "--dry-run").err
+
+
 def test_content_hash_ignores_results_and_sees_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1")
     before = content_hash(tmp_path)
