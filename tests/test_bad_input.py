@@ -294,3 +294,12 @@ def test_a_wrong_option_is_one_line(words: tuple[str, ...], says: str, pico_bert
     assert says in said.err
     assert said.err.startswith("error: ")
     assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("command", "option"), [("finetune", "--data"), ("distill", "--teacher")])
+def test_a_required_option_is_missed(command: str, option: str, pico_bert: Path, inputs: Path, shell: Shell) -> None:
+    said = shell(command, pico_bert)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"error: Missing option '{option}'. (see biosqueeze {command} --help)\n"
+    (inputs / "r.toml").write_text(f'[{command}]\ncheckpoint = "{pico_bert}"\n')
+    assert f"[{command}]: Missing option '{option}'." in shell("run", "r.toml").err

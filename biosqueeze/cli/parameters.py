@@ -49,12 +49,14 @@ def _option(field: OptionField) -> click.Option:
     if field.type is bool:
         declaration = f"{flag}/--no-{flag[2:]}" if field.default else flag
         return click.Option([declaration, field.name], is_flag=True, default=field.default, help=field.help)
+    # Click takes a default of None for a value, and a required option would never be missed.
+    default = {} if field.required else {"default": field.default}
     return click.Option(
         [flag, field.name],
+        **default,
         type=_click_type(field),
         multiple=field.repeated,
         required=field.required,
-        default=field.default,
         show_default=field.default not in (None, ()),
         metavar=_metavar(field),
         help=field.help,
