@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze import __version__, card, manifest
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Writing, resolved
 from biosqueeze.progress import note
 
 DEMO_MODEL = "demo:minilm"
 STATE_GLOB = "state-*"
+UNFINISHED_STATE = "saving"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html"}
@@ -122,6 +123,8 @@ def locate(name: str, *, weights: bool = True) -> Path:
     Raises:
         SqueezeError: there is no such directory and no such model on the Hub or in its cache.
     """
+    if not name.strip():
+        raise UsageError("the name of the checkpoint is empty; is a shell variable not set?")
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -145,7 +148,7 @@ def _demo(name: str) -> Path:
 
 def _from_hub(name: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     def fetch(patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
@@ -157,7 +160,9 @@ def _from_hub(name: str, weights: bool) -> Path:
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if isinstance(error, LocalEntryNotFoundError):
+            cause = "it is not in the cache, and the Hub cannot be reached"
         raise SqueezeError(
             f"{name} is neither a directory here nor a model that the Hub gave us ({cause}); "
             "check the spelling and the network, or pass a local directory"
@@ -254,13 +259,17 @@ def derive_out(source: Checkpoint, suffix: str) -> Path:
 
 
 @contextmanager
-def drafting(out: Path, *, force: bool = False, resume: bool = False) -> Iterator[Draft]:
+def drafting(
+    out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
+) -> Iterator[Draft]:
     """Give a stage OUT.partial to write to. A failure leaves nothing but what --resume can use.
 
     Raises:
-        SqueezeError: OUT exists, an interrupted run lies in OUT.partial, another process writes there, or the
-            disk is full.
+        SqueezeError: OUT exists or is one of the inputs, an interrupted run lies in OUT.partial, another process
+            writes there, or the disk is full.
     """
+    if any(out.resolve() == source.path.resolve() for source in inputs):
+        raise SqueezeError(f"{out} is the input itself, which is never overwritten; give another name with --out")
     partial = out.with_name(out.name + ".partial")
     _check_free(out, partial, force=force, resume=resume)
     try:
@@ -269,13 +278,17 @@ def drafting(out: Path, *, force: bool = False, resume: bool = False) -> Iterato
             yield Draft(partial, out)
     except BaseException as error:
         full = _disk_is_full(error, partial)
-        if partial.exists() and (full or not any(partial.glob(STATE_GLOB))):
+        resumable = any(partial.glob(STATE_GLOB))
+        if resumable:
+            shutil.rmtree(partial / UNFINISHED_STATE, ignore_errors=True)
+        elif partial.exists():
             shutil.rmtree(partial, ignore_errors=True)
         if full:
             raise SqueezeError(
-                f"the disk that holds {out.parent} is full; free some space or give --out another place"
+                f"the disk that holds {out.parent} is full; free some space "
+                + ("and go on with --resume" if resumable else "or give --out another place")
             ) from error
-        if isinstance(error, KeyboardInterrupt) and not error.args and any(partial.glob(STATE_GLOB)):
+        if isinstance(error, KeyboardInterrupt) and not error.args and resumable:
             raise KeyboardInterrupt("--resume goes on from the last saved state") from error
         raise
 

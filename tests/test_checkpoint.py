@@ -1,5 +1,6 @@
 """Writing is atomic, histories grow, and a directory that is no checkpoint is explained."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -186,3 +187,31 @@ def test_truncated_safetensors_are_seen_in_the_header(pico_bert: Path, tmp_path:
         (tmp_path / "cut.safetensors").write_bytes(whole[:size])
         with pytest.raises(SqueezeError, match="damaged or cut short"):
             manifest.tensor_shapes(tmp_path / "cut.safetensors")
+
+
+def test_an_input_is_never_overwritten(pico_bert: Path, tmp_path: Path) -> None:
+    source = copy_through(pico_bert, tmp_path / "source")
+    held = open_checkpoint(str(source))
+    with (
+        pytest.raises(SqueezeError, match="the input itself"),
+        drafting(tmp_path / "x" / ".." / "source", (held,), force=True),
+    ):
+        pass
+    assert held.weights_sha256()
+
+
+def test_a_full_disk_keeps_the_training_state(tmp_path: Path) -> None:
+    def fail() -> None:
+        with drafting(tmp_path / "out") as draft:
+            (draft.path / "state-00000001").mkdir()
+            (draft.path / "saving").mkdir()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SqueezeError, match=r"is full; .* --resume"):
+        fail()
+    assert [path.name for path in (tmp_path / "out.partial").iterdir()] == ["state-00000001"]
+
+
+def test_an_empty_name_is_no_current_directory() -> None:
+    with pytest.raises(SqueezeError, match="is empty"):
+        open_checkpoint("")

@@ -16,6 +16,7 @@ from biosqueeze import progress
 from biosqueeze.cli.parameters import arguments_help, parameters, read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.options import Outcome, Plan
+from biosqueeze.registry import closest
 
 
 def common_options() -> list[click.Parameter]:
@@ -34,6 +35,7 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
     def callback(**_values: Any) -> None:
         context = click.get_current_context()
         prepare(context.params)
+        _warn_of_strange_variables(name, context.command)
         with stdout_kept_clean():
             options = read_options(stage, context)
             done: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
@@ -56,13 +58,22 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
     )
 
 
+def _warn_of_strange_variables(name: str, command: click.Command) -> None:
+    """Name the environment variables that look like options of this command and are none."""
+    prefix = f"BIOSQUEEZE_{name.upper()}_"
+    known = [prefix + str(parameter.name).upper() for parameter in command.params]
+    for variable in sorted(os.environ):
+        if variable.startswith(prefix) and variable not in known:
+            progress.warn(f"{variable} is no option of {name}.{closest(variable, known)}")
+
+
 def prepare(flags: Mapping[str, Any]) -> None:
     """Set how much is said, by us and by the libraries, before the first heavy import."""
     level = progress.Level.QUIET if flags["quiet"] else progress.Level.NORMAL
     progress.set_level(progress.Level.VERBOSE if flags["verbose"] else level)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not flags["verbose"]:
-        # What libraries say about themselves is not for a user who did not ask; what matters we say in our own words.
+    if not os.environ.get("BIOSQUEEZE_DEBUG"):
+        # What libraries say about themselves is for whoever looks for a bug; what matters we say in our own words.
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

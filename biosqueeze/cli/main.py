@@ -70,6 +70,9 @@ def cli() -> None:
 
     Each command reads a checkpoint (directory, Hub id, or - for a path on standard input), writes a new one, and prints
     its path, so that commands chain in a pipe.
+
+    An option can also be set by BIOSQUEEZE_<COMMAND>_<OPTION>. Exit codes: 0 done, 1 explained failure, 2 usage, 3 bug,
+    4 quality gate missed, 130 interrupted.
     """
 
 

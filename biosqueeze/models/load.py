@@ -15,11 +15,11 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, infer_family, infer_head, supported
 from biosqueeze.models.notices import note_once
-from biosqueeze.models.tokenizer import build_tokenizer, check_rows, check_tokenizer
+from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
 from biosqueeze.models.weights import read_weights, tensor_names
 from biosqueeze.progress import warn
 
-__all__ = ["Loaded", "check_rows", "check_tokenizer", "head_in", "load_config", "load_model", "load_tokenizer"]
+__all__ = ["Loaded", "head_in", "load_config", "load_model", "load_tokenizer"]
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
@@ -87,11 +87,13 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
     """The checkpoint's tokenizer, cased where its vocabulary is; `model_max_length` is what the model takes.
 
     Raises:
-        SqueezeError: there is none, or it is damaged.
+        SqueezeError: there is none, it is damaged, or it knows more pieces than the model has embeddings.
     """
     config = load_config(checkpoint)
     family = family_of(config)
-    return build_tokenizer(checkpoint, family, config.max_position_embeddings - family.first_position)
+    tokenizer = build_tokenizer(checkpoint, family, config.max_position_embeddings - family.first_position)
+    check_tokenizer(tokenizer, config.vocab_size)
+    return tokenizer
 
 
 def head_in(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[str] | None = None) -> str:

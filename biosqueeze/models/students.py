@@ -14,7 +14,6 @@ from biosqueeze.models.depth import choose_layers, keep_layers
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import (
     Loaded,
-    check_tokenizer,
     head_in,
     load_config,
     load_model,
@@ -52,7 +51,6 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     row = find_preset(preset)
     loaded = load_model(teacher, head, seed=seed)
     tokenizer = load_tokenizer(teacher)
-    check_tokenizer(tokenizer, loaded.model)
     if row.take:
         total = loaded.model.config.num_hidden_layers
         layers = choose_layers(row.take, total)

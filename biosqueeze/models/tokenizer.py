@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import BertTokenizer, PreTrainedModel, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
@@ -157,21 +157,15 @@ def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, A
     return tokenizer
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> None:
-    """Make sure that every id has a row in the model's embedding.
+def check_tokenizer(tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
+    """Make sure that every id has a row in the embedding.
+
+    Args:
+        tokenizer: the tokenizer.
+        rows: of the embedding, vocab_size in config.json.
 
     Raises:
         SqueezeError: the tokenizer knows more pieces than the embedding has rows.
-    """
-    embedding: Any = model.get_input_embeddings()
-    check_rows(tokenizer, embedding.weight.shape[0])
-
-
-def check_rows(tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
-    """As `check_tokenizer`, for an embedding of so many rows (vocab_size in config.json).
-
-    Raises:
-        SqueezeError: the tokenizer knows more pieces.
     """
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:

@@ -138,14 +138,14 @@ def plan(options: Options) -> Plan:
 
     setting = _settle(options, weights=False)
     mix = " + ".join(f"{weight:g} {name}" for name, weight in setting.weights.items())
-    text = ", ".join(options.corpus) or ("no unlabelled text" if setting.kind == "task" else "the generated sample")
+    text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     return Plan(
         out=setting.out,
         steps=(
             f"distil {setting.teacher.name} into {options.checkpoint or options.student} ({setting.kind}: {mix}, "
             f"temperature {options.temperature:g})",
-            f"train on {text}" + (f" and {options.data}" if options.data else "") + f": {length}, lr {options.lr:g}",
+            f"train on {', '.join(text)}: {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(setting.teacher),
         parameters_after=parameters_of(setting.student)
@@ -169,7 +169,8 @@ class _Pair:
 def run(options: Options) -> Outcome:
     """Load both, train the student, write it."""
     setting = _settle(options)
-    with drafting(setting.out, force=options.force, resume=options.resume) as draft:
+    inputs = [c for c in (setting.teacher, setting.student) if c is not None]
+    with drafting(setting.out, inputs, force=options.force, resume=options.resume) as draft:
         pair = _load(options, setting)
         metrics = _train(options, setting, pair, draft.path)
         pair.student.save_pretrained(draft.path)
@@ -199,12 +200,11 @@ def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) ->
 
 
 def _load(options: Options, setting: _Setting) -> _Pair:
-    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
+    from biosqueeze.models.load import load_model, load_tokenizer
 
     head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
     teacher = load_model(setting.teacher, head)
     tokenizer = load_tokenizer(setting.teacher)
-    check_tokenizer(tokenizer, teacher.model)
     labels = setting.teacher.labels
     if setting.student is None:
         from biosqueeze.models.students import build_student

@@ -173,11 +173,10 @@ def _predictions(options: Options, setting: _Setting, task: Any, examples: Seque
     """The task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
-    from biosqueeze.models.load import check_rows, load_config, load_tokenizer
+    from biosqueeze.models.load import load_tokenizer
 
     checkpoint = setting.checkpoint
     tokenizer = load_tokenizer(checkpoint)
-    check_rows(tokenizer, load_config(checkpoint).vocab_size)
     length = min(options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)
     predictor = open_predictor(checkpoint, setting.spec, threads=options.threads)

@@ -59,12 +59,12 @@ def run(options: Options) -> Outcome:
     """
     from biosqueeze.backends._export import OPSET, copy_stock, export_checked
     from biosqueeze.backends.onnxruntime import files
-    from biosqueeze.models.load import check_rows, load_config, load_tokenizer
+    from biosqueeze.models.load import load_tokenizer
 
     _check(options)
     source = open_checkpoint(options.checkpoint)
-    with drafting(_out(options, source), force=options.force) as draft:
-        check_rows(load_tokenizer(source), load_config(source).vocab_size)
+    with drafting(_out(options, source), (source,), force=options.force) as draft:
+        load_tokenizer(source)  # one that does not belong to the model is refused here
         copy = copy_stock(source, draft.path)
         parity = export_checked(copy, options.tolerance)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)

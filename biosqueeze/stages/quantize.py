@@ -110,7 +110,7 @@ def run(options: Options) -> Outcome:
     _check(options)
     source = open_checkpoint(options.checkpoint)
     quantizer: Any = registry.load("quantizers", options.method)
-    with drafting(_out(options, source), force=options.force) as draft:
+    with drafting(_out(options, source), (source,), force=options.force) as draft:
         calibration, check = _texts(options, source, quantizer)
         copy = copy_stock(source, draft.path)
         if not _graph_of(copy).is_file():
@@ -127,7 +127,7 @@ def run(options: Options) -> Outcome:
 def _texts(options: Options, source: Checkpoint, quantizer: Any) -> tuple["Batches", "Batches"]:
     """Batches of text: to calibrate with, and to check with."""
     from biosqueeze.data.corpus import read_lines
-    from biosqueeze.models.load import check_rows, load_config, load_tokenizer
+    from biosqueeze.models.load import load_tokenizer
 
     wanted = options.calibration_samples if quantizer.NEEDS_CALIBRATION else 0
     if wanted and options.calibration is None:
@@ -136,7 +136,6 @@ def _texts(options: Options, source: Checkpoint, quantizer: Any) -> tuple["Batch
     ahead = list(itertools.islice(lines, _LOOK_AHEAD * (wanted + _CHECKED)))
     chosen = Random(options.seed).sample(ahead, min(len(ahead), wanted + _CHECKED))
     tokenizer = load_tokenizer(source)
-    check_rows(tokenizer, load_config(source).vocab_size)
     length = min(options.max_length, tokenizer.model_max_length)
     # A corpus too small for both serves both.
     check = chosen[wanted:] or chosen

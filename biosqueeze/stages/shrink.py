@@ -130,7 +130,7 @@ def run(options: Options) -> Outcome:
 
     from biosqueeze.models.count import count_model, parameters_of
 
-    with drafting(_out(options, source), force=options.force) as draft:
+    with drafting(_out(options, source), (source,), force=options.force) as draft:
         made = _student(options, source) if options.student else _cut(options, source)
         before, after = parameters_of(source), count_model(made.model)["total"]
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
@@ -150,13 +150,12 @@ def _student(options: Options, source: Checkpoint) -> _Made:
 
 def _cut(options: Options, source: Checkpoint) -> _Made:
     from biosqueeze.models.depth import keep_layers
-    from biosqueeze.models.load import check_tokenizer, load_model, load_tokenizer
+    from biosqueeze.models.load import load_model, load_tokenizer
     from biosqueeze.models.width import narrow
 
     loaded = load_model(source, seed=options.seed)
     cut = _settle(options, loaded.model.config)
     tokenizer = load_tokenizer(source)
-    check_tokenizer(tokenizer, loaded.model)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
     model, differences = loaded.model, {}

@@ -1,6 +1,6 @@
 """Read column files: one word and its tag per line, sentences parted by blank lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +69,8 @@ def read(source: str, splits: Sequence[str]) -> Dataset:
     files = {split: _file_of(directory, split) for split in splits}
     rows = {split: _sentences_of(path) for split, path in files.items()}
     labels = _labels(rows, files, directory)
+    if "train" in splits and "test" not in splits:
+        _check_test(directory, rows, files)
     dataset = Dataset(
         {split: tuple(map(_sentence, sentences)) for split, sentences in rows.items()},
         labels,
@@ -76,6 +78,14 @@ def read(source: str, splits: Sequence[str]) -> Dataset:
     )
     _say(source, dataset)
     return dataset
+
+
+def _check_test(directory: Path, rows: Mapping[str, list[list[_Row]]], files: Mapping[str, Path]) -> None:
+    """Look at the test split before anything is trained, so that what is wrong with it costs nothing."""
+    names = [directory / (stem + suffix) for stem in _FILE_STEMS["test"] for suffix in _SUFFIXES]
+    path = next((name for name in names if name.is_file()), None)
+    if path is not None:
+        _labels({**rows, "test": _sentences_of(path)}, {**files, "test": path}, directory)
 
 
 def _demo(source: str, splits: Sequence[str]) -> Dataset:

@@ -21,6 +21,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
+from biosqueeze.checkpoint import UNFINISHED_STATE
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import detail, note, track
 from biosqueeze.training import state
@@ -241,7 +242,7 @@ class _Loop:
         detail(f"state saved at step {self.progress.step}")
 
     def _finish(self, started: float) -> None:
-        shutil.rmtree(self.job.directory / state.UNFINISHED, ignore_errors=True)  # left by a kill while saving
+        shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)  # left by a kill while saving
         self.summary.seconds = time.monotonic() - started
         self.summary.best_step = self.progress.best_step
         model = self.accelerator.unwrap_model(self.learner).model

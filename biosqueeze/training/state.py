@@ -10,11 +10,10 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
-from biosqueeze.checkpoint import STATE_GLOB
+from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.errors import SqueezeError
 
 Weights = dict[str, torch.Tensor]
-UNFINISHED = "saving"
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Progress:
 def save(accelerator: Accelerator, directory: Path, progress: Progress, best: Weights | None) -> None:
     """Save the state at progress.step, then drop older ones: at every moment one whole state exists."""
     target = directory / f"state-{progress.step:08d}"
-    partial = directory / UNFINISHED
+    partial = directory / UNFINISHED_STATE
     if accelerator.is_main_process:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)

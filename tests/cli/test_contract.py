@@ -179,6 +179,14 @@ def test_flag_beats_environment_beats_default(shell: Shell, monkeypatch: pytest.
     ]
 
 
+def test_a_misspelt_variable_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, lambda _: Outcome(Path("x")))
+    monkeypatch.setenv("BIOSQUEEZE_FAKE_WROD", "lost")
+    said = shell("fake")
+    assert said.code == 0
+    assert "Did you mean 'BIOSQUEEZE_FAKE_WORD'?" in said.err
+
+
 def test_colour_is_left_out_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     from biosqueeze.progress import _console
 

@@ -69,6 +69,8 @@ def test_a_gate_that_is_missed_is_exit_4(pico_ner: Path, tmp_path: Path, shell: 
         ({"train": "sepsis\tB-Disease\nsyndrome\n"}, "train.tsv:2"),
         ({"dev": "the\tO\nsyndrome\tI-Disease\nlupus\tB-Disease\n"}, "dev.tsv:2"),
         ({"dev": "aspirin\tB-Drug\n"}, "B-Drug"),
+        ({"test": "aspirin\tB-Drug\n"}, "B-Drug"),
+        ({"test": "the\tO\nsyndrome\tI-Disease\n"}, "test.tsv:2"),
         ({"train": ""}, "empty"),
         ({"train": "caf\u00e9\tO\nx\tB-Disease\n".encode("latin-1")}, "UTF-8"),
     ],
