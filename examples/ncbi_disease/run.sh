@@ -24,10 +24,13 @@ biosqueeze shrink "$out/teacher" --layers 1,3,5 --out "$out/shrunk" |
         --epochs 5 --lr 4e-4 --out "$out/student" |
     biosqueeze evaluate - --data "$data"
 
-echo "== int8" >&2
+echo "== int8, two ways: activation ranges as they come, or fixed by calibration text" >&2
 biosqueeze export "$out/student" --out "$out/onnx" |
     biosqueeze quantize - --out "$out/int8" |
     biosqueeze evaluate - --data "$data"
 
+biosqueeze quantize "$out/onnx" --method inc-static --calibration "$text" --out "$out/int8-static" |
+    biosqueeze evaluate - --data "$data"
+
 echo "== side by side" >&2
-biosqueeze bench "$out/teacher" "$out/student" "$out/int8" --batch-size 1,8 --length 128
+biosqueeze bench "$out/teacher" "$out/student" "$out/int8" "$out/int8-static" --batch-size 1,8 --length 128
