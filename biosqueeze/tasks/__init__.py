@@ -1,4 +1,4 @@
-"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new kind is a file that fits `Task`.
+"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new kind is a file with a `Kind` that fits `Task`.
 
 A stage reads a `Dataset`, encodes its examples into `Window`s (one or more for each example), runs a model
 over the windows' features, decodes the logits into one prediction per example, and scores those.
@@ -6,13 +6,19 @@ over the windows' features, decodes the logits into one prediction per example, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
+from biosqueeze import registry
+from biosqueeze.tasks._formulation import Formulation, Reading
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Dataset", "Example", "Formulation", "Reading", "Task", "Window", "open_task", "problem_of"]
+
+_SEQUENCE_SCHEMES = ("single", "multi", "score", "span")
 
 
 class Example(Protocol):
@@ -31,8 +37,8 @@ class Window(Protocol):
         """Index of the example that it came from."""
 
     @property
-    def features(self) -> Mapping[str, NDArray[np.int64]]:
-        """Arrays for `data.collate.pad`: input_ids, labels, and what else the kind needs."""
+    def features(self) -> "Mapping[str, NDArray[Any]]":
+        """Arrays for `data.collate.pad`: input_ids, the truth (see `problem_of`), and what else the kind needs."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,36 @@ class Dataset:
     """The splits of a labelled data set."""
 
     splits: Mapping[str, tuple[Any, ...]]  # of the kind's Example
-    labels: tuple[str, ...]  # by id
-    scheme: str  # how the labels are written: BIO, IO, ...
+    labels: tuple[str, ...]  # by output id; ("score",) for a regression, () for spans
+    scheme: str  # how the truth is written: BIO, IO, BIOUL, or single, multi, score, span
+
+
+def problem_of(scheme: str) -> str:
+    """What kind of truth the features hold, and with it the loss.
+
+    - tokens: `labels` (length,), -100 where nothing is asked.
+    - single: `labels` (), the id of one class.
+    - multi: `targets` (labels,), 1.0 for every label that holds.
+    - score: `targets` (), a number.
+    - span: `starts` and `ends` (), token positions; 0 for no answer here.
+    """
+    return scheme if scheme in _SEQUENCE_SCHEMES else "tokens"
 
 
 class Task(Protocol):
-    """What a module in this folder offers."""
+    """What the `Kind` of a module in this folder offers."""
 
-    HEAD: str  # the head that models.load knows, such as "token-classification"
-    METRIC: str  # the key of `score` by which the best checkpoint is chosen; higher is better
-    SPLITS: tuple[str, ...]  # the names of splits that `read` knows
+    HEAD: ClassVar[str]  # the head that models.load knows, such as "token-classification"
+    METRIC: ClassVar[str]  # the key of `score` by which the best checkpoint is chosen; higher is better
+    SPLITS: ClassVar[tuple[str, ...]]  # the names of splits that `read` knows
+    USES: ClassVar[tuple[str, ...]]  # the fields of a Formulation that the kind reads
+
+    @property
+    def form(self) -> Formulation:
+        """How the task is read and posed."""
+
+    def with_scheme(self, scheme: str) -> Self:
+        """The kind for data of this `Dataset.scheme`, where that decides how logits are decoded."""
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits of a data set; the labels are those of the train split.
@@ -70,11 +96,40 @@ class Task(Protocol):
     def decode(
         self,
         windows: Sequence[Any],
-        logits: Sequence[NDArray[np.float32]],
+        logits: "Sequence[NDArray[np.float32]]",
         examples: Sequence[Any],
         labels: Sequence[str],
     ) -> list[Any]:
-        """One prediction per example, from the logits of every window, (length, labels) or (labels,) each."""
+        """One prediction per example, from the logits of every window: (length, outputs) or (outputs,) each."""
 
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
         """The metrics of the kind, METRIC among them; a count is an int."""
+
+    def pose(self, record: Mapping[str, Any]) -> Any:
+        """An unlabelled example from a record that a user gives.
+
+        Raises:
+            SqueezeError: the record lacks what the kind reads.
+        """
+
+    def describe(
+        self,
+        windows: Sequence[Any],
+        logits: "Sequence[NDArray[np.float32]]",
+        examples: Sequence[Any],
+        labels: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """One prediction per example for people: scores in 0..1, character offsets where there is text."""
+
+
+def open_task(name: str, form: Formulation | None = None, scheme: str = "") -> Task:
+    """A task kind, ready to read data.
+
+    Raises:
+        UsageError: there is no such kind, or something is set that it does not read.
+    """
+    kind = registry.load("tasks", name).Kind
+    form = form or Formulation()
+    form.refuse_unused(name, kind.USES)
+    task: Task = kind(form)
+    return task.with_scheme(scheme) if scheme else task
