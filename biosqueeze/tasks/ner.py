@@ -1,8 +1,8 @@
 """Named entity recognition: one tag per word, scored by whole entities."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,13 @@ from seqeval.metrics import classification_report
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.masking import IGNORED
 from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks._conll import Sentence, read
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["HEAD", "METRIC", "SPLITS", "Sentence", "TagWindow", "decode", "encode", "read", "score"]
+__all__ = ["HEAD", "METRIC", "SPLITS", "Kind", "Sentence", "TagWindow", "decode", "encode", "read", "score"]
 
 HEAD = "token-classification"
 METRIC = "f1"
@@ -214,3 +215,62 @@ def _owner(spans: list[tuple[int, int]], length: int) -> Ids:
         inward[number, start:end] = np.minimum(from_left, from_left[::-1])
     owner: Ids = inward.argmax(axis=0)
     return owner
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Named entity recognition."""
+
+    form: Formulation = field(default_factory=Formulation)
+
+    HEAD: ClassVar[str] = HEAD
+    METRIC: ClassVar[str] = METRIC
+    SPLITS: ClassVar[tuple[str, ...]] = SPLITS
+    USES: ClassVar[tuple[str, ...]] = ()
+
+    def with_scheme(self, scheme: str) -> Self:
+        """The kind for labels of this scheme."""
+        return replace(self, form=replace(self.form, scheme=cast(Literal["BIO", "IO", "BIOUL"], scheme)))
+
+    def read(self, source: str, splits: Sequence[str]) -> Dataset:
+        """See `_conll.read`."""
+        return read(source, splits)
+
+    def encode(
+        self,
+        examples: Sequence[Sentence],
+        labels: Sequence[str],
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int,
+    ) -> list[TagWindow]:
+        """See `encode`."""
+        return encode(examples, labels, tokenizer, max_length)
+
+    def decode(
+        self,
+        windows: Sequence[TagWindow],
+        logits: Sequence[NDArray[np.float32]],
+        examples: Sequence[Sentence],
+        labels: Sequence[str],
+    ) -> list[list[str]]:
+        """See `decode`."""
+        return decode(windows, logits, examples, labels)
+
+    def score(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+        """See `score`."""
+        return score(gold, predicted)
+
+    def pose(self, record: Mapping[str, Any]) -> Sentence:
+        """A sentence from a record's `tokens`."""
+        words = tuple(map(str, record["tokens"]))
+        return Sentence(words, ("O",) * len(words))
+
+    def describe(
+        self,
+        windows: Sequence[TagWindow],
+        logits: Sequence[NDArray[np.float32]],
+        examples: Sequence[Sentence],
+        labels: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """The tags of each sentence."""
+        return [{"tags": tags} for tags in self.decode(windows, logits, examples, labels)]

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from biosqueeze import registry
 from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import ner
+from biosqueeze.tasks import open_task
 from biosqueeze.tasks.ner import Sentence
 from tests import pico
 
+KIND = open_task("ner")
 LABELS = ("O", "B-Disease", "B-Gene", "I-Disease", "I-Gene")
 WORDS = ("the", "carcino", "BRCA1", "hepatitis", "(", "-", "x" * 40, "\u200b", "é", "naïveté", "12.5", "[SEP]")
 
@@ -50,17 +51,17 @@ def _logits_of(windows, count: int = len(LABELS)) -> list[np.ndarray]:
 
 def test_the_module_fits_the_protocol():
     assert "ner" in registry.names("tasks")
-    task = registry.load("tasks", "ner")
-    assert (task.HEAD, task.METRIC) == ("token-classification", "f1")
-    assert all(callable(getattr(task, name)) for name in ("read", "encode", "decode", "score"))
+    assert (KIND.HEAD, KIND.METRIC) == ("token-classification", "f1")
+    methods = ("with_scheme", "read", "encode", "decode", "score", "pose", "describe")
+    assert all(callable(getattr(KIND, name)) for name in methods)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
 @pytest.mark.parametrize("max_length", [3, 4, 16, 128])
 @given(sentences=st.lists(_sentence(), max_size=4))
 def test_windows_give_back_every_tag(family, max_length, sentences):
-    windows = ner.encode(sentences, LABELS, _tokenizer(family), max_length)
-    decoded = ner.decode(windows, _logits_of(windows), sentences, LABELS)
+    windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
+    decoded = KIND.decode(windows, _logits_of(windows), sentences, LABELS)
     assert decoded == [list(s.tags) for s in sentences]
     assert all(3 <= len(w.input_ids) <= max_length for w in windows)
 
@@ -68,7 +69,7 @@ def test_windows_give_back_every_tag(family, max_length, sentences):
 @pytest.mark.parametrize("family", pico.FAMILIES)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.integers(3, 40))
 def test_each_word_is_owned_once_and_labelled_there(family, sentences, max_length):
-    windows = ner.encode(sentences, LABELS, _tokenizer(family), max_length)
+    windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
     owned = sorted((w.example, word) for w in windows for word in w.words.tolist() if word >= 0)
     assert owned == [(i, word) for i, s in enumerate(sentences) for word in range(len(s.words))]
     for window in windows:
@@ -83,7 +84,7 @@ def test_each_word_is_owned_once_and_labelled_there(family, sentences, max_lengt
 def test_a_short_sentence_reads_as_the_whole_text_would(family):
     tokenizer = _tokenizer(family)
     words = ["the", "patients", "with", "carcino", "in", "cells"]
-    (window,) = ner.encode([Sentence(tuple(words), ("O",) * 6)], LABELS, tokenizer, 64)
+    (window,) = KIND.encode([Sentence(tuple(words), ("O",) * 6)], LABELS, tokenizer, 64)
     # A byte-level tokenizer marks the word after a space: the first word is given one too.
     text = (" " if family == "roberta" else "") + " ".join(words)
     assert window.input_ids.tolist() == tokenizer(text)["input_ids"]
@@ -91,7 +92,7 @@ def test_a_short_sentence_reads_as_the_whole_text_would(family):
 
 def test_only_first_sub_words_are_labelled():
     tokenizer = _tokenizer("bert")
-    (window,) = ner.encode([Sentence(("qqq", "the"), ("B-Gene", "O"))], LABELS, tokenizer, 16)
+    (window,) = KIND.encode([Sentence(("qqq", "the"), ("B-Gene", "O"))], LABELS, tokenizer, 16)
     assert tokenizer.convert_ids_to_tokens(window.input_ids) == ["[CLS]", "q", "##q", "##q", "the", "[SEP]"]
     assert window.labels.tolist() == [-100, 2, -100, -100, 0, -100]
     assert window.words.tolist() == [-1, 0, -1, -1, 1, -1]
@@ -100,7 +101,7 @@ def test_only_first_sub_words_are_labelled():
 def test_a_word_that_the_tokenizer_drops_stands_as_unknown():
     tokenizer = _tokenizer("bert")
     sentence = Sentence(("\u200b", "the", "\ufeff", "\u200b"), ("B-Gene", "O", "B-Gene", "I-Gene"))
-    (window,) = ner.encode([sentence], LABELS, tokenizer, 16)
+    (window,) = KIND.encode([sentence], LABELS, tokenizer, 16)
     unk, the = tokenizer.unk_token_id, tokenizer.convert_tokens_to_ids("the")
     assert window.input_ids.tolist()[1:-1] == [unk, the, unk, unk]
     assert window.words.tolist()[1:-1] == [0, 1, 2, 3]
@@ -109,7 +110,7 @@ def test_a_word_that_the_tokenizer_drops_stands_as_unknown():
 def test_words_are_owned_where_most_context_is_seen():
     tokenizer = _tokenizer("bert")
     sentence = Sentence(("the",) * 30, ("O",) * 30)
-    windows = ner.encode([sentence], LABELS, tokenizer, 12)
+    windows = KIND.encode([sentence], LABELS, tokenizer, 12)
     for window in windows[1:-1]:
         owned = np.flatnonzero(window.words >= 0)
         assert owned.min() > 2  # at least a quarter of the window before it
@@ -121,14 +122,14 @@ def test_words_are_owned_where_most_context_is_seen():
 def test_windows_begin_at_words():
     tokenizer = _tokenizer("bert")
     sentence = Sentence(("qqq",) * 12, ("O",) * 12)
-    for window in ner.encode([sentence], LABELS, tokenizer, 18):
+    for window in KIND.encode([sentence], LABELS, tokenizer, 18):
         assert not tokenizer.convert_ids_to_tokens(window.input_ids)[1].startswith("##")
 
 
 def test_features_collate():
     tokenizer = _tokenizer("bert")
     examples = [Sentence(("the", "cells"), ("O", "B-Gene")), Sentence(("the",), ("O",))]
-    batch = pad([w.features for w in ner.encode(examples, LABELS, tokenizer, 16)], tokenizer.pad_token_id)
+    batch = pad([w.features for w in KIND.encode(examples, LABELS, tokenizer, 16)], tokenizer.pad_token_id)
     assert {name: array.shape for name, array in batch.items()} == dict.fromkeys(
         ("input_ids", "labels", "words", "attention_mask"), (2, 4)
     )
@@ -137,7 +138,7 @@ def test_features_collate():
 
 def test_a_label_that_the_model_lacks():
     with pytest.raises(SqueezeError, match=r"label B-Drug, the model has only O, B-Disease"):
-        ner.encode([Sentence(("x",), ("B-Drug",))], LABELS, _tokenizer("bert"), 16)
+        KIND.encode([Sentence(("x",), ("B-Drug",))], LABELS, _tokenizer("bert"), 16)
 
 
 def _entities(sentences: list[list[str]]) -> set[tuple[int, int, int, str]]:
@@ -159,7 +160,7 @@ def test_score_equals_a_count_by_hand(pairs):
     predicted = [b + ["O"] * (len(a) - len(b)) for a, b in pairs]
     true, guessed = _entities(gold), _entities(predicted)
     hits = len(true & guessed)
-    scores = ner.score(gold, predicted)
+    scores = KIND.score(gold, predicted)
     assert scores["support"] == len(true)
     assert scores["precision"] == pytest.approx(hits / len(guessed) if guessed else 0)
     assert scores["recall"] == pytest.approx(hits / len(true) if true else 0)
@@ -172,8 +173,8 @@ def test_score_equals_a_count_by_hand(pairs):
 
 
 def test_score_of_io_and_of_tags_without_a_type():
-    assert ner.score([["I-A", "I-A", "O"]], [["I-A", "I-A", "O"]])["f1"] == 1
-    assert ner.score([["B", "I", "O", "B"]], [["B", "I", "O", "O"]])["recall"] == 0.5
+    assert KIND.score([["I-A", "I-A", "O"]], [["I-A", "I-A", "O"]])["f1"] == 1
+    assert KIND.score([["B", "I", "O", "B"]], [["B", "I", "O", "O"]])["recall"] == 0.5
 
 
 def test_many_sentences_encode_quickly(benchmark_seconds=20):
@@ -183,5 +184,5 @@ def test_many_sentences_encode_quickly(benchmark_seconds=20):
     rng = random.Random(0)
     examples = [Sentence(tuple(rng.choices(pico.words(), k=25)), ("O",) * 25) for _ in range(5000)]
     started = time.monotonic()
-    assert len(ner.encode(examples, LABELS, _tokenizer("bert"), 128)) == 5000
+    assert len(KIND.encode(examples, LABELS, _tokenizer("bert"), 128)) == 5000
     assert time.monotonic() - started < benchmark_seconds

@@ -1,9 +1,10 @@
 import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.tasks import ner
+from biosqueeze.tasks import open_task
 from biosqueeze.tasks._conll import count_entities
 
+KIND = open_task("ner")
 TRAIN = "BRCA1\tB-Gene\nin\tO\nbreast\tB-Disease\ncancer\tI-Disease\n\nNone\tO\n.\tO\n"
 
 
@@ -16,7 +17,7 @@ def _write(directory, **files: str | bytes):
 
 def _explained(source: str, *words: str, splits=("train",)) -> None:
     with pytest.raises(SqueezeError) as caught:
-        ner.read(source, splits)
+        KIND.read(source, splits)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -24,7 +25,7 @@ def _explained(source: str, *words: str, splits=("train",)) -> None:
 
 
 def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
-    dataset = ner.read(_write(tmp_path, train=TRAIN, devel="None\tO\n\n", test=TRAIN), ("train", "dev", "test"))
+    dataset = KIND.read(_write(tmp_path, train=TRAIN, devel="None\tO\n\n", test=TRAIN), ("train", "dev", "test"))
     assert dataset.labels == ("O", "B-Disease", "B-Gene", "I-Disease")
     assert dataset.scheme == "BIO"
     first, second = dataset.splits["train"]
@@ -36,33 +37,33 @@ def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
 
 
 def test_crlf_byte_order_mark_document_lines_and_trailing_breaks(tmp_path):
-    plain = ner.read(_write(tmp_path, train=TRAIN), ("train",))
+    plain = KIND.read(_write(tmp_path, train=TRAIN), ("train",))
     odd = "\ufeff-DOCSTART- (77)\n\n\n" + TRAIN.replace("None", "-DOCSTART-\tO\n\nNone") + "\n \t\n\n"
     (tmp_path / "odd").mkdir()
-    assert ner.read(_write(tmp_path / "odd", train=odd.replace("\n", "\r\n")), ("train",)) == plain
+    assert KIND.read(_write(tmp_path / "odd", train=odd.replace("\n", "\r\n")), ("train",)) == plain
 
 
 @pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob"])
 def test_names_of_the_dev_file(tmp_path, name):
     (tmp_path / name).write_text(TRAIN)
-    assert len(ner.read(str(tmp_path), ("dev",)).splits["dev"]) == 2
+    assert len(KIND.read(str(tmp_path), ("dev",)).splits["dev"]) == 2
 
 
 def test_white_space_columns_with_the_tag_last(tmp_path):
     _write(tmp_path, train="Xylitol NN O I-INT\nfor  NN O O\n\nand CC O O\nsugar NN O I-OUT\nfree NN O I-INT\n")
-    dataset = ner.read(str(tmp_path), ("train",))
+    dataset = KIND.read(str(tmp_path), ("train",))
     assert dataset.scheme == "IO"
     assert dataset.labels == ("O", "I-INT", "I-OUT")
     assert dataset.splits["train"][1].words == ("and", "sugar", "free")
 
 
 def test_a_tab_file_keeps_spaces_inside_a_word(tmp_path):
-    dataset = ner.read(_write(tmp_path, train="a b\tB-X\nc\u00a0d\tI-X\n"), ("train",))
+    dataset = KIND.read(_write(tmp_path, train="a b\tB-X\nc\u00a0d\tI-X\n"), ("train",))
     assert dataset.splits["train"][0].words == ("a b", "c\u00a0d")
 
 
 def test_tags_without_a_type(tmp_path):
-    dataset = ner.read(_write(tmp_path, train="a\tB\nb\tI\nc\tO\nd\tB\n"), ("train",))
+    dataset = KIND.read(_write(tmp_path, train="a\tB\nb\tI\nc\tO\nd\tB\n"), ("train",))
     assert dataset.labels == ("O", "B", "I")
     assert count_entities(dataset.splits["train"][0].tags) == 2
     (tmp_path / "bad").mkdir()
@@ -70,15 +71,15 @@ def test_tags_without_a_type(tmp_path):
 
 
 def test_labels_of_a_split_alone_are_its_own(tmp_path):
-    assert ner.read(_write(tmp_path, test="a\tB-X\n"), ("test",)).labels == ("O", "B-X")
+    assert KIND.read(_write(tmp_path, test="a\tB-X\n"), ("test",)).labels == ("O", "B-X")
 
 
 def test_demo():
-    dataset = ner.read("demo:ner", ("test",))
+    dataset = KIND.read("demo:ner", ("test",))
     assert dataset.labels == ("O", "B-Disease", "B-Drug", "B-Gene", "I-Disease", "I-Drug", "I-Gene")
     assert len(dataset.splits["test"]) == 400
     with pytest.raises(UsageError, match="demo:ner"):
-        ner.read("demo:nre", ("test",))
+        KIND.read("demo:nre", ("test",))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_missing_files_and_directories(tmp_path):
 
 def test_unknown_split(tmp_path):
     with pytest.raises(UsageError, match=r"no split 'tets'.*Did you mean 'test'"):
-        ner.read("demo:ner", ("tets",))
+        KIND.read("demo:ner", ("tets",))
 
 
 @pytest.mark.parametrize("content", ["", "\n \n", "-DOCSTART-\n\n"])
@@ -137,7 +138,7 @@ def test_nothing_but_outside(tmp_path):
 
 
 def test_a_test_split_without_entities_is_no_error(tmp_path):
-    dataset = ner.read(_write(tmp_path, train=TRAIN, test="a\tO\n"), ("train", "test"))
+    dataset = KIND.read(_write(tmp_path, train=TRAIN, test="a\tO\n"), ("train", "test"))
     assert len(dataset.splits["test"]) == 1
 
 
@@ -151,7 +152,7 @@ NCBI = {"train": (5424, 135701, 5134), "dev": (923, 23969, 787), "test": (940, 2
 
 @pytest.mark.real
 def test_ncbi_disease_counts_as_published(real_data):
-    dataset = ner.read(str(real_data / "ncbi-disease"), tuple(NCBI))
+    dataset = KIND.read(str(real_data / "ncbi-disease"), tuple(NCBI))
     counts = {
         split: (len(s), sum(len(x.words) for x in s), sum(count_entities(x.tags) for x in s))
         for split, s in dataset.splits.items()
@@ -167,9 +168,9 @@ def test_ncbi_disease_windows_lose_nothing(real_data, pico_bert, max_length):
 
     from tests.tasks.test_ner import _logits_of
 
-    dataset = ner.read(str(real_data / "ncbi-disease"), ("test",))
+    dataset = KIND.read(str(real_data / "ncbi-disease"), ("test",))
     sentences = dataset.splits["test"]
-    windows = ner.encode(sentences, dataset.labels, AutoTokenizer.from_pretrained(pico_bert), max_length)
-    predicted = ner.decode(windows, _logits_of(windows, 3), sentences, dataset.labels)
-    scores = ner.score([s.gold for s in sentences], predicted)
+    windows = KIND.encode(sentences, dataset.labels, AutoTokenizer.from_pretrained(pico_bert), max_length)
+    predicted = KIND.decode(windows, _logits_of(windows, 3), sentences, dataset.labels)
+    scores = KIND.score([s.gold for s in sentences], predicted)
     assert (scores["f1"], scores["support"]) == (1.0, 960)
