@@ -45,7 +45,8 @@ class Predictor(Protocol):
                 takes them and the batch has none; what the model does not take is ignored.
 
         Returns:
-            float32 (batch, length, labels), or (batch, labels) for a classifier of whole sequences.
+            float32 (batch, length, labels); (batch, labels) for a classifier of whole sequences; (batch, length, 2) for
+            a span head, starts first.
         """
 
 

@@ -18,6 +18,7 @@ from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of
+from biosqueeze.models.heads import output_of
 from biosqueeze.models.load import load_model, load_tokenizer
 
 # 20 is the first with Gelu as one operator, which runs in half the time of its parts.
@@ -33,10 +34,9 @@ class Positional(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Logits (batch, length, labels), or last hidden states (batch, length, hidden)."""
+        """The tensor that `output_of` gives."""
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        output: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **types)[0]
-        return output
+        return output_of(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
 
 
 def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.models.families import family_of
+from biosqueeze.models.heads import output_of
 from biosqueeze.models.load import load_model
 
 PRECISIONS = ("fp32", "bf16")
@@ -33,7 +34,7 @@ class TorchPredictor:
         self.model.train(False)
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                output = self.model(**tensors)[0]
+                output = output_of(self.model(**tensors))
         finally:
             self.model.train(training)
         values: NDArray[np.float32] = output.float().cpu().numpy()

@@ -1,11 +1,25 @@
-"""The vocabulary projection of a masked language model, applied only where it is needed."""
+"""What comes out of a model's head, and the vocabulary projection applied only where it is needed."""
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from biosqueeze.errors import SqueezeError
+
+
+def output_of(output: Any) -> Tensor:
+    """The one tensor that a model answers with: logits, a span head's two side by side, or last hidden states.
+
+    Returns:
+        (batch, length, labels); (batch, labels) from a classifier of sequences; (batch, length, 2) from a span head,
+        starts first; (batch, length, hidden) from an encoder without a head.
+    """
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
+    first: Tensor = output[0]
+    return first
 
 
 def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:

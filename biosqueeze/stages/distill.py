@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from biosqueeze.data.blocks import Blocks
-    from biosqueeze.tasks import Dataset
+    from biosqueeze.tasks import Dataset, Task
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz"
 SAMPLE_TEXT = "demo:text"
@@ -193,7 +193,8 @@ def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) ->
             source=source,
             options=options,
             directory=directory,
-            judge=_judge(options, pair, data),
+            judge=_judge(options, setting, pair, data),
+            judge_by=_task_of(setting.teacher).METRIC if data else "f1",
         )
     )
     return {**summary.as_metrics(), "losses": weights, "temperature": options.temperature}
@@ -272,11 +273,21 @@ def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dat
     labelled: list[Any] = []
     data: Dataset | None = None
     if options.data:
-        task: Any = registry.load("tasks", TASK_HEADS[head_of(setting.teacher.config)])
+        task = _task_of(setting.teacher)
         data = task.read(options.data, ("train", "dev"))
         windows = task.encode(data.splits["train"], pair.labels, tokenizer, pair.length)
         labelled = [window.features for window in windows]
     return Mixture(labelled, blocks, options.unlabelled, tokenizer.pad_token_id), data
+
+
+def _task_of(teacher: Checkpoint) -> "Task":
+    """The task that the teacher was fine-tuned on, posed as it was for the teacher."""
+    from biosqueeze.tasks import open_task
+    from biosqueeze.tasks._formulation import Formulation
+
+    noted = (teacher.manifest or {}).get("task")
+    name = teacher.task or TASK_HEADS[head_of(teacher.config)]
+    return open_task(name, Formulation.noted(noted), str((noted or {}).get("scheme") or ""))
 
 
 def _read_corpus(options: Options, kind: str, pair: _Pair) -> "Blocks | None":
@@ -300,13 +311,13 @@ def _read_corpus(options: Options, kind: str, pair: _Pair) -> "Blocks | None":
     return blocks
 
 
-def _judge(options: Options, pair: _Pair, data: "Dataset | None") -> Any:
+def _judge(options: Options, setting: _Setting, pair: _Pair, data: "Dataset | None") -> Any:
     if data is None:
         return None
     from biosqueeze.training.judge import DevSet
     from biosqueeze.training.loop import precision_of
 
-    task: Any = registry.load("tasks", TASK_HEADS[head_of(pair.student.config.to_dict())])
+    task = _task_of(setting.teacher)
     windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, pair.length)
     dev = DevSet(task, data.splits["dev"], windows, pair.labels, pair.tokenizer.pad_token_id)
     return dev.judge(precision_of(options))
@@ -317,7 +328,7 @@ def _record(options: Options, setting: _Setting, pair: _Pair, metrics: dict[str,
     if setting.kind == "task":
         earlier = (setting.teacher.manifest or {}).get("task") or {}
         task = {
-            "name": TASK_HEADS[head_of(setting.teacher.config)],
+            "name": setting.teacher.task or TASK_HEADS[head_of(setting.teacher.config)],
             "data": options.data,
             "labels": list(pair.labels),
         }

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.options import Argument, Choices, Noting, Outcome, Plan
+from biosqueeze.options import Argument, Noting, Outcome, Plan
 from biosqueeze.progress import note, table
+from biosqueeze.tasks._formulation import Formulation, Reading
 
 if TYPE_CHECKING:
-    from biosqueeze.tasks import Dataset
+    from biosqueeze.tasks import Dataset, Task
 
 EXAMPLE = "biosqueeze evaluate ner-tiny --data NCBI-disease --backend onnxruntime:int8 --min f1=0.80"
 DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(Reading, Noting):
     """Score a fine-tuned checkpoint on labelled data, and note the scores beside it.
 
     The scores go to results/evaluate-BACKEND.json. A score below --min ends with exit code 4, after they are noted.
@@ -31,7 +32,7 @@ class Options(Noting):
         str | None, "Directory with the split's file, or demo:ner; the data of the fine-tuning if left out."
     ] = None
     task: Annotated[
-        str | None, "Kind of task; that of the fine-tuning, or else ner, if left out.", Choices("tasks")
+        str | None, "Kind of task, or a named benchmark such as blurb/hoc; that of the fine-tuning if left out."
     ] = None
     split: Annotated[str, "Which split to score."] = "test"
     backend: Annotated[
@@ -49,7 +50,8 @@ class _Setting:
     """What is decided before anything heavy is loaded."""
 
     checkpoint: Checkpoint
-    task: str
+    name: str  # of the task kind
+    task: "Task"
     data: str
     spec: str
     floors: Mapping[str, float]
@@ -57,6 +59,8 @@ class _Setting:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
+    from biosqueeze.tasks import open_task
+    from biosqueeze.tasks._suites import resolve
 
     floors = dict(map(_floor, options.min))
     for flag, number in (("--batch-size", options.batch_size), ("--threads", options.threads)):
@@ -69,9 +73,11 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError(
             f"{checkpoint.name} does not say what it was fine-tuned on; give --data, a directory or demo:ner"
         )
-    task = options.task or known.get("name") or DEFAULT_TASK
+    name, _ = resolve(options.task or known.get("name") or DEFAULT_TASK)
+    form = Formulation.noted(known if known.get("name") == name else None).with_reading(options)
+    task = open_task(name, form, str(known.get("scheme") or ""))
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
-    return _Setting(checkpoint, task, str(data), spec, floors)
+    return _Setting(checkpoint, name, task, str(data), spec, floors)
 
 
 def _floor(asked: str) -> tuple[str, float]:
@@ -88,7 +94,7 @@ def _floor(asked: str) -> tuple[str, float]:
 def plan(options: Options) -> Plan:
     """What would be scored; reads the data and the config, no weights."""
     setting = _settle(options, weights=False)
-    data = registry.load("tasks", setting.task).read(setting.data, (options.split,))
+    data = setting.task.read(setting.data, (options.split,))
     floors = [f"fail below {name} {floor:g}" for name, floor in setting.floors.items()]
     count = len(data.splits[options.split])
     return Plan(
@@ -110,17 +116,16 @@ def run(options: Options) -> Outcome:
         UsageError: there is no metric of a floor's name.
     """
     setting = _settle(options)
-    task: Any = registry.load("tasks", setting.task)
-    checkpoint = setting.checkpoint
-    _check_head(checkpoint, setting.task, task.HEAD)
+    task, checkpoint = setting.task, setting.checkpoint
+    _check_head(checkpoint, setting.name, task.HEAD)
     data = task.read(setting.data, (options.split,))
     _check_labels(checkpoint, data, setting.data)
     gold = [example.gold for example in data.splits[options.split]]
     _check_metrics(setting.floors, tuple(task.score(gold, gold)))
     started = time.monotonic()
-    metrics = task.score(gold, _predictions(options, setting, task, data.splits[options.split]))
+    metrics = task.score(gold, _predictions(options, setting, data.splits[options.split]))
     result = {
-        "task": setting.task,
+        "task": setting.name,
         "data": setting.data,
         "split": options.split,
         "backend": setting.spec,
@@ -144,7 +149,7 @@ def _check_head(checkpoint: Checkpoint, task: str, head: str) -> None:
             f"{checkpoint.name} has no trained {head} head, so there is nothing to score; "
             f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
         )
-    if not checkpoint.labels:
+    if head != "question-answering" and not checkpoint.labels:
         raise SqueezeError(
             f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "
             "add the names there, in the order of the training"
@@ -169,21 +174,20 @@ def _check_metrics(floors: Mapping[str, float], known: Sequence[str]) -> None:
             )
 
 
-def _predictions(options: Options, setting: _Setting, task: Any, examples: Sequence[Any]) -> list[Any]:
+def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -> list[Any]:
     """The task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
     from biosqueeze.models.load import load_tokenizer
 
-    checkpoint = setting.checkpoint
+    task, checkpoint = setting.task, setting.checkpoint
     tokenizer = load_tokenizer(checkpoint)
     length = min(options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)
     predictor = open_predictor(checkpoint, setting.spec, threads=options.threads)
     features = [window.features for window in windows]
     logits = predict_all(predictor, features, tokenizer.pad_token_id, options.batch_size)
-    predicted: list[Any] = task.decode(windows, logits, examples, checkpoint.labels)
-    return predicted
+    return task.decode(windows, logits, examples, checkpoint.labels)
 
 
 def _show(result: Mapping[str, Any]) -> None:

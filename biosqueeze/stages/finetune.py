@@ -4,26 +4,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
-from biosqueeze.options import Argument, Choices, Outcome, Plan
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note
+from biosqueeze.registry import closest
+from biosqueeze.tasks._formulation import Formulation
 from biosqueeze.training.options import Training, fitting_length
 
 if TYPE_CHECKING:
-    from biosqueeze.tasks import Dataset
+    from biosqueeze.tasks import Dataset, Task
     from biosqueeze.training.loop import Summary
 
 EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Training):
+class Options(Formulation, Training):
     """Fine-tune an encoder on a labelled task, keeping what is best on dev."""
 
     checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
     data: Annotated[str, "Directory with train, dev and test files, or demo:ner for generated sentences."]
-    task: Annotated[str, "Kind of task.", Choices("tasks")] = "ner"
+    task: Annotated[str, "Kind of task, such as ner, or a named benchmark, such as blurb/ncbi-disease."] = "ner"
+    metric: Annotated[str | None, "Dev score by which the best is kept; the task's own if left out."] = None
     epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 5.0
     lr: Annotated[
         float, "Peak learning rate; 5e-5 is the papers' for base models, small ones learn better at 1e-4 to 3e-4."
@@ -32,7 +35,16 @@ class Options(Training):
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
-    return Path(options.out) if options.out else derive_out(source, options.task)
+    return Path(options.out) if options.out else derive_out(source, options.task.replace("/", "-"))
+
+
+def _task(options: Options) -> "tuple[str, Task]":
+    """The kind's name, and the kind."""
+    from biosqueeze.tasks import open_task
+    from biosqueeze.tasks._suites import resolve
+
+    kind, _ = resolve(options.task)
+    return kind, open_task(kind, Formulation.of(options))
 
 
 def plan(options: Options) -> Plan:
@@ -40,62 +52,106 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    task = registry.load("tasks", options.task)
+    _, task = _task(options)
     data = task.read(options.data, ("train", "dev"))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
+    labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=_out(options, source),
         steps=(
-            f"fine-tune {source.name} for {options.task} with {len(data.labels)} labels ({', '.join(data.labels)})",
+            f"fine-tune {source.name} for {options.task}{labels}",
             f"train on {counts}: {length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(source),
-        parameters_after=parameters_of(source, head=task.HEAD, labels=len(data.labels)),
+        parameters_after=parameters_of(source, head=task.HEAD, labels=len(data.labels) or None),
     )
 
 
 def run(options: Options) -> Outcome:
     """Train, keep the best on dev, write the checkpoint."""
     source = open_checkpoint(options.checkpoint)
-    task: Any = registry.load("tasks", options.task)
+    kind, task = _task(options)
     with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
         data = task.read(options.data, ("train", "dev"))
-        summary = _train(options, source, task, data, draft.path)
-        made = draft.finish(_record(options, source, data, summary))
-    note(f"best on dev at step {summary.best_step}: {task.METRIC} {summary.best[task.METRIC]:.4f}")
+        task = task.with_scheme(data.scheme)
+        metric = _metric(options, task, data)
+        summary = _train(options, source, _Work(task, data, metric, draft.path))
+        made = draft.finish(_record(options, source, kind, data, summary))
+    note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
     return Outcome(made.path, {"metrics": summary.as_metrics()})
 
 
-def _train(options: Options, source: Checkpoint, task: Any, data: "Dataset", directory: Path) -> "Summary":
+def _metric(options: Options, task: "Task", data: "Dataset") -> str:
+    """By what the best is kept: --metric, or the named benchmark's, or the kind's own."""
+    from biosqueeze.tasks._suites import resolve
+
+    _, benchmark = resolve(options.task)
+    gold = [example.gold for example in data.splits["dev"]]
+    known = [name for name, value in task.score(gold, gold).items() if not isinstance(value, int)]
+    asked = options.metric or (benchmark.metric if benchmark else task.METRIC)
+    if asked not in known:
+        raise UsageError(f"--metric: there is no score {asked!r}.{closest(asked, known)} Known: {', '.join(known)}")
+    return asked
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is trained on, by what it is judged, and where it is written."""
+
+    task: "Task"
+    data: "Dataset"
+    metric: str
+    directory: Path
+
+
+def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     """Train and save model and tokenizer to the directory."""
-    from biosqueeze.models.load import load_model, load_tokenizer
+    from biosqueeze.models.load import load_tokenizer
+    from biosqueeze.tasks import problem_of
     from biosqueeze.training.judge import DevSet
     from biosqueeze.training.learners import FineTuner
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.sources import Mixture
 
+    task, data = work.task, work.data
     tokenizer = load_tokenizer(source)
-    model = load_model(source, task.HEAD, labels=data.labels, seed=options.seed).model
+    model = _model(options, source, task, data)
     length = fitting_length(options.max_length, tokenizer.model_max_length)
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     summary = train(
         Job(
             what="fine-tune",
-            learner=FineTuner(model),
+            learner=FineTuner(model, problem_of(data.scheme)),
             source=Mixture([window.features for window in windows["train"]], None, 0.0, tokenizer.pad_token_id),
             options=options,
-            directory=directory,
+            directory=work.directory,
             judge=dev.judge(precision_of(options)),
-            judge_by=task.METRIC,
+            judge_by=work.metric,
         )
     )
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    model.save_pretrained(work.directory)
+    tokenizer.save_pretrained(work.directory)
     return summary
 
 
-def _record(options: Options, source: Checkpoint, data: "Dataset", summary: "Summary") -> Record:
-    described = {"name": options.task, "data": options.data, "labels": list(data.labels), "scheme": data.scheme}
+def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") -> Any:
+    """The checkpoint with a head for the task; a head for the same labels is kept, as is one for spans."""
+    from biosqueeze.models.load import load_model
+
+    problems = {
+        "single": "single_label_classification",
+        "multi": "multi_label_classification",
+        "score": "regression",
+    }
+    changes: dict[str, Any] = {"problem_type": problems[data.scheme]} if data.scheme in problems else {}
+    return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
+
+
+def _record(options: Options, source: Checkpoint, kind: str, data: "Dataset", summary: "Summary") -> Record:
+    described: dict[str, Any] = {"name": kind, "data": options.data, "labels": list(data.labels), "scheme": data.scheme}
+    chosen = Formulation.of(options).chosen()
+    described |= {"formulation": chosen} if chosen else {}
+    described |= {"benchmark": options.task} if options.task != kind else {}
     return Record(stage="finetune", parent=source, options=options, task=described, metrics=summary.as_metrics())

@@ -1,4 +1,4 @@
-"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new kind is a file with a `Kind` that fits `Task`.
+"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new one is a file whose `Kind` fits `Task`.
 
 A stage reads a `Dataset`, encodes its examples into `Window`s (one or more for each example), runs a model
 over the windows' features, decodes the logits into one prediction per example, and scores those.

@@ -36,7 +36,7 @@ class Formulation(Reading):
     tagger: Annotated[Literal["linear", "bilstm", "crf"], "Layer over the encoder that tags words."] = "linear"
     entities: Annotated[
         Literal["dummy", "markers", "original"] | None,
-        "How a relation's two entities appear: replaced by their type, between markers, or as they stand; dummy if left out.",
+        "A relation's two entities: replaced by their type (the default), between markers, or as they stand.",
     ] = None
     representation: Annotated[
         Literal["cls", "mentions", "entity-starts"],
@@ -63,7 +63,8 @@ class Formulation(Reading):
                 f"the checkpoint was fine-tuned with {', '.join(sorted(unknown))}, which this version does not know; "
                 "install the version that made it (see biosqueeze.json)"
             )
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in said.items()})
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items()}
+        return cls(**values)
 
     def with_reading(self, reading: Reading) -> Self:
         """The same with what a command line says of reading, where it says anything."""

@@ -3,7 +3,7 @@
 Nothing here has a state, so a run that resumes at step n sees exactly the batches that an uninterrupted one sees.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from biosqueeze.data.collate import pad
+from biosqueeze.data.collate import Features, pad
 
-Features = Mapping[str, NDArray[np.int64]]
+__all__ = ["Features", "Position", "Schedule", "Source", "loader"]
+
 Position = tuple[int, int]  # (epoch, item)
 
 # Batches among which items of like length are brought together: enough to save padding, few enough to stay random.

@@ -10,25 +10,58 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from biosqueeze import registry
-from biosqueeze.models.heads import mlm_logits
+from biosqueeze.backends.torch import input_names
+from biosqueeze.models.heads import mlm_logits, output_of
 from biosqueeze.objectives import Signals
 from biosqueeze.training.loop import Learner
 
 
 class FineTuner(Learner):
-    """Cross entropy with the labels; -100 marks what is not scored."""
+    """A model that learns a task from its truth; see `tasks.problem_of` for what a problem's features hold."""
 
     weights: Mapping[str, float] = {"labels": 1.0}
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, problem: str = "tokens") -> None:
         super().__init__()
         self.model = model
+        self.problem = problem
+        self.inputs = input_names(model)
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """One term, `labels`: the mean over the scored tokens. Scalar."""
-        logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        total = functional.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), reduction="sum")
-        return {"labels": total / (batch["labels"] >= 0).sum().clamp(min=1)}
+        """One term, `labels`: the mean over what is scored. Scalar."""
+        output = self.model(**{name: batch[name] for name in self.inputs if name in batch})
+        return {"labels": _LOSSES[self.problem](output_of(output).float(), batch)}
+
+
+def token_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Mean cross entropy over the tokens that have a label: logits (batch, length, labels), labels (batch, length)."""
+    total = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+    return total / (batch["labels"] >= 0).sum().clamp(min=1)
+
+
+def class_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Mean cross entropy: logits (batch, classes), labels (batch,)."""
+    return functional.cross_entropy(logits, batch["labels"])
+
+
+def multi_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Mean binary cross entropy over all decisions: logits and targets (batch, classes)."""
+    return functional.binary_cross_entropy_with_logits(logits, batch["targets"].float())
+
+
+def score_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Mean squared error: logits (batch, 1), targets (batch,)."""
+    return functional.mse_loss(logits.squeeze(-1), batch["targets"].float())
+
+
+def span_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Mean of the cross entropies of start and end over the real tokens: logits (batch, length, 2), starts (batch,)."""
+    real = batch["attention_mask"].bool().unsqueeze(-1)
+    starts, ends = logits.masked_fill(~real, torch.finfo(logits.dtype).min).unbind(-1)  # (batch, length) each
+    return (functional.cross_entropy(starts, batch["starts"]) + functional.cross_entropy(ends, batch["ends"])) / 2
+
+
+_LOSSES = {"tokens": token_loss, "single": class_loss, "multi": multi_loss, "score": score_loss, "span": span_loss}
 
 
 @dataclass(frozen=True)

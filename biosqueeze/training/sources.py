@@ -13,6 +13,8 @@ from biosqueeze.training.batches import Features
 
 Ids = NDArray[np.int64]
 
+_FOR_DECODING = ("words",)  # no model reads these
+
 
 @dataclass(frozen=True)
 class Masked:
@@ -73,10 +75,10 @@ class Mixture:
         return known if self.unlabelled is None else np.concatenate([known, self.unlabelled.lengths])
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """input_ids (length,) and labels (length,), all -100 for unlabelled text."""
+        """What a model reads and the truth; unlabelled text has input_ids (length,) and labels (length,), all -100."""
         del rng
         if item < len(self.labelled):
-            return {key: self.labelled[item][key] for key in ("input_ids", "labels")}
+            return {key: value for key, value in self.labelled[item].items() if key not in _FOR_DECODING}
         if self.unlabelled is None:
             raise IndexError(item)
         ids = self.unlabelled[item - len(self.labelled)]
