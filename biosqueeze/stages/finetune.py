@@ -4,24 +4,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
-from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Outcome, Plan
+from biosqueeze.checkpoint import (
+    Checkpoint,
+    Record,
+    copy_files,
+    derive_out,
+    drafting,
+    open_checkpoint,
+    write_result,
+)
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument, Outcome, Plan, option_fields
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
 from biosqueeze.tasks._formulation import Formulation
 from biosqueeze.training.options import Training, fitting_length
 
 if TYPE_CHECKING:
+    from biosqueeze import search
     from biosqueeze.tasks import Dataset, Task
     from biosqueeze.training.loop import Summary
+
+_OF_SEARCH = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
 
 EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Formulation, Training):
-    """Fine-tune an encoder on a labelled task, keeping what is best on dev."""
+    """Fine-tune an encoder on a labelled task, keeping what is best on dev.
+
+    With --grid, --seeds or --folds it is a search: every run is a process of its own, the combination with the best
+    mean on dev is chosen, and its best run is what is written, with a table of all runs in results/search.json.
+    An interrupted search goes on where it was when the command is repeated.
+    """
 
     checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
     data: Annotated[str, "Directory with train, dev and test files, or demo:ner for generated sentences."]
@@ -32,6 +48,12 @@ class Options(Formulation, Training):
         float, "Peak learning rate; 5e-5 is the papers' for base models, small ones learn better at 1e-4 to 3e-4."
     ] = 5e-5
     max_length: Annotated[int, "Tokens in a sequence; longer sentences become overlapping windows."] = 256
+    grid: Annotated[tuple[str, ...], "OPTION=A,B,C, repeatable: try every combination, keep the best on dev."] = ()
+    seeds: Annotated[int, "Runs of each combination, with the seeds from --seed on."] = 1
+    folds: Annotated[bool, "--data holds numbered folds, each with its own splits: train and test on every one."] = (
+        False
+    )
+    jobs: Annotated[int | None, "Runs side by side in a search; one per GPU, or one on a CPU, if left out."] = None
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -72,14 +94,65 @@ def run(options: Options) -> Outcome:
     """Train, keep the best on dev, write the checkpoint."""
     source = open_checkpoint(options.checkpoint)
     kind, task = _task(options)
+    if _is_search(options):
+        return _search(options, source)
     with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
         data = task.read(options.data, ("train", "dev"))
         task = task.with_scheme(data.scheme)
         metric = _metric(options, task, data)
         summary = _train(options, source, _Work(task, data, metric, draft.path))
-        made = draft.finish(_record(options, source, kind, data, summary))
+        made = draft.finish(_record(options, source, _described(options, kind, data, metric), summary))
     note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
     return Outcome(made.path, {"metrics": summary.as_metrics()})
+
+
+def _is_search(options: Options) -> bool:
+    asked = bool(options.grid or options.folds or options.seeds != 1)
+    if options.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
+    if options.jobs is not None and not asked:
+        raise UsageError("--jobs is for a search; give --grid, --seeds or --folds too, or leave it out")
+    if options.resume and asked:
+        raise UsageError("a search goes on by itself when the command is repeated; leave --resume out")
+    return asked
+
+
+def _search(options: Options, source: Checkpoint) -> Outcome:
+    """Do all runs, then write the chosen one's checkpoint."""
+    import shutil
+
+    from biosqueeze.search import search
+
+    out = _out(options, source)
+    work = out.with_name(out.name + ".runs")
+    with drafting(out, (source,), force=options.force) as draft:
+        if options.force:
+            shutil.rmtree(work, ignore_errors=True)
+        found = search(_search_plan(options, work), options.jobs)
+        chosen = open_checkpoint(str(found.best.directory))
+        copy_files(chosen, draft.path)
+        told = chosen.manifest or {}
+        metrics = {**told["metrics"], "chosen": found.best.name}
+        made = draft.finish(
+            Record(stage="finetune", parent=source, options=options, task=told["task"], metrics=metrics)
+        )
+    write_result(made, "search", found.as_dict())
+    shutil.rmtree(work)
+    return Outcome(made.path, {"metrics": metrics, "search": found.as_dict()})
+
+
+def _search_plan(options: Options, work: Path) -> "search.Plan":
+    from biosqueeze import search
+    from biosqueeze.data.splits import folds
+
+    fields = {f.name: f for f in option_fields(Options) if f.name not in _OF_SEARCH}
+    points = search.grid_of(options.grid, fields)
+    places = [str(path) for path in folds(Path(options.data).expanduser())] if options.folds else []
+    if options.folds and not places:
+        raise SqueezeError(f"{options.data} holds no numbered folds (1/, 2/, ..., each with train and test files)")
+    shared = {n: getattr(options, n) for n, f in fields.items() if getattr(options, n) not in (f.default, ())}
+    seeds = range(options.seed, options.seed + options.seeds)
+    return search.Plan(options.checkpoint, work, shared, points, seeds, places)
 
 
 def _metric(options: Options, task: "Task", data: "Dataset") -> str:
@@ -149,9 +222,19 @@ def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") 
     return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
 
 
-def _record(options: Options, source: Checkpoint, kind: str, data: "Dataset", summary: "Summary") -> Record:
-    described: dict[str, Any] = {"name": kind, "data": options.data, "labels": list(data.labels), "scheme": data.scheme}
+def _described(options: Options, kind: str, data: "Dataset", metric: str) -> dict[str, Any]:
+    """What the manifest says of the task."""
     chosen = Formulation.of(options).chosen()
-    described |= {"formulation": chosen} if chosen else {}
-    described |= {"benchmark": options.task} if options.task != kind else {}
-    return Record(stage="finetune", parent=source, options=options, task=described, metrics=summary.as_metrics())
+    return {
+        "name": kind,
+        "data": options.data,
+        "labels": list(data.labels),
+        "scheme": data.scheme,
+        "metric": metric,
+        **({"formulation": chosen} if chosen else {}),
+        **({"benchmark": options.task} if options.task != kind else {}),
+    }
+
+
+def _record(options: Options, source: Checkpoint, task: dict[str, Any], summary: "Summary") -> Record:
+    return Record(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())

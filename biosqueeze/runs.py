@@ -1,0 +1,272 @@
+"""Many fine-tunings, each in a process of its own: side by side, skipped when done, resumed when interrupted."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from biosqueeze import manifest
+from biosqueeze.checkpoint import STATE_GLOB, write_json
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.progress import note, track
+
+Keep = Literal["all", "best", "none"]
+
+COMMAND = (sys.executable, "-m", "biosqueeze")
+# What may differ between two runs that are the same run.
+_INCIDENTAL = {"checkpoint", "out", "force", "resume", "save_every", "workers"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fine-tuning, and the scoring of its test split where that is asked for."""
+
+    name: str  # for messages: "ncbi-disease, seed 0"
+    checkpoint: str
+    directory: Path  # where the trained checkpoint goes
+    options: Mapping[str, Any]  # of finetune, by field name, without out
+    group: str = ""  # runs of which one is looked for
+    test: bool = True
+
+    @property
+    def record(self) -> Path:
+        """The file that remains of it: its options and its scores."""
+        return self.directory.with_name(self.directory.name + ".json")
+
+    @property
+    def log(self) -> Path:
+        """What its processes said."""
+        return self.directory.with_name(self.directory.name + ".log")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    options: Mapping[str, Any]
+    dev: Mapping[str, Any]  # scores of the best checkpoint, and how long it took to train
+    test: Mapping[str, Any] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of training, the scoring of dev included."""
+        return float(self.dev.get("seconds", 0.0))
+
+    @property
+    def metric(self) -> str:
+        """By what the best checkpoint was kept."""
+        return str(self.dev["judged_by"])
+
+    @property
+    def dev_score(self) -> float:
+        """The best score on dev."""
+        return float(self.dev[self.metric])
+
+
+@dataclass
+class _Crew:
+    """The processes that run now, and the devices that are free."""
+
+    devices: SimpleQueue[dict[str, str]] = field(default_factory=SimpleQueue)
+    running: set["subprocess.Popen[str]"] = field(default_factory=set)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def interrupt(self) -> None:
+        """Tell every process, once, to save its state and end."""
+        self.stopping.set()
+        for process in list(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+
+
+def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none") -> list[Result]:
+    """Do all runs, `jobs` at a time, and give their results in the order of the runs.
+
+    A run whose record is there is skipped; one whose training was interrupted goes on from its saved state.
+
+    Args:
+        runs: what to do.
+        jobs: how many at a time; one per GPU, or one where there is none, if left out. On a CPU each gets its share
+            of the cores, so that many small models train faster side by side than one after the other.
+        keep: which checkpoints to leave: all, the one of each group that is best on dev, or none but the records.
+
+    Raises:
+        SqueezeError: a run failed; the message is its own. Those that were running are finished first.
+        KeyboardInterrupt: Ctrl-C; every run has saved its state.
+    """
+    crew = _Crew()
+    places = _places(jobs)
+    for place in places:
+        crew.devices.put(place)
+    results: dict[int, Result] = {}
+    with ThreadPoolExecutor(max_workers=len(places)) as pool, track("runs", len(runs)) as bar:
+        futures = {pool.submit(_do, run, crew): number for number, run in enumerate(runs)}
+        try:
+            for future in _finished(futures):
+                results[futures[future]] = future.result()
+                bar.advance()
+                _tidy(runs, results, keep)
+        except KeyboardInterrupt:
+            crew.interrupt()
+            pool.shutdown(cancel_futures=True)
+            raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
+        except BaseException:
+            crew.stopping.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [results[number] for number in range(len(runs))]
+
+
+def _finished(futures: "Mapping[Future[Result], int]") -> "Iterator[Future[Result]]":
+    """Futures as they end; woken now and then, so that Ctrl-C is heard."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+        yield from done
+
+
+def _places(jobs: int | None) -> list[dict[str, str]]:
+    """The environment of each run that goes side by side: its GPU, or its share of the cores."""
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs must be at least 1, not {jobs}")
+    gpus = _gpus()
+    count = jobs or max(1, len(gpus))
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [{"OMP_NUM_THREADS": str(max(1, cores // count))} if count > 1 else {} for _ in range(count)]
+
+
+def _gpus() -> list[str]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _do(run: Run, crew: _Crew) -> Result:
+    if crew.stopping.is_set():
+        raise SqueezeError(f"{run.name}: not started")
+    done = _recorded(run)
+    if done is None:
+        place = crew.devices.get()
+        try:
+            done = _work(run, crew, place)
+        finally:
+            crew.devices.put(place)
+        _say(run, done)
+    return done
+
+
+def _tidy(runs: Sequence[Run], results: Mapping[int, Result], keep: Keep) -> None:
+    """Remove the checkpoints that are not to be kept, of the runs that have ended so far."""
+    best: dict[str, int] = {}
+    for number in sorted(results) if keep == "best" else ():
+        group = runs[number].group
+        if group not in best or results[number].dev_score > results[best[group]].dev_score:
+            best[group] = number
+    for number in results if keep != "all" else ():
+        if number not in best.values() and runs[number].directory.exists():
+            shutil.rmtree(runs[number].directory)
+
+
+def _say(run: Run, result: Result) -> None:
+    test = f", test {result.test['metrics'][result.metric]:.4f}" if result.test else ""
+    note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
+
+
+def _recorded(run: Run) -> Result | None:
+    """The result of a run that is done."""
+    if not run.record.is_file():
+        return None
+    told = manifest.read_json(run.record)
+    _check_same(run, told["options"], dict.fromkeys(told["options"], "flag"), run.record)
+    return Result(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
+
+
+def _work(run: Run, crew: _Crew, place: Mapping[str, str]) -> Result:
+    if not run.directory.is_dir():
+        resume = any(run.directory.with_name(run.directory.name + ".partial").glob(STATE_GLOB))
+        arguments = [*_flags(run.options), "--out", str(run.directory), *(["--resume"] if resume else ["--force"])]
+        _call(run, crew, place, ["finetune", run.checkpoint, *arguments])
+    told = manifest.read(run.directory)
+    if told is None:
+        raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
+    entry = told["history"][-1]
+    _check_same(run, entry["options"], entry["sources"], run.directory)
+    test = json.loads(_call(run, crew, place, ["evaluate", str(run.directory), "--json"])) if run.test else None
+    judged_by = told["task"].get("metric", "f1")
+    result = Result(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
+    write_json(run.record, {"checkpoint": run.checkpoint, **vars(result)})
+    return result
+
+
+def _check_same(run: Run, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
+    """What is there must have been made with the options of this run."""
+    given = {name for name, source in sources.items() if source != "default"}
+    names = (given | set(run.options)) - _INCIDENTAL
+    changed = [name for name in sorted(names) if not _alike(options.get(name), run.options.get(name))]
+    if changed:
+        raise SqueezeError(
+            f"{where} was made with other values of {', '.join(changed)}; give another --out, or remove it"
+        )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return (list(a) if isinstance(a, tuple) else a) == (list(b) if isinstance(b, tuple) else b)
+
+
+def _flags(options: Mapping[str, Any]) -> Iterator[str]:
+    """The options as command-line arguments."""
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            yield from [flag] if value else []
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                yield from () if one is None else (flag, str(one))
+
+
+def _call(run: Run, crew: _Crew, place: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Run one command of ours; its standard output.
+
+    A session of its own keeps the terminal's Ctrl-C from it: it is told by us, exactly once.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL"))}
+    run.log.parent.mkdir(parents=True, exist_ok=True)
+    with run.log.open("a", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**environment, **place},
+            start_new_session=True,
+        )
+        crew.running.add(process)
+        try:
+            output, _ = process.communicate()
+        finally:
+            crew.running.discard(process)
+    if process.returncode:
+        raise _failure(run, process.returncode)
+    return output
+
+
+def _failure(run: Run, code: int) -> SqueezeError:
+    said = run.log.read_text(encoding="utf-8").strip().splitlines()
+    last = said[-1].removeprefix("error: ") if said else "it said nothing"
+    kind: Callable[[str], SqueezeError] = UsageError if code == UsageError.exit_code else SqueezeError
+    return kind(f"{run.name}: {last} (exit code {code}; all that it said: {run.log})")
