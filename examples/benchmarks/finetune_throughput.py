@@ -1,0 +1,303 @@
+"""Fine-tuning throughput on token classification: biosqueeze's loop against the stock transformers Trainer.
+
+    python finetune_throughput.py NCBI_DISEASE_DIR                 # or demo:ner, or any directory of column files
+    python finetune_throughput.py demo:ner --examples 320 --rounds 2 --precisions fp32
+
+Both train the same model on the same encoded windows for the same whole epochs, so both see every example equally
+often; same batch size, precision, threads, optimiser, learning rate, warm-up, clipping and dropout; no evaluation, no
+checkpoints. The Trainer keeps its own defaults for the rest, and gets DataCollatorForTokenClassification, which pads
+each batch to its longest sequence. Each run has a process of its own; the two engines take turns, and who begins
+changes from round to round. The clock runs from the start of training to the end of the last step: collation is
+inside; imports, loading and encoding are not. Tokens are real ones, padding is not counted.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ENGINES = ("biosqueeze", "trainer")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run: everything that must be equal in both engines, and which engine it is."""
+
+    engine: str
+    precision: str
+    data: str
+    model: str
+    epochs: int
+    batch_size: int
+    max_length: int
+    lr: float
+    threads: int
+    examples: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with a fresh head and the encoded training windows."""
+
+    model: Any
+    tokenizer: Any
+    features: list[dict[str, Any]]
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens in one epoch."""
+        return sum(len(feature["input_ids"]) for feature in self.features)
+
+
+def load(setting: Setting) -> Loaded:
+    """The same for both engines, by biosqueeze's own reader and windows."""
+    from biosqueeze.checkpoint import open_checkpoint
+    from biosqueeze.models.load import load_model, load_tokenizer
+    from biosqueeze.tasks import open_task
+
+    task = open_task("ner")
+    data = task.read(setting.data, ("train",))
+    source = open_checkpoint(setting.model)
+    tokenizer = load_tokenizer(source)
+    examples = data.splits["train"][: setting.examples]
+    windows = task.encode(examples, data.labels, tokenizer, setting.max_length)
+    model = load_model(source, task.HEAD, labels=data.labels, seed=setting.seed).model
+    return Loaded(model, tokenizer, [dict(window.features) for window in windows])
+
+
+def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
+    """Seconds and real tokens."""
+    from biosqueeze.training.learners import FineTuner
+    from biosqueeze.training.loop import Job, train
+    from biosqueeze.training.options import Training
+    from biosqueeze.training.sources import Mixture
+
+    options = Training(
+        epochs=setting.epochs,
+        batch_size=setting.batch_size,
+        lr=setting.lr,
+        precision="bf16" if setting.precision == "bf16" else "fp32",
+        max_length=setting.max_length,
+        save_every=1_000_000,
+        seed=setting.seed,
+    )
+    source = Mixture(loaded.features, None, 0.0, loaded.tokenizer.pad_token_id)
+    job = Job("fine-tune", FineTuner(loaded.model), source, options, directory)
+    summary = train(job)
+    return summary.seconds, summary.tokens
+
+
+def train_theirs(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
+    """Seconds and real tokens."""
+    from transformers import DataCollatorForTokenClassification, Trainer, TrainingArguments
+
+    pad = DataCollatorForTokenClassification(loaded.tokenizer)
+    seen = 0
+
+    def collate(features: list[dict[str, Any]]) -> Any:
+        nonlocal seen
+        seen += sum(len(feature["input_ids"]) for feature in features)
+        return pad(features)
+
+    clock = _clock()
+    trainer = Trainer(
+        model=loaded.model,
+        args=TrainingArguments(
+            output_dir=str(directory),
+            num_train_epochs=setting.epochs,
+            per_device_train_batch_size=setting.batch_size,
+            learning_rate=setting.lr,
+            warmup_steps=0.1,  # below 1 it is a share
+            weight_decay=0.01,
+            max_grad_norm=1.0,
+            bf16=setting.precision == "bf16",
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            seed=setting.seed,
+        ),
+        train_dataset=[_as_lists(feature) for feature in loaded.features],
+        data_collator=collate,
+        callbacks=[clock],
+    )
+    trainer.train()
+    return clock.ended - clock.started, seen
+
+
+def _as_lists(feature: dict[str, Any]) -> dict[str, list[int]]:
+    """What a tokenizer gives, and what the Trainer's own examples feed it with."""
+    ids = feature["input_ids"].tolist()
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": feature["labels"].tolist()}
+
+
+def _clock() -> Any:
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        started = ended = 0.0
+
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            self.started = time.monotonic()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.ended = time.monotonic()
+
+    return Clock()
+
+
+def work(setting: Setting) -> dict[str, Any]:
+    """One training in this process; what it took."""
+    import torch
+
+    torch.set_num_threads(setting.threads)
+    loaded = load(setting)
+    train = {"biosqueeze": train_ours, "trainer": train_theirs}[setting.engine]
+    with tempfile.TemporaryDirectory() as directory:
+        seconds, tokens = train(setting, loaded, Path(directory))
+    expected = loaded.tokens * setting.epochs
+    if tokens != expected:
+        raise SystemExit(f"{setting.engine} saw {tokens} tokens where {expected} were to be trained on")
+    return {
+        "engine": setting.engine,
+        "precision": setting.precision,
+        "seconds": seconds,
+        "tokens": tokens,
+        "examples": len(loaded.features) * setting.epochs,
+        "tokens_per_second": tokens / seconds,
+        "examples_per_second": len(loaded.features) * setting.epochs / seconds,
+    }
+
+
+def run_in_process(setting: Setting) -> dict[str, Any]:
+    """One training in a process of its own."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(setting.threads),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    words = [sys.executable, __file__, "--worker", json.dumps(asdict(setting))]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{setting.engine} failed:\n{done.stderr[-4000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def rounds(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """All runs, the engines in turns."""
+    results = []
+    for precision in arguments.precisions.split(","):
+        for number in range(arguments.rounds):
+            order = ENGINES if number % 2 == 0 else ENGINES[::-1]
+            for engine in order:
+                result = {"round": number, **run_in_process(_setting(arguments, engine, precision))}
+                results.append(result)
+                speed = f"{result['tokens_per_second']:,.0f} tokens/s in {result['seconds']:.1f} s"
+                print(f"{precision} round {number + 1}: {engine} {speed}", file=sys.stderr)
+    return results
+
+
+def _setting(arguments: argparse.Namespace, engine: str, precision: str) -> Setting:
+    return Setting(
+        engine=engine,
+        precision=precision,
+        data=arguments.data,
+        model=arguments.model,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        max_length=arguments.max_length,
+        lr=arguments.lr,
+        threads=arguments.threads,
+        examples=arguments.examples,
+        seed=0,
+    )
+
+
+def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each precision: both medians, and the median over the rounds of ours / theirs."""
+    rows = []
+    for precision in dict.fromkeys(result["precision"] for result in results):
+        of = {
+            engine: [r for r in results if r["engine"] == engine and r["precision"] == precision] for engine in ENGINES
+        }
+        pairs = zip(of["biosqueeze"], of["trainer"], strict=True)
+        ratios = [ours["tokens_per_second"] / theirs["tokens_per_second"] for ours, theirs in pairs]
+        row: dict[str, Any] = {"precision": precision, "rounds": len(ratios), "ratios": ratios}
+        for engine in ENGINES:
+            for rate in ("tokens_per_second", "examples_per_second"):
+                row[f"{engine}_{rate}"] = statistics.median(result[rate] for result in of[engine])
+        rows.append(row | {"ratio": statistics.median(ratios)})
+    return rows
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """Where it ran, and on what."""
+    from importlib.metadata import version
+
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    versions = {package: version(package) for package in ("biosqueeze", "torch", "transformers", "accelerate", "numpy")}
+    return {"cpu": name, "cpus": os.cpu_count(), "threads": threads, "python": platform.python_version(), **versions}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| precision | biosqueeze tokens/s (examples/s) | Trainer tokens/s (examples/s) | ratio, median (range) |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [
+            f"{row[f'{engine}_tokens_per_second']:,.0f} ({row[f'{engine}_examples_per_second']:.1f})"
+            for engine in ENGINES
+        ]
+        low, high = min(row["ratios"]), max(row["ratios"])
+        lines.append(f"| {row['precision']} | {' | '.join(cells)} | {row['ratio']:.2f} ({low:.2f} to {high:.2f}) |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default="demo:ner", help="directory with train.tsv, or demo:ner")
+    parser.add_argument("--model", default="demo:minilm")
+    parser.add_argument("--precisions", default="fp32,bf16", help="parted by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=1, help="whole passes over the data in each run")
+    parser.add_argument("--examples", type=int, help="only the first so many sentences, for a quick look")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where to write everything that was measured")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        with contextlib.redirect_stdout(sys.stderr):
+            result = work(Setting(**json.loads(arguments.worker)))
+        print(json.dumps(result))
+        return
+    results = rounds(arguments)
+    rows, where = compare(results), machine(arguments.threads)
+    if arguments.json:
+        report = {"machine": where, "comparison": rows, "runs": results}
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(table(rows))
+    print("\n" + ", ".join(f"{key} {value}" for key, value in where.items()))
+
+
+if __name__ == "__main__":
+    main()
