@@ -1,6 +1,6 @@
 """Fine-tune an encoder on a labelled task; the checkpoint that was best on dev is kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,8 +65,9 @@ def _task(options: Options) -> "tuple[str, Task]":
     from biosqueeze.tasks import open_task
     from biosqueeze.tasks._suites import resolve
 
-    kind, _ = resolve(options.task)
-    return kind, open_task(kind, Formulation.of(options))
+    kind, benchmark = resolve(options.task)
+    form = Formulation.of(options)
+    return kind, open_task(kind, replace(form, **{**benchmark.form, **form.chosen()}) if benchmark else form)
 
 
 def plan(options: Options) -> Plan:
@@ -98,10 +99,11 @@ def run(options: Options) -> Outcome:
         return _search(options, source)
     with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
         data = task.read(options.data, ("train", "dev"))
+        _check_counts(options, data)
         task = task.with_scheme(data.scheme)
         metric = _metric(options, task, data)
         summary = _train(options, source, _Work(task, data, metric, draft.path))
-        made = draft.finish(_record(options, source, _described(options, kind, data, metric), summary))
+        made = draft.finish(_record(options, source, _described(options, kind, task.form, data, metric), summary))
     note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
     return Outcome(made.path, {"metrics": summary.as_metrics()})
 
@@ -153,6 +155,15 @@ def _search_plan(options: Options, work: Path) -> "search.Plan":
     shared = {n: getattr(options, n) for n, f in fields.items() if getattr(options, n) not in (f.default, ())}
     seeds = range(options.seed, options.seed + options.seeds)
     return search.Plan(options.checkpoint, work, shared, points, seeds, places)
+
+
+def _check_counts(options: Options, data: "Dataset") -> None:
+    """Warn where a named benchmark's data are not what the paper counts."""
+    from biosqueeze.tasks._suites import resolve, warn_of_counts
+
+    _, benchmark = resolve(options.task)
+    if benchmark and not benchmark.folds:
+        warn_of_counts(benchmark, data)
 
 
 def _metric(options: Options, task: "Task", data: "Dataset") -> str:
@@ -222,9 +233,9 @@ def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") 
     return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
 
 
-def _described(options: Options, kind: str, data: "Dataset", metric: str) -> dict[str, Any]:
+def _described(options: Options, kind: str, form: Formulation, data: "Dataset", metric: str) -> dict[str, Any]:
     """What the manifest says of the task."""
-    chosen = Formulation.of(options).chosen()
+    chosen = form.chosen()
     return {
         "name": kind,
         "data": options.data,

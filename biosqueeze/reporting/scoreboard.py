@@ -1,0 +1,181 @@
+"""Test scores of checkpoints on a suite of benchmarks: means, deviations, averages, the papers' columns beside them."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from biosqueeze.tasks._suites import Benchmark, Suite
+
+PUBLISHED_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one checkpoint on one benchmark, in percent."""
+
+    scores: tuple[float, ...]
+    minutes: float
+
+    @property
+    def mean(self) -> float:
+        """Of the runs."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation; None of a single run."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    """What all runs came to."""
+
+    suite: Suite
+    benchmarks: tuple[Benchmark, ...]  # those that were run
+    checkpoints: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Cell]  # by checkpoint and name of the benchmark
+    notes: Mapping[str, str] = field(default_factory=dict)  # by name of the benchmark: in what it is not the paper's
+    skipped: Mapping[str, str] = field(default_factory=dict)  # by name of the benchmark: why it was not run
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # finetune's options by benchmark
+    published: tuple[str, ...] = ()  # the papers' columns to show
+
+    def mean_of(self, checkpoint: str) -> float | None:
+        """The suite's average over the benchmarks that were run, in percent."""
+        return self.suite.total.of({b.name: self.cells[checkpoint, b.name].mean for b in self.benchmarks})
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the suite's average lacks benchmarks."""
+        return bool(self.suite.total.missing(dict.fromkeys((b.name for b in self.benchmarks), 0.0)))
+
+    def retained(self, checkpoint: str, name: str) -> float:
+        """Percent of the first checkpoint's mean that another keeps."""
+        return 100 * self.cells[checkpoint, name].mean / self.cells[self.checkpoints[0], name].mean
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "suite": self.suite.name,
+            "average": self.suite.headline,
+            "partial": self.is_partial,
+            "averages": {name: self.mean_of(name) for name in self.checkpoints},
+            "benchmarks": [self._row_as_dict(benchmark) for benchmark in self.benchmarks],
+            "skipped": dict(self.skipped),
+        }
+
+    def _row_as_dict(self, benchmark: Benchmark) -> dict[str, Any]:
+        results = {
+            name: {
+                "mean": self.cells[name, benchmark.name].mean,
+                "deviation": self.cells[name, benchmark.name].deviation,
+                "runs": list(self.cells[name, benchmark.name].scores),
+                "minutes": self.cells[name, benchmark.name].minutes,
+                "retained": self.retained(name, benchmark.name),
+            }
+            for name in self.checkpoints
+        }
+        return {
+            "name": benchmark.name,
+            "metric": benchmark.metric,
+            "results": results,
+            "published": {model: benchmark.published_score(model) for model in self.suite.models},
+            "options": dict(self.settings.get(benchmark.name, {})),
+            "note": self.notes.get(benchmark.name, ""),
+        }
+
+    def columns(self) -> list[str]:
+        """The heads of the table's columns."""
+        own = [head for name in self.checkpoints for head in self._heads(name)]
+        return ["benchmark", "metric", *own, "minutes", *self.published]
+
+    def _heads(self, checkpoint: str) -> list[str]:
+        return [checkpoint] if checkpoint == self.checkpoints[0] else [checkpoint, "keeps %"]
+
+    def rows(self) -> Iterator[list[str]]:
+        """The table's rows, the average last."""
+        for benchmark in self.benchmarks:
+            mark = "*" if benchmark.name in self.notes else ""
+            own = [text for name in self.checkpoints for text in self._scores(name, benchmark.name)]
+            minutes = sum(self.cells[name, benchmark.name].minutes for name in self.checkpoints)
+            papers = [f"{benchmark.published_score(model):.2f}" for model in self.published]
+            yield [benchmark.title + mark, benchmark.metric, *own, f"{minutes:.0f}", *papers]
+        yield self._last_row()
+
+    def _scores(self, checkpoint: str, name: str) -> list[str]:
+        cell = self.cells[checkpoint, name]
+        score = f"{cell.mean:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
+        return [score] if checkpoint == self.checkpoints[0] else [score, f"{self.retained(checkpoint, name):.1f}"]
+
+    def _last_row(self) -> list[str]:
+        means = {name: self.mean_of(name) for name in self.checkpoints}
+        own: list[str] = []
+        for name, mean in means.items():
+            first = means[self.checkpoints[0]]
+            kept = [f"{100 * mean / first:.1f}" if mean and first else "-"]
+            own += [f"{mean:.2f}" if mean else "-", *(kept if name != self.checkpoints[0] else [])]
+        minutes = sum(cell.minutes for cell in self.cells.values())
+        papers = [self._published_average(model) for model in self.published]
+        return [self.suite.headline + (", partial" if self.is_partial else ""), "", *own, f"{minutes:.0f}", *papers]
+
+    def _published_average(self, model: str) -> str:
+        """Over the same benchmarks, so that a partial average stands beside a partial one."""
+        mean = self.suite.total.of({b.name: b.published_score(model) for b in self.benchmarks})
+        return f"{mean:.2f}" if mean else "-"
+
+    def footnotes(self) -> list[str]:
+        """What must be said beside the table."""
+        differing = [f"* {self.suite[name].title}: {text}" for name, text in self.notes.items()]
+        absent = [f"{self.suite[name].title}: not run, {why}" for name, why in self.skipped.items()]
+        averages = f"Published averages are over the same {len(self.benchmarks)} benchmarks." if self.is_partial else ""
+        return [*differing, *absent, *([averages] if averages and self.published else [])]
+
+
+def best_published(suite: Suite, asked: Sequence[str]) -> tuple[str, ...]:
+    """The papers' columns to show: those asked for, or the few with the highest average."""
+    if asked:
+        return tuple(asked)
+    printed = suite.total.printed or {
+        model: suite.total.of({b.name: b.published_score(model) for b in suite.benchmarks}) or 0.0
+        for model in suite.models
+    }
+    return tuple(sorted(printed, key=lambda model: -printed[model])[:PUBLISHED_SHOWN])
+
+
+def markdown(board: Scoreboard) -> str:
+    """The table and its footnotes as Markdown."""
+    columns = board.columns()
+    lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)], *board.rows()]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n\n".join([table, *board.footnotes()]) + "\n"
+
+
+def latex(board: Scoreboard) -> str:
+    """The table as LaTeX (booktabs); the footnotes as comments, for the caption."""
+    columns = board.columns()
+    *rows, last = [_tex_row(row) for row in board.rows()]
+    return "\n".join(
+        [
+            *(f"% {note}" for note in board.footnotes()),
+            rf"\begin{{tabular}}{{ll{'r' * (len(columns) - 2)}}}",
+            r"\toprule",
+            _tex_row(columns),
+            r"\midrule",
+            *rows,
+            r"\midrule",
+            last,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+_TEX = str.maketrans(
+    {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+)
+
+
+def _tex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cell.translate(_TEX) for cell in cells) + r" \\"

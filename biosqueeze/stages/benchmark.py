@@ -1,0 +1,275 @@
+"""Fine-tune and score checkpoints on a whole suite of named benchmarks, and draw its table."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from biosqueeze import registry
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument, Noting, Outcome, Plan, option_fields
+from biosqueeze.progress import note, table, warn
+
+if TYPE_CHECKING:
+    from biosqueeze.reporting.scoreboard import Scoreboard
+    from biosqueeze.runs import Result, Run
+    from biosqueeze.tasks._suites import Benchmark, Hyperparameters, Suite
+
+EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5 --set lr=5e-5"
+
+# The papers give a range of epochs; this many are trained at most, the best on dev being kept.
+MOST_EPOCHS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Noting):
+    """Fine-tune and score checkpoints on a suite of benchmarks, beside what the papers published.
+
+    Every benchmark of the suite that lies under --data is trained with several seeds, the paper's hyperparameters
+    (of a grid its highest rate and smallest batch) unless --set says otherwise, and scored on its test split once.
+    The table goes to OUT as SUITE.json, SUITE.md and SUITE.tex. Repeat the command to go on after an interruption.
+    """
+
+    checkpoint: Annotated[
+        tuple[str, ...], "Directories, Hub ids, or demo:minilm; the first is the reference.", Argument()
+    ]
+    data: Annotated[str, "Directory under which the benchmarks lie, each in a folder of its own."]
+    suite: Annotated[str, "Which benchmarks; biosqueeze tasks lists them."] = "blurb"
+    only: Annotated[tuple[str, ...], "Name of a benchmark, repeatable: run no others."] = ()
+    seeds: Annotated[int, "Runs of each benchmark, with the seeds 0, 1, ..."] = 3
+    set: Annotated[
+        tuple[str, ...], "[BENCHMARK.]OPTION=VALUE of finetune, repeatable: for one benchmark or for all."
+    ] = ()
+    published: Annotated[tuple[str, ...], "Model of the paper to show, repeatable; its best three if left out."] = ()
+    jobs: Annotated[int | None, "Runs side by side; one per GPU, or one on a CPU, if left out."] = None
+    keep: Annotated[Literal["none", "best", "all"], "Which fine-tuned checkpoints to leave in OUT."] = "none"
+    out: Annotated[str | None, "Directory for runs and tables; ./SUITE-benchmark if left out."] = None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One benchmark with its data, and how it is fine-tuned."""
+
+    benchmark: "Benchmark"
+    data: Path
+    options: Mapping[str, Any]
+    folds: tuple[Path, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    suite: "Suite"
+    jobs: tuple[_Job, ...]
+    skipped: Mapping[str, str]
+    checkpoints: Mapping[str, Checkpoint]  # by the name of their column
+    out: Path
+
+
+def _settle(options: Options) -> _Setting:
+    from biosqueeze.tasks._suites import load_suite
+
+    if options.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
+    suite = load_suite(options.suite)
+    for flag, asked, known in (
+        ("--only", options.only, [b.name for b in suite.benchmarks]),
+        ("--published", options.published, suite.models),
+    ):
+        for name in asked:
+            if name not in known:
+                near = registry.closest(name, known)
+                raise UsageError(f"{flag}: {suite.name} has no {name!r}.{near} Known: {', '.join(known)}")
+    changes = _changes(options.set, [b.name for b in suite.benchmarks])
+    jobs, skipped = _jobs(options, suite, changes)
+    checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
+    return _Setting(suite, jobs, skipped, checkpoints, Path(options.out or f"{suite.name}-benchmark"))
+
+
+def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What --set says, by benchmark; "" is all of them."""
+    from biosqueeze import search
+
+    fields = {f.name: f for f in option_fields(registry.load("stages", "finetune").Options)}
+    changes: dict[str, dict[str, Any]] = {}
+    for text in asked:
+        name, equals, value = text.partition("=")
+        benchmark, _, option = name.rpartition(".")
+        if not equals or (benchmark and benchmark not in benchmarks):
+            near = registry.closest(benchmark, benchmarks)
+            raise UsageError(f"--set {text!r} does not read [BENCHMARK.]OPTION=VALUE, like ncbi-disease.lr=5e-5.{near}")
+        found = search.option_named(option, fields, "--set")
+        changes.setdefault(benchmark, {})[found.name] = search.typed(value, found, "--set")
+    return changes
+
+
+def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
+    """Column names: the last part of each name, or the whole where those are alike."""
+    short = [checkpoint.short_name for checkpoint in checkpoints]
+    names = short if len(set(short)) == len(short) else [checkpoint.name for checkpoint in checkpoints]
+    if len(set(names)) < len(names):
+        raise UsageError("a checkpoint is named twice; name each once")
+    return dict(zip(names, checkpoints, strict=True))
+
+
+def _jobs(
+    options: Options, suite: "Suite", changes: Mapping[str, Mapping[str, Any]]
+) -> tuple[tuple[_Job, ...], dict[str, str]]:
+    """The benchmarks that can be run, and why the others cannot."""
+    from biosqueeze.data.splits import folds
+    from biosqueeze.tasks._suites import locate
+
+    root = Path(options.data).expanduser()
+    if not root.is_dir():
+        raise SqueezeError(f"there is no directory {options.data}; give the one under which the benchmarks lie")
+    jobs: list[_Job] = []
+    skipped: dict[str, str] = {}
+    for benchmark in suite.benchmarks:
+        place = locate(benchmark, root)
+        if options.only and benchmark.name not in options.only:
+            skipped[benchmark.name] = "not asked for"
+        elif place is None:
+            skipped[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {options.data}"
+        else:
+            try:
+                said = _check(benchmark, place)
+            except SqueezeError as error:
+                skipped[benchmark.name] = str(error)
+                warn(f"{benchmark.title} is left out: {error}")
+                continue
+            asked = {**_papers(benchmark), **changes.get("", {}), **changes.get(benchmark.name, {})}
+            jobs.append(_Job(benchmark, place, asked, folds(place) if benchmark.folds else (), said))
+    if not jobs:
+        raise SqueezeError(
+            f"none of {suite.name}'s benchmarks is under {options.data} with all its splits: "
+            f"`biosqueeze tasks {suite.name}` says where to get them and how to name their folders"
+        )
+    return tuple(jobs), skipped
+
+
+def _check(benchmark: "Benchmark", place: Path) -> str:
+    """Read all splits once, before anything is trained; in what the data are not the paper's."""
+    from biosqueeze.data.splits import folds
+    from biosqueeze.tasks import open_task
+    from biosqueeze.tasks._formulation import Formulation
+    from biosqueeze.tasks._suites import warn_of_counts
+
+    parts = folds(place) if benchmark.folds else (place,)
+    task = open_task(benchmark.kind, Formulation(**benchmark.form))
+    data = [task.read(str(part), ("train", "dev", "test")) for part in parts]
+    # Of a cross-validated set the papers count the whole, not the folds.
+    return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0]))
+
+
+def _papers(benchmark: "Benchmark") -> dict[str, Any]:
+    """The paper's way to fine-tune, as finetune's options."""
+    from biosqueeze.tasks import open_task
+
+    hyper: Hyperparameters = benchmark.hyper
+    kind = open_task(benchmark.kind)
+    asked = {
+        "task": benchmark.kind,
+        "metric": benchmark.metric if benchmark.metric != kind.METRIC else None,
+        "lr": max(hyper.learning_rates),
+        "batch_size": min(hyper.batch_sizes),
+        "epochs": min(hyper.epochs or MOST_EPOCHS, MOST_EPOCHS),
+        "max_length": hyper.max_length,
+        "warmup": hyper.warmup,
+        **benchmark.form,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def plan(options: Options) -> Plan:
+    """What would be run."""
+    setting = _settle(options)
+    runs = list(_runs(options, setting))
+    told = (f"{job.benchmark.key}: {job.data}, {_words(job.options)}" for job in setting.jobs)
+    left = (f"{name}: left out, {why}" for name, why in setting.skipped.items())
+    return Plan(out=setting.out, steps=(f"fine-tune and score {len(runs)} times", *told, *left))
+
+
+def _words(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in options.items())
+
+
+def run(options: Options) -> Outcome:
+    """Do all runs that are not done yet, and write the table.
+
+    Raises:
+        SqueezeError: no benchmark of the suite is there, or a run failed.
+    """
+    from biosqueeze.runs import execute
+
+    setting = _settle(options)
+    runs = dict(zip(_keys(options, setting), _runs(options, setting), strict=True))
+    note(f"{len(runs)} runs in {setting.out}; those that are done already are skipped")
+    results = execute(list(runs.values()), jobs=options.jobs, keep=options.keep)
+    board = _board(options, setting, list(runs), results)
+    _write(board, setting)
+    table(f"{setting.suite.title}: test scores in percent", board.columns(), list(board.rows()))
+    for line in board.footnotes():
+        note(line)
+    return Outcome(setting.out, board.as_dict())
+
+
+def _keys(options: Options, setting: _Setting) -> Iterator[tuple[str, str]]:
+    """Checkpoint and benchmark of every run, in the order of `_runs`."""
+    for name in setting.checkpoints:
+        for job in setting.jobs:
+            yield from [(name, job.benchmark.name)] * (len(job.folds or (job.data,)) * options.seeds)
+
+
+def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
+    from biosqueeze.runs import Run
+
+    for column, checkpoint in setting.checkpoints.items():
+        digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
+        for job in setting.jobs:
+            for place in job.folds or (job.data,):
+                fold = [f"fold-{place.name}"] if job.folds else []
+                for seed in range(options.seeds):
+                    words = [column, job.benchmark.name, *fold, f"seed {seed}"]
+                    where = [f"{checkpoint.short_name}-{digest}", job.benchmark.name, *fold, f"seed-{seed}"]
+                    yield Run(
+                        ", ".join(words),
+                        checkpoint.name,
+                        setting.out.joinpath(*where),
+                        {"data": str(place), **job.options, "seed": seed},
+                        group=f"{column}, {job.benchmark.name}",
+                    )
+
+
+def _board(
+    options: Options, setting: _Setting, keys: "Sequence[tuple[str, str]]", results: "Sequence[Result]"
+) -> "Scoreboard":
+    from biosqueeze.reporting.scoreboard import Cell, Scoreboard, best_published
+
+    metric = {job.benchmark.name: job.benchmark.metric for job in setting.jobs}
+    cells = {}
+    for key in dict.fromkeys(keys):
+        mine = [result for k, result in zip(keys, results, strict=True) if k == key]
+        scores = tuple(100 * float((result.test or {})["metrics"][metric[key[1]]]) for result in mine)
+        cells[key] = Cell(scores, sum(result.seconds for result in mine) / 60)
+    return Scoreboard(
+        setting.suite,
+        tuple(job.benchmark for job in setting.jobs),
+        tuple(setting.checkpoints),
+        cells,
+        notes={job.benchmark.name: job.note for job in setting.jobs if job.note},
+        skipped=setting.skipped,
+        settings={job.benchmark.name: job.options for job in setting.jobs},
+        published=best_published(setting.suite, options.published),
+    )
+
+
+def _write(board: "Scoreboard", setting: _Setting) -> None:
+    from biosqueeze.checkpoint import write_json
+    from biosqueeze.reporting.scoreboard import latex, markdown
+
+    stem = setting.out / setting.suite.name
+    write_json(stem.with_suffix(".json"), board.as_dict())
+    stem.with_suffix(".md").write_text(markdown(board), encoding="utf-8")
+    stem.with_suffix(".tex").write_text(latex(board), encoding="utf-8")
