@@ -151,10 +151,21 @@ def _columns(records: Sequence[Record], asked: Mapping[str, str]) -> dict[str, s
     known: dict[str, Sequence[str]] = dict(_ROLES)
     if names == tuple(str(place) for place in range(1, len(names) + 1)):
         known |= {role: (place,) for role, place in _PLACES.get(len(names), {}).items()}
+        _check_no_header(records[0], known["text"][0])
     columns = Columns(known, asked, optional=frozenset({"head", "tail", "id"})).of(records)
     if "id" in columns:
         check_unique(records, columns["id"])
     return columns
+
+
+def _check_no_header(first: Record, column: str) -> None:
+    """A word where a sentence with two entities should stand is the name of a column that no role knows."""
+    value = str(first.values.get(column, ""))
+    if value and len(value.split()) == 1:
+        raise SqueezeError(
+            f"{first.where}: {', '.join(map(repr, first.values.values()))} looks like a header with unknown names; "
+            f"say which column is which: --column text={value} --column label=NAME"
+        )
 
 
 def _one_style(styles: Mapping[str, Style], source: str) -> Style:

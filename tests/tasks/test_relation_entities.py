@@ -1,0 +1,184 @@
+"""How entities are shown, found among the pieces, and kept in a window."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks._around import Pieces, fitted, pieces_of, unknown_signs
+from biosqueeze.tasks._entities import FIRST, SECOND, Mention, Relation, shown
+from tests import pico
+
+TOKENIZERS = {name: pico.tokenizer_of(name) for name in ("bert", "roberta")}
+TEXT = "Gene carci blocks protein cino."
+BOTH = FIRST | SECOND
+
+
+def text_of(relation, entities):
+    return "".join(segment.text for segment in shown(relation, entities))
+
+
+def relation(text, first, second, types=("", "")):
+    """The first occurrence of each name is the entity."""
+    spans = [(text.index(name), text.index(name) + len(name)) for name in (first, second)]
+    head, tail = (Mention(*span, type_) for span, type_ in zip(spans, types, strict=True))
+    return Relation(text, (head, tail), "x")
+
+
+@st.composite
+def relations(draw):
+    """Words with two entities anywhere, apart, nested or crossing, in words too."""
+    words = draw(st.lists(st.sampled_from([*pico.words()[:60], "(R)-2,3", "β-x", "p<0.05"]), min_size=2, max_size=40))
+    text = " ".join(words)
+    places = st.integers(0, len(text) - 1)
+    mentions = []
+    for _ in range(2):
+        start, end = sorted((draw(places), draw(places)))
+        assume(text[start : end + 1].strip())
+        mentions.append(Mention(start, end + 1))
+    return Relation(text, tuple(mentions), "x")
+
+
+@pytest.mark.parametrize(
+    ("entities", "types", "expected"),
+    [
+        ("dummy", ("", ""), "@ENTITY1$ carci blocks @ENTITY2$ cino."),
+        ("dummy", ("Gene", "drug"), "@GENE$ carci blocks @DRUG$ cino."),
+        ("markers", ("Gene", "drug"), "@ Gene @ carci blocks # protein # cino."),
+        ("original", ("Gene", "drug"), TEXT),
+    ],
+)
+def test_entities_are_shown_in_each_way(entities, types, expected):
+    assert text_of(relation(TEXT, "Gene", "protein", types), entities) == expected
+
+
+def test_the_second_entity_may_come_first_in_the_text():
+    swapped = relation(TEXT, "protein", "Gene", ("A", "B"))
+    assert text_of(swapped, "dummy") == "@B$ carci blocks @A$ cino."
+    assert text_of(swapped, "markers") == "# Gene # carci blocks @ protein @ cino."
+
+
+def test_an_entity_in_the_other_is_one_dummy_and_nested_markers():
+    nested = relation("the ethanol dehydrogenase gene", "ethanol", "ethanol dehydrogenase", ("CHEMICAL", "GENE"))
+    assert text_of(nested, "dummy") == "the @CHEMICAL-GENE$ gene"
+    assert text_of(nested, "markers") == "the # @ ethanol @ dehydrogenase # gene"
+    assert text_of(Relation("a drug b", (Mention(2, 6), Mention(2, 6)), "x"), "markers") == "a @ # drug # @ b"
+    assert text_of(Relation("a drug b", (Mention(2, 6), Mention(2, 6)), "x"), "dummy") == "a @ENTITY1-ENTITY2$ b"
+
+
+def test_data_that_have_dummies_are_left_as_they_are():
+    replaced = Relation("@GENE$ in @DISEASE$", (Mention(0, 6, "GENE"), Mention(10, 19, "DISEASE")), "1", replaced=True)
+    assert text_of(replaced, "dummy") == replaced.text
+    assert [segment.inside for segment in shown(replaced, "dummy") if segment.inside] == [FIRST, SECOND]
+
+
+@given(relations())
+def test_without_what_was_added_the_text_is_the_old_one(example):
+    assert text_of(example, "original") == example.text
+    marked = shown(example, "markers")
+    added = [segment for segment in marked if segment.shows and not segment.inside]
+    assert sorted(segment.text for segment in added) == ["#", "#", "@", "@"]
+    for bit, mention in zip((FIRST, SECOND), example.mentions, strict=True):
+        stretch = example.text[mention.start : mention.end]
+        assert "".join(segment.text for segment in marked if segment.inside & bit) == stretch
+        assert [segment.opens for segment in marked if segment.opens & bit] == [bit]
+
+
+@given(st.sampled_from(sorted(TOKENIZERS)), relations())
+@settings(deadline=None, max_examples=150)
+def test_pieces_of_a_mention_are_those_that_share_a_visible_character_with_it(family, example):
+    tokenizer = TOKENIZERS[family]
+    (pieces,) = pieces_of([shown(example, "original")], "mentions", tokenizer)
+    places = tokenizer(example.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    for bit, mention in zip((FIRST, SECOND), example.mentions, strict=True):
+        expected = [
+            any(mention.start <= at < mention.end and not example.text[at].isspace() for at in range(start, end))
+            for start, end in places
+        ]
+        assert (pieces.entities & bit != 0).tolist() == expected
+
+
+@given(st.sampled_from(sorted(TOKENIZERS)), relations())
+@settings(deadline=None, max_examples=100)
+def test_an_entity_starts_at_its_own_marker_alone(family, example):
+    tokenizer = TOKENIZERS[family]
+    (pieces,) = pieces_of([shown(example, "markers")], "entity-starts", tokenizer)
+    for bit, sign, span in ((FIRST, "@", pieces.first), (SECOND, "#", pieces.second)):
+        (place,) = np.flatnonzero(pieces.entities & bit)
+        assert tokenizer.decode([pieces.ids[place]]).strip() == sign
+        assert span[0] == place
+
+
+def test_nothing_is_marked_for_the_first_token():
+    (pieces,) = pieces_of([shown(relation(TEXT, "Gene", "protein"), "dummy")], "cls", TOKENIZERS["bert"])
+    assert not pieces.entities.any()
+    assert pieces.first is not None
+
+
+def pieces_at(count, first, second):
+    return Pieces(np.arange(count) + 100, np.zeros(count, dtype=np.int64), first, second)
+
+
+SPANS = st.integers(1, 80).flatmap(
+    lambda count: st.tuples(
+        st.just(count),
+        *[st.tuples(st.integers(0, count - 1), st.integers(1, count)).filter(lambda span: span[0] < span[1])] * 2,
+    )
+)
+
+
+@given(SPANS, st.integers(2, 80))
+@settings(max_examples=500)
+def test_a_window_holds_both_entities(spans, room):
+    count, first, second = spans
+    kept = fitted(pieces_at(count, first, second), room)
+    places = kept.places.tolist()
+    assert places == sorted(set(places))
+    assert set(places) <= set(range(count))
+    assert len(places) <= room
+    assert {first[0], second[0]} <= set(places)  # each keeps at least its beginning
+    hull = set(range(min(first + second), max(first + second)))
+    apart = first[1] <= second[0] or second[1] <= first[0]
+    if count <= room:
+        assert kept.how == "whole"
+        assert len(places) == count
+    elif len(hull) <= room:
+        assert kept.how == "around"
+        assert hull <= set(places)
+        assert places == list(range(places[0], places[0] + room))
+    else:
+        assert kept.how == "middle"
+        assert set(places) <= hull
+        if apart:
+            assert len(places) == room
+        if apart and (first[1] - first[0]) + (second[1] - second[0]) <= room:
+            assert set(range(*first)) | set(range(*second)) <= set(places)
+
+
+def test_the_entities_are_in_the_middle_of_the_window():
+    assert fitted(pieces_at(100, (50, 52), (58, 60)), 20).places.tolist() == list(range(45, 65))
+    assert fitted(pieces_at(100, (0, 2), (8, 10)), 20).places.tolist() == list(range(20))
+    assert fitted(pieces_at(100, (97, 98), (98, 100)), 20).places.tolist() == list(range(80, 100))
+
+
+def test_the_middle_is_cut_where_entities_are_far_apart():
+    kept = fitted(pieces_at(100, (90, 92), (10, 13)), 12)
+    assert kept.places.tolist() == [*range(10, 16), *range(86, 92)]
+    assert kept.how == "middle"
+
+
+def test_a_text_without_known_entities_loses_its_end():
+    kept = fitted(pieces_at(9, None, None), 4)
+    assert (kept.places.tolist(), kept.how) == ([0, 1, 2, 3], "end")
+
+
+def test_one_place_is_not_enough_for_two_entities():
+    with pytest.raises(SqueezeError, match="no place for two entities"):
+        fitted(pieces_at(9, (1, 2), (3, 4)), 1)
+
+
+def test_signs_that_a_vocabulary_lacks_are_found():
+    assert unknown_signs(["@", "@GENE$"], TOKENIZERS["bert"]) == []
+    assert unknown_signs(["@", "☂"], TOKENIZERS["bert"]) == ["☂"]
+    assert unknown_signs([], TOKENIZERS["bert"]) == []
