@@ -81,7 +81,7 @@ class Census:
     """What a reader met on its way: counts to say at the end, and the documents it has seen."""
 
     source: str
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=lambda: Counter(documents=0, annotations=0))
     _seen: dict[str, tuple[str, int]] = field(default_factory=dict)  # id -> where, hash of the content
 
     def is_new(self, document: Document) -> bool:
@@ -112,5 +112,4 @@ class Census:
         """
         if not self.counts["documents"]:
             raise SqueezeError(f"{self.source} is empty: it holds no document; check that it was written in full")
-        self.counts.setdefault("annotations", 0)
-        note(f"{self.source}: {', '.join(f'{count:,} {what}' for what, count in self.counts.items())}")
+        note(f"{self.source}: {'; '.join(f'{count:,} {what}' for what, count in self.counts.items())}")

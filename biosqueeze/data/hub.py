@@ -75,9 +75,10 @@ def _load_saved(directory: Path) -> "Mapping[str, Dataset]":
         )
     try:
         loaded: Mapping[str, Dataset] = datasets.load_from_disk(str(directory))
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, LookupError) as error:
         raise SqueezeError(
-            f"datasets cannot read {directory} ({_line(error)}); save it again with DatasetDict.save_to_disk"
+            f"datasets cannot read {directory} ({_line(error)}): it is damaged, or a split of it is empty; "
+            "save it again with DatasetDict.save_to_disk"
         ) from error
     return loaded
 

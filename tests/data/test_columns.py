@@ -1,0 +1,67 @@
+import pytest
+
+from biosqueeze.data.tables import Columns, Record, asked_columns, check_unique, pick
+from biosqueeze.errors import SqueezeError, UsageError
+
+RECORDS = [Record("t.tsv:2", {"Sentence": "a", "label": "x"}), Record("t.tsv:3", {"Sentence": "b", "label": "y"})]
+
+
+def test_the_first_known_name_that_is_there_wins_and_capitals_do_not_matter():
+    assert pick(RECORDS, "text", ("text", "sentence", "label"), {}) == "Sentence"
+    both = [Record("t:1", {"TEXT": "", "text": ""})]
+    assert pick(both, "text", ("text",), {}) == "text"
+
+
+def test_what_is_asked_goes_first():
+    assert pick(RECORDS, "text", ("sentence",), {"text": "label", "other": "z"}) == "label"
+
+
+def test_no_column_lists_what_is_there_and_the_flag():
+    with pytest.raises(SqueezeError) as caught:
+        pick(RECORDS, "text", ("body", "abstract"), {})
+    for word in ("t.tsv:2", "no column for 'text'", "body, abstract", "Sentence, label", "--column text=NAME"):
+        assert word in str(caught.value)
+    with pytest.raises(SqueezeError, match="no column 'body'; there are Sentence, label"):
+        pick(RECORDS, "text", ("sentence",), {"text": "body"})
+
+
+def test_a_record_without_the_field_is_named():
+    ragged = [*RECORDS, Record("t.jsonl:9", {"label": "x"})]
+    with pytest.raises(SqueezeError, match=r"t\.jsonl:9: no field 'Sentence'"):
+        pick(ragged, "text", ("sentence",), {})
+    assert pick(ragged, "label", ("label",), {}) == "label"
+
+
+def test_roles_of_a_table():
+    known = {"text": ("sentence", "1"), "label": ("label", "2"), "id": ("index",)}
+    columns = Columns(known, optional=frozenset({"id"}))
+    assert columns.of(RECORDS) == {"text": "Sentence", "label": "label"}
+    assert columns.header == ("sentence", "label", "index")
+    bare = [Record("t:1", {"1": "a", "2": "b"})]
+    assert columns.of(bare) == {"text": "1", "label": "2"}
+    asked = Columns(known, {"id": "PMID"}, frozenset({"id"}))
+    assert asked.header[0] == "PMID"
+    with pytest.raises(SqueezeError, match="no column 'PMID'"):
+        asked.of(RECORDS)
+
+
+def test_a_role_that_nothing_reads_is_refused():
+    with pytest.raises(UsageError, match=r"txet=a: nothing here.*Did you mean 'text'"):
+        Columns({"text": ("text",)}, {"txet": "a"})
+
+
+def test_asked_columns():
+    assert asked_columns(["text=abstract", " label = a=b "]) == {"text": "abstract", "label": "a=b"}
+
+
+@pytest.mark.parametrize("column", [["text"], ["=a"], ["text="], ["text=a", "text=b"]])
+def test_asked_columns_that_say_nothing(column):
+    with pytest.raises(UsageError, match="--column"):
+        asked_columns(column)
+
+
+def test_values_that_come_twice_are_named_with_both_places():
+    check_unique(RECORDS, "label")
+    twice = [*RECORDS, Record("t.tsv:4", {"Sentence": "a", "label": "z"})]
+    with pytest.raises(SqueezeError, match=r"t\.tsv:4: the Sentence 'a' stands already at t\.tsv:2"):
+        check_unique(twice, "Sentence")
