@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path(__file__).parent.parent / "suites"
 WHOLE = "all"  # the count of all splits together, where the paper gives no other
-_NO_RELATION = frozenset({"0", "false", "none", "no", "na", "negative", "no_relation", "ddi-false", "cpr:false"})
 _NO_DATA = ("readme", "license", "licence", "changelog", ".")
 
 
@@ -67,7 +66,7 @@ class Benchmark:
     folders: tuple[str, ...]  # where to look under a root, first match wins; case, - and _ do not count
     hyper: Hyperparameters
     published: tuple[Published, ...]
-    unit: str = ""  # what `counts` counts: a key of UNITS
+    unit: str = ""  # what `counts` counts: one of UNITS
     counts: Mapping[str, int] = field(default_factory=dict)  # by split, or WHOLE
     form: Mapping[str, Any] = field(default_factory=dict)  # fields of a Formulation that the paper sets
     folds: int = 0  # of a cross-validated set, in sub-directories 1, 2, ...
@@ -212,19 +211,25 @@ def check_counts(benchmark: Benchmark, counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def count(dataset: "Dataset", unit: str) -> dict[str, int]:
+def count(dataset: "Dataset", unit: str, negative: str | None = None) -> dict[str, int]:
     """How many of a unit each split holds.
 
     Args:
         dataset: as a kind reads it.
-        unit: a key of UNITS.
+        unit: one of UNITS.
+        negative: the label that means no relation; recognised if left out.
     """
-    return {split: sum(map(UNITS[unit], examples)) for split, examples in dataset.splits.items()}
+    if unit == "relations":
+        from biosqueeze.tasks._relations import negative_of
+
+        none = negative_of(dataset.labels, negative)
+        return {split: sum(e.gold != none for e in examples) for split, examples in dataset.splits.items()}
+    return {split: sum(map(_OF_EACH[unit], examples)) for split, examples in dataset.splits.items()}
 
 
-def warn_of_counts(benchmark: Benchmark, dataset: "Dataset") -> list[str]:
+def warn_of_counts(benchmark: Benchmark, dataset: "Dataset", negative: str | None = None) -> list[str]:
     """Count a data set, and warn of every difference from the paper's counts; the differences are returned."""
-    differences = check_counts(benchmark, count(dataset, benchmark.unit)) if benchmark.counts else []
+    differences = check_counts(benchmark, count(dataset, benchmark.unit, negative)) if benchmark.counts else []
     for difference in differences:
         warn(f"{benchmark.key}: {difference}" + (f"; {benchmark.note}" if benchmark.note else ""))
     return differences
@@ -244,17 +249,13 @@ def _one(_example: Any) -> int:
     return 1
 
 
-def _relations(example: Any) -> int:
-    return int(str(example.gold).casefold() not in _NO_RELATION)
-
-
-UNITS: Mapping[str, Callable[[Any], int]] = {
+_OF_EACH: Mapping[str, Callable[[Any], int]] = {
     "entities": _entities,
     "words": _words,  # inside of PICO elements
     "sentences": _one,
     "examples": _one,
-    "relations": _relations,  # examples whose label is not "no relation"
 }
+UNITS = (*_OF_EACH, "relations")  # the last are examples whose label is not the one that means no relation
 
 
 def _benchmark(row: Mapping[str, Any], suite: str, models: tuple[str, ...], defaults: Mapping[str, Any]) -> Benchmark:

@@ -10,8 +10,9 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
-from biosqueeze.tasks import Dataset, Formulation
+from biosqueeze.tasks import Dataset, Formulation, open_task
 from biosqueeze.tasks import _suites as suites
+from biosqueeze.tasks._answers import Answers
 from biosqueeze.tasks._suites import Benchmark
 
 SUITES = {name: suites.load_suite(name) for name in suites.names()}
@@ -66,6 +67,24 @@ def test_a_benchmark_is_whole(benchmark: Benchmark) -> None:
     assert set(benchmark.form) <= {field.name for field in fields(Formulation)}
     hyper = benchmark.hyper
     assert hyper.learning_rates and hyper.batch_sizes and hyper.runs >= 1 and hyper.reported
+
+
+GOLD = {
+    "ner": ("B-X", "O"),
+    "pico": ("B-PAR", "O"),
+    "relation": "positive",
+    "classification": frozenset({"a"}),
+    "similarity": 1.0,
+    "nli": "yes",
+    "qa": Answers(("a",)),
+}
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.key)
+def test_the_kind_has_the_metrics(benchmark: Benchmark) -> None:
+    task = open_task(benchmark.kind, scheme="multi" if benchmark.kind == "classification" else "")
+    gold = [GOLD[benchmark.kind]] * 3
+    assert {row.metric for row in benchmark.published} <= task.score(gold, gold).keys()
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
@@ -180,8 +199,15 @@ def test_counting() -> None:
     assert suites.count(tags, "entities") == {"train": 3, "test": 0}
     assert suites.count(tags, "words") == {"train": 4, "test": 0}
     assert suites.count(tags, "sentences") == suites.count(tags, "examples") == {"train": 2, "test": 1}
-    relations = dataset(train=["false", "CPR:3", "False", "CPR:9", "0"])
-    assert suites.count(relations, "relations") == {"train": 2}
+
+
+def test_counting_relations() -> None:
+    made = Dataset(
+        dataset(train=["false", "CPR:3", "other", "CPR:9"]).splits, ("false", "CPR:3", "CPR:9", "other"), "single"
+    )
+    assert suites.count(made, "relations") == {"train": 3}
+    assert suites.count(made, "relations", "other") == {"train": 3}
+    assert suites.count(made, "examples") == {"train": 4}
 
 
 def test_differences_say_how_much() -> None:
