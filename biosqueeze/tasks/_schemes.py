@@ -45,7 +45,7 @@ def is_tag(tag: str) -> bool:
 
 
 def begins(before: str, tag: str) -> bool:
-    """Whether an entity begins at a tag that comes after another: at a B or U, or at an I or L that continues nothing."""
+    """Whether an entity begins at a tag after another one: at a B or U, or at an I or L that continues nothing."""
     letter, kind = parts(tag)
     earlier, earlier_kind = parts(before)
     if letter == OUTSIDE:

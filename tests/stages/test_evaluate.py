@@ -103,8 +103,9 @@ def test_real_backend_agrees_with_stock_transformers(checkpoint, data, backend):
     import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-    from biosqueeze.tasks import ner
+    from biosqueeze.tasks import open_task
 
+    ner = open_task("ner")
     outcome = evaluate.run(_options(checkpoint, data, backend=backend))
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForTokenClassification.from_pretrained(checkpoint)

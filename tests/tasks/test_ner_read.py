@@ -2,7 +2,7 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import open_task
-from biosqueeze.tasks._conll import count_entities
+from biosqueeze.tasks._tagged import count_entities
 
 KIND = open_task("ner")
 TRAIN = "BRCA1\tB-Gene\nin\tO\nbreast\tB-Disease\ncancer\tI-Disease\n\nNone\tO\n.\tO\n"
@@ -25,7 +25,9 @@ def _explained(source: str, *words: str, splits=("train",)) -> None:
 
 
 def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
-    dataset = KIND.read(_write(tmp_path, train=TRAIN, devel="None\tO\n\n", test=TRAIN), ("train", "dev", "test"))
+    dataset = KIND.read(
+        _write(tmp_path, train=TRAIN, devel="None\tO\n\n", test="TP53\tB-Gene\n"), ("train", "dev", "test")
+    )
     assert dataset.labels == ("O", "B-Disease", "B-Gene", "I-Disease")
     assert dataset.scheme == "BIO"
     first, second = dataset.splits["train"]
@@ -89,7 +91,7 @@ def test_demo():
         ("a\tb\tO", ("3 columns at 'a'", "2 columns were expected")),
         ("a O", ("no tag beside 'a O'",)),
         ("\tO", ("no word before the tag 'O'",)),
-        ("a\tS-Gene", ("'S-Gene'", "convert the file to BIO")),
+        ("a\tX-Gene", ("'X-Gene'", "B-TYPE", "--column tag=NUMBER")),
         ("a\tGene", ("'Gene'", "B-TYPE")),
         ("a\tB-", ("'B-'",)),
         ("a\t", ("the tag ''",)),
