@@ -121,7 +121,6 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
             pool.shutdown(cancel_futures=True)
             raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
         except BaseException:
-            crew.stopping.set()
             pool.shutdown(cancel_futures=True)
             raise
     return [results[number] for number in range(len(runs))]
@@ -164,6 +163,9 @@ def _do(run: Run, crew: _Crew) -> Result:
         place = crew.devices.get()
         try:
             done = _work(run, crew, place)
+        except BaseException:
+            crew.stopping.set()  # before another run is begun
+            raise
         finally:
             crew.devices.put(place)
         _say(run, done)

@@ -1,0 +1,172 @@
+"""Many runs: in order, side by side, skipped when done, resumed when interrupted, explained when they fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from biosqueeze import runs
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.runs import Run, execute
+
+# Behaves like `biosqueeze finetune` and `biosqueeze evaluate`, without training anything.
+STAND_IN = textwrap.dedent(
+    """
+    import json, os, pathlib, signal, sys, time
+    verb, target, *rest = sys.argv[1:]
+    calls = pathlib.Path(os.environ["CALLS"])
+    with calls.open("a") as file:
+        file.write(json.dumps([verb, target, *rest, os.environ.get("OMP_NUM_THREADS")]) + "\\n")
+    flags = {rest[i][2:].replace("-", "_"): rest[i + 1] for i in range(0, len(rest) - 1) if rest[i].startswith("--")}
+    if verb == "finetune":
+        out = pathlib.Path(flags["out"])
+        if flags["seed"] == os.environ.get("FAILS"):
+            print("error: the data are broken; mend them", file=sys.stderr)
+            sys.exit(int(os.environ.get("CODE", "1")))
+        if "WAITS" in os.environ:
+            state = out.with_name(out.name + ".partial") / "state-00000001"
+            def save(*_):
+                state.mkdir(parents=True)
+                (state / "signals").write_text("one")
+                sys.exit(130)
+            signal.signal(signal.SIGINT, save)
+            pathlib.Path(os.environ["WAITS"]).touch()
+            time.sleep(60)
+        out.mkdir(parents=True)
+        options = {"lr": float(flags["lr"]), "seed": int(flags["seed"]), "data": flags["data"], "epochs": 5.0}
+        sources = {"lr": "flag", "seed": "flag", "data": "flag", "epochs": "default"}
+        metrics = {"f1": options["lr"] + options["seed"] / 100, "seconds": 60}
+        told = {"task": {"metric": "f1"}, "metrics": metrics, "history": [{"options": options, "sources": sources}]}
+        (out / "biosqueeze.json").write_text(json.dumps(told))
+    else:
+        print(json.dumps({"metrics": {"f1": 0.5}}))
+    """
+)
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[list[str]]]:
+    script = tmp_path / "stand_in.py"
+    script.write_text(STAND_IN)
+    log = tmp_path / "calls.jsonl"
+    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(script)))
+    monkeypatch.setenv("CALLS", str(log))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def make(root: Path, count: int = 3, lr: float = 0.1, **changes: object) -> list[Run]:
+    return [
+        Run(f"run {seed}", "teacher", root / "runs" / f"seed-{seed}", {"data": "d", "lr": lr, "seed": seed}, **changes)
+        for seed in range(count)
+    ]
+
+
+def test_results_come_in_the_order_of_the_runs(tmp_path: Path, calls: Callable) -> None:
+    results = execute(make(tmp_path), jobs=2)
+    assert [result.options["seed"] for result in results] == [0, 1, 2]
+    assert [result.dev_score for result in results] == pytest.approx([0.1, 0.11, 0.12])
+    assert all(result.test == {"metrics": {"f1": 0.5}} for result in results)
+    assert all(result.seconds == 60 for result in results)
+    assert [call[0] for call in calls()].count("finetune") == 3
+    assert {call[-1] for call in calls()} == {str(max(1, len(os.sched_getaffinity(0)) // 2))}
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path, calls: Callable) -> None:
+    first = execute(make(tmp_path))
+    before = calls()
+    assert execute(make(tmp_path)) == first
+    assert calls() == before
+    with pytest.raises(SqueezeError, match="other values of lr"):
+        execute(make(tmp_path, lr=0.2))
+
+
+def test_a_record_without_test_scores_is_completed(tmp_path: Path, calls: Callable) -> None:
+    execute(make(tmp_path, 1, test=False), keep="all")
+    assert [call[0] for call in calls()] == ["finetune"]
+    assert execute(make(tmp_path, 1), keep="all")[0].test
+    assert [call[0] for call in calls()] == ["finetune", "evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [("none", []), ("best", ["seed-2"]), ("all", ["seed-0", "seed-1", "seed-2"])]
+)
+def test_only_wanted_checkpoints_are_kept(keep: str, left: list[str], tmp_path: Path, calls: Callable) -> None:
+    execute(make(tmp_path), keep=keep)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == left
+
+
+def test_a_checkpoint_that_is_there_is_only_scored(tmp_path: Path, calls: Callable) -> None:
+    execute(make(tmp_path, 1), keep="all")
+    (run,) = make(tmp_path, 1)
+    run.record.unlink()
+    execute([run], keep="all")
+    assert [call[0] for call in calls()] == ["finetune", "evaluate", "evaluate"]
+    run.record.unlink()
+    with pytest.raises(SqueezeError, match="other values of epochs"):
+        execute([Run(run.name, run.checkpoint, run.directory, {**run.options, "epochs": 6.0})])
+
+
+@pytest.mark.parametrize(("code", "kind"), [("1", SqueezeError), ("2", UsageError)])
+def test_a_failure_is_told_in_its_own_words(
+    code: str, kind: type, tmp_path: Path, calls: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", "1")
+    monkeypatch.setenv("CODE", code)
+    with pytest.raises(kind, match=r"run 1: the data are broken; mend them .*seed-1\.log") as caught:
+        execute(make(tmp_path), jobs=1)
+    assert type(caught.value) is kind
+    assert [call[0] for call in calls()] == ["finetune", "evaluate", "finetune"]
+
+
+def test_an_interrupted_run_is_told_once_and_resumed(tmp_path: Path, calls: Callable) -> None:
+    code = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1]);"
+        "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
+        "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=1)"
+        "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
+    )
+    waiting = tmp_path / "waiting"
+    root = str(Path(__file__).parents[1])
+    arguments = [sys.executable, "-c", code, root, str(tmp_path / "stand_in.py"), str(tmp_path)]
+    with subprocess.Popen(arguments, env={**os.environ, "WAITS": str(waiting)}, stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not waiting.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130
+    assert "saved its state" in said
+    assert (tmp_path / "runs" / "seed-0.partial" / "state-00000001" / "signals").read_text() == "one"
+    execute(make(tmp_path, 2), jobs=1)
+    trained = [call for call in calls() if call[0] == "finetune"]
+    assert [("--resume" in call, "--force" in call) for call in trained] == [
+        (False, True),
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_jobs_must_be_some(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--jobs must be at least 1"):
+        execute(make(tmp_path), jobs=0)
+
+
+def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert runs._places(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in runs._places(3)] == ["3", "5", "3"]
+
+
+def test_flags_say_what_the_options_say() -> None:
+    options = {"lr": 1e-5, "label_all_pieces": True, "force": False, "column": ("text=a", "label=b"), "steps": None}
+    assert list(runs._flags(options)) == [
+        *("--lr", "1e-05", "--label-all-pieces", "--column", "text=a", "--column", "label=b")
+    ]

@@ -1,0 +1,100 @@
+"""Grids are read strictly, the choice is by the mean on dev, and folds are scored once."""
+
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from biosqueeze import search
+from biosqueeze.errors import UsageError
+from biosqueeze.options import option_fields
+from biosqueeze.runs import Result, Run
+from biosqueeze.stages import finetune
+
+FIELDS = {field.name: field for field in option_fields(finetune.Options)}
+
+
+def test_a_grid_is_every_combination() -> None:
+    points = search.grid_of(["lr=1e-5,3e-5", "batch=8,16", "scheme=IO"], FIELDS)
+    assert points[0] == {"lr": 1e-5, "batch_size": 8, "scheme": "IO"}
+    assert len(points) == 4
+    assert {(p["lr"], p["batch_size"]) for p in points} == {(1e-5, 8), (1e-5, 16), (3e-5, 8), (3e-5, 16)}
+    assert search.grid_of([], FIELDS) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["lr"], "does not read NAME=VALUE"),
+        (["lr=1e-5,,3e-5"], "does not read NAME=VALUE"),
+        (["learning=1"], "no option"),
+        (["bach-size=8"], "Did you mean 'batch_size'"),
+        (["e=1"], "short for several options"),
+        (["lr=fast"], "lr=fast is no float"),
+        (["batch=8.5"], "no int"),
+        (["scheme=XYZ"], "none of BIO, IO, BIOUL"),
+        (["label-all-pieces=maybe"], "true or false"),
+        (["lr=1", "lr=2"], "given twice"),
+    ],
+)
+def test_what_is_no_grid_is_explained(asked: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        search.grid_of(asked, FIELDS)
+
+
+def test_spread_is_that_of_statistics() -> None:
+    scores = [0.1, 0.4, 0.2]
+    told = search.spread(scores)
+    assert told == pytest.approx(
+        {"mean": sum(scores) / 3, "median": 0.2, "deviation": statistics.stdev(scores), "runs": 3}
+    )
+    assert search.spread([0.5])["deviation"] == 0
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, str]]:
+    """Runs are not run: their dev score is looked up, their test score is a constant."""
+    seen: list[tuple[Run, str]] = []
+    dev = {(1, 0): 0.9, (1, 1): 0.1, (2, 0): 0.6, (2, 1): 0.7}
+
+    def results(runs: list[Run]) -> Iterator[Result]:
+        for run in runs:
+            score = dev[run.options["lr"], run.options["seed"]] + (
+                0.05 if str(run.options["data"]).endswith("2") else 0
+            )
+            told = {"f1": score, "judged_by": "f1", "seconds": 60}
+            yield Result(run.options, told, {"metrics": {"f1": score / 2}} if run.test else None)
+
+    def execute(runs: list[Run], *, jobs: int | None, keep: str) -> list[Result]:
+        seen.extend((run, keep) for run in runs)
+        return list(results(runs))
+
+    monkeypatch.setattr(search, "execute", execute)
+    return seen
+
+
+def test_the_best_mean_is_chosen_and_not_the_best_run(executed: list[tuple[Run, str]], tmp_path: Path) -> None:
+    plan = search.Plan("teacher", tmp_path, {"data": "d"}, [{"lr": 1}, {"lr": 2}], [0, 1])
+    found = search.search(plan, None)
+    assert found.best.options == {"data": "d", "lr": 2, "seed": 1}
+    assert [point["mean"] for point in found.points] == [0.5, pytest.approx(0.65)]
+    assert len(found.runs) == 4
+    assert found.folds is None
+    assert all(not run.test and keep == "best" for run, keep in executed)
+    assert len({run.directory for run, _ in executed}) == 4
+    json.dumps(found.as_dict())
+
+
+def test_each_fold_of_the_chosen_point_is_scored_once(executed: list[tuple[Run, str]], tmp_path: Path) -> None:
+    plan = search.Plan("teacher", tmp_path, {}, [{"lr": 1}, {"lr": 2}], [0, 1], ["gad/1", "gad/2"])
+    found = search.search(plan, None)
+    tested = [run for run, _ in executed if run.test]
+    assert [(run.options["lr"], run.options["data"], run.options["seed"]) for run in tested] == [
+        (2, "gad/1", 1),
+        (2, "gad/2", 1),
+    ]
+    assert found.folds is not None
+    assert found.folds["test"] == [0.35, 0.375]
+    assert found.folds["median"] == pytest.approx(0.3625)
