@@ -1,0 +1,279 @@
+"""Classification of texts: one label each (single), or any number of labels (multi)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.data.tables import Record, read_records
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.progress import note
+from biosqueeze.tasks import Dataset, Formulation, _hoc, _rows
+from biosqueeze.tasks._metrics import score_classes, score_label_sets
+from biosqueeze.tasks._sequences import (
+    Floats,
+    Labelled,
+    SequenceWindow,
+    class_ids,
+    describe_classes,
+    id_of,
+    likeliest,
+    rows_of,
+    sigmoid,
+    windows_of,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ROLES = _rows.Roles(
+    {
+        "text": ("text", "sentence", "abstract", "document", "content"),
+        "title": ("title",),
+        "label": ("label", "labels", "class", "category", "gold_label", "target", "topics"),
+        "id": _rows.ID,
+        "pmid": ("pmid",),
+    },
+    frozenset({"title", "id", "pmid"}),
+    {2: ("text", "label"), 3: ("id", "text", "label")},
+)
+SEPARATORS = (";", "|")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Classification; `with_scheme` binds it to single or multi, and unbound the data decide when they are read."""
+
+    HEAD: ClassVar[str] = "sequence-classification"
+    METRIC: ClassVar[str] = "macro_f1"
+    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
+    USES: ClassVar[tuple[str, ...]] = ("column",)
+
+    form: Formulation = field(default_factory=Formulation)
+    scheme: str = ""
+
+    def with_scheme(self, scheme: str) -> "Kind":
+        """The kind for data of this scheme.
+
+        Raises:
+            UsageError: it is neither single nor multi.
+        """
+        kinds = {"single": Kind, "multi": MultiLabel}
+        if scheme not in kinds:
+            raise UsageError(f"a classification is single or multi, not {scheme!r}; see the task in biosqueeze.json")
+        return kinds[scheme](self.form, scheme)
+
+    def read(self, source: str, splits: Sequence[str]) -> Dataset:
+        """Read splits: records with a text (or title and abstract) and a label, or BLURB's HoC.
+
+        Several labels stand parted by ; or |, or are a list. Unbound, the data are taken for multi-label if any
+        record of theirs has such.
+
+        Raises:
+            SqueezeError: it cannot be read, a text or a label is missing, an id comes twice, a split has a label that
+                train lacks, or train or dev is the test split.
+        """
+        looked = _rows.splits_to_read(source, splits)
+        columns = ROLES.columns(self.form.column)
+        records = read_records(source, looked, header=columns.header)
+        if not self.form.column and _hoc.is_hoc(records):
+            return self._read_hoc(source, splits, records)
+        rows = _rows.rows_by_role(source, records, ROLES, columns)
+        how = _how([row for items in rows.values() for row in items], self.scheme)
+        examples = {split: [_example(row, how) for row in items] for split, items in rows.items()}
+        labels = _rows.classes_of(examples) if how.scheme == "single" else _names_in(examples)
+        note(f"{source}: {how.said}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
+        return _rows.assemble(source, splits, examples, labels, how.scheme)
+
+    def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[Record]]) -> Dataset:
+        if self.scheme == "single":
+            raise SqueezeError(
+                f"{source} is HoC, where an abstract has any number of labels, but the model was fine-tuned to give "
+                "one; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+            )
+        examples = {split: _hoc.documents(items) for split, items in records.items()}
+        note(
+            f"{source}: BLURB's HoC: sentences are joined to abstracts, which have all labels of their sentences; "
+            f"10 labels (0 to 9: {', '.join(_hoc.HALLMARKS)}); abstracts: {_rows.counts(examples)}"
+        )
+        return _rows.assemble(source, splits, examples, _hoc.HALLMARKS, "multi")
+
+    def encode(
+        self,
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int,
+    ) -> list[SequenceWindow]:
+        """One window per text, the end cut off where it is too long; `labels` () is the id of the class.
+
+        Raises:
+            SqueezeError: an example has a label that is none of these, or max_length leaves no room for text.
+        """
+        return windows_of(examples, class_ids(examples, labels), tokenizer, max_length)
+
+    def decode(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[Any]:
+        """The likeliest label of each text."""
+        return likeliest(rows_of(windows, logits, len(examples)), labels)
+
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        """See `score_classes`."""
+        return score_classes(gold, predicted)
+
+    def pose(self, record: Mapping[str, Any]) -> Labelled:
+        """An unlabelled text from {"text": ...} or {"title": ..., "abstract": ...}.
+
+        Raises:
+            SqueezeError: there is no text.
+        """
+        row = _rows.pose_row(record, ROLES, self.form.column)
+        return Labelled((_text(row),), None, _id(row))
+
+    def describe(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """The likeliest label and the probability of each."""
+        return describe_classes(rows_of(windows, logits, len(examples)), labels)
+
+
+class MultiLabel(Kind):
+    """Classification with any number of labels; each is decided for itself, at a probability of 0.5."""
+
+    METRIC: ClassVar[str] = "micro_f1"
+
+    def encode(
+        self,
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int,
+    ) -> list[SequenceWindow]:
+        """One window per text; `targets` (labels,) float32 is 1 for every label that holds.
+
+        Raises:
+            SqueezeError: an example has a label that is none of these, or max_length leaves no room for text.
+        """
+        ids = {label: number for number, label in enumerate(labels)}
+        return windows_of(examples, [_targets(example, ids) for example in examples], tokenizer, max_length)
+
+    def decode(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[Any]:
+        """For each text the labels with a logit above 0, which is a probability above 0.5."""
+        rows = rows_of(windows, logits, len(examples))
+        return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
+
+    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+        """See `score_label_sets`."""
+        return score_label_sets(gold, predicted)
+
+    def describe(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """The labels that hold, the likeliest first, and the probability of each."""
+        held = self.decode(windows, logits, examples, labels)
+        chances = sigmoid(rows_of(windows, logits, len(examples)))
+        described = []
+        for names, row in zip(held, chances, strict=True):
+            scores = dict(zip(labels, map(float, row), strict=True))
+            described.append({"labels": sorted(names, key=scores.__getitem__, reverse=True), "scores": scores})
+        return described
+
+
+@dataclass(frozen=True)
+class _How:
+    """How the labels of a data set are written."""
+
+    scheme: str
+    said: str
+    separator: str | None = None
+
+
+def _how(rows: Sequence[_rows.Row], scheme: str) -> _How:
+    """Look at all labels; where a scheme is given, it decides."""
+    if scheme == "single":
+        return _How("single", "one label each")
+    values = [row.values["label"] for row in rows]
+    if any(_listed(value) is not None for value in values):
+        return _How("multi", "multi-label, as lists")
+    texts = [str(value) for value in values if value is not None]
+    separator = next((sign for sign in SEPARATORS if any(sign in text for text in texts)), None)
+    if separator:
+        return _How("multi", f"multi-label, parted by {separator!r}", separator)
+    return _How("multi", "multi-label, no record with more than one") if scheme else _How("single", "one label each")
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The items of a list, or of a JSON list in a text."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    if not (isinstance(value, str) and value.lstrip().startswith("[")):
+        return None
+    try:
+        items = json.loads(value)
+    except ValueError:
+        return None
+    return items if isinstance(items, list) else None
+
+
+def _example(row: _rows.Row, how: _How) -> Labelled:
+    gold = _rows.label_of(row) if how.scheme == "single" else _label_set(row, how)
+    return Labelled((_text(row),), gold, _id(row), row.where)
+
+
+def _label_set(row: _rows.Row, how: _How) -> frozenset[str]:
+    value = row.values["label"]
+    items = _listed(value)
+    if items is None:
+        text = "" if value is None else str(value)
+        items = text.split(how.separator) if how.separator else [text]
+    return frozenset(filter(None, (str(item).strip() for item in items)))
+
+
+def _text(row: _rows.Row) -> str:
+    return _rows.text_of(row, *(role for role in ("title", "text") if role in row.values))
+
+
+def _id(row: _rows.Row) -> str:
+    """The id; a PubMed id is one only where a record is a whole document."""
+    return _rows.id_of_row(row, "id", *(("pmid",) if "title" in row.values else ()))
+
+
+def _names_in(examples: _rows.Splits) -> tuple[str, ...]:
+    labels = _rows.ordered(label for example in _rows.learned(examples) for label in example.gold)
+    if not labels:
+        raise SqueezeError(
+            "no example has a label, so there is nothing to learn or to score; check the label column, or name another "
+            "with --column label=NAME"
+        )
+    _rows.check_labels(examples, labels, sorted)
+    return labels
+
+
+def _targets(example: Labelled, ids: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    if example.gold is None:
+        return {}
+    targets = np.zeros(len(ids), dtype=np.float32)
+    targets[[id_of(label, ids, example.where) for label in sorted(example.gold)]] = 1.0
+    return {"targets": targets}

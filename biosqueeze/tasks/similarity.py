@@ -1,0 +1,135 @@
+"""Similarity of two sentences as a number, such as BIOSSES's 0 (unrelated) to 4 (equivalent)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note
+from biosqueeze.tasks import Dataset, Formulation, _rows
+from biosqueeze.tasks._metrics import pearson, spearman
+from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, rows_of, windows_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ROLES = _rows.Roles(
+    {
+        "first": _rows.FIRST,
+        "second": _rows.SECOND,
+        "label": ("score", "similarity", "label", "gold"),
+        "id": _rows.ID,
+    },
+    frozenset({"id"}),
+    {3: ("first", "second", "label"), 4: ("id", "first", "second", "label")},
+)
+LABELS = ("score",)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A regression; scores keep the unit of the data, for no correlation depends on it."""
+
+    HEAD: ClassVar[str] = "sequence-classification"
+    METRIC: ClassVar[str] = "pearson"
+    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
+    USES: ClassVar[tuple[str, ...]] = ("column",)
+
+    form: Formulation = field(default_factory=Formulation)
+
+    def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
+        """The same kind."""
+        return self
+
+    def read(self, source: str, splits: Sequence[str]) -> Dataset:
+        """Read splits: records with two sentences and a score (BLURB's TSV of BIOSSES, or STS-B's names).
+
+        Raises:
+            SqueezeError: it cannot be read, a sentence or a score is missing, an id comes twice, or train or dev is
+                the test split.
+        """
+        rows = _rows.read_rows(source, _rows.splits_to_read(source, splits), ROLES, self.form.column)
+        examples = {split: [_example(row) for row in items] for split, items in rows.items()}
+        scores = [one.gold for items in examples.values() for one in items]
+        note(f"{source}: scores from {min(scores):g} to {max(scores):g}; {_rows.counts(examples)}")
+        return _rows.assemble(source, splits, examples, LABELS, "score")
+
+    def encode(
+        self,
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int,
+    ) -> list[SequenceWindow]:
+        """One window per pair, the longer sentence cut where both are too long; `targets` () float32 is the score.
+
+        Raises:
+            SqueezeError: the model has not one output, or max_length leaves no room for text.
+        """
+        _check_labels(labels)
+        return windows_of(examples, [_target(example) for example in examples], tokenizer, max_length)
+
+    def decode(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[float]:
+        """The score of each pair, in the unit of the data."""
+        _check_labels(labels)
+        return [float(value) for value in rows_of(windows, logits, len(examples))[:, 0]]
+
+    def score(self, gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+        """Pearson's and Spearman's correlation; 0.0 where either side is constant, which leaves both undefined."""
+        return {"pearson": pearson(gold, predicted), "spearman": spearman(gold, predicted), "support": len(gold)}
+
+    def pose(self, record: Mapping[str, Any]) -> Labelled:
+        """An unlabelled pair from a record with two texts, such as {"sentence1": ..., "sentence2": ...}.
+
+        Raises:
+            SqueezeError: one of them is missing.
+        """
+        row = _rows.pose_row(record, ROLES, self.form.column)
+        return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
+
+    def describe(
+        self,
+        windows: Sequence[SequenceWindow],
+        logits: Sequence[Floats],
+        examples: Sequence[Labelled],
+        labels: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """The similarity of each pair, in the unit of the data."""
+        return [{"similarity": value} for value in self.decode(windows, logits, examples, labels)]
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    if len(labels) != 1:
+        raise SqueezeError(
+            f"the model has {len(labels)} outputs ({', '.join(labels)}), where a similarity has one; "
+            "fine-tune it with --task similarity"
+        )
+
+
+def _example(row: _rows.Row) -> Labelled:
+    return Labelled(_rows.pair_of(row), _score(row), _rows.id_of_row(row, "id"), row.where)
+
+
+def _score(row: _rows.Row) -> float:
+    value = row.values["label"]
+    try:
+        score = math.nan if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise SqueezeError(f"{row.where}: the score {value!r} is no number; mend it, or remove this record")
+    return score
+
+
+def _target(example: Labelled) -> dict[str, NDArray[Any]]:
+    return {} if example.gold is None else {"targets": np.array(example.gold, dtype=np.float32)}
