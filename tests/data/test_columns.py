@@ -10,6 +10,7 @@ def test_the_first_known_name_that_is_there_wins_and_capitals_do_not_matter():
     assert pick(RECORDS, "text", ("text", "sentence", "label"), {}) == "Sentence"
     both = [Record("t:1", {"TEXT": "", "text": ""})]
     assert pick(both, "text", ("text",), {}) == "text"
+    assert pick([Record("t:1", {"TEXT": "", "Text": ""})], "text", ("text",), {}) == "TEXT"
 
 
 def test_what_is_asked_goes_first():
