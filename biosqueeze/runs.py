@@ -113,7 +113,10 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
         futures = {pool.submit(_do, run, crew): number for number, run in enumerate(runs)}
         try:
             for future in _finished(futures):
-                results[futures[future]] = future.result()
+                result = future.result()
+                if result is None:  # another one failed, whose turn comes
+                    continue
+                results[futures[future]] = result
                 bar.advance()
                 _tidy(runs, results, keep)
         except KeyboardInterrupt:
@@ -126,7 +129,7 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
     return [results[number] for number in range(len(runs))]
 
 
-def _finished(futures: "Mapping[Future[Result], int]") -> "Iterator[Future[Result]]":
+def _finished(futures: "Mapping[Future[Result | None], int]") -> "Iterator[Future[Result | None]]":
     """Futures as they end; woken now and then, so that Ctrl-C is heard."""
     left = set(futures)
     while left:
@@ -155,9 +158,10 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _do(run: Run, crew: _Crew) -> Result:
+def _do(run: Run, crew: _Crew) -> Result | None:
+    """The result of a run; None where it was not begun because another one failed."""
     if crew.stopping.is_set():
-        raise SqueezeError(f"{run.name}: not started")
+        return None
     done = _recorded(run)
     if done is None:
         place = crew.devices.get()
