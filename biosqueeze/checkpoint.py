@@ -22,6 +22,7 @@ from biosqueeze.progress import note
 DEMO_MODEL = "demo:minilm"
 STATE_GLOB = "state-*"
 UNFINISHED_STATE = "saving"
+HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"  # a head that stock transformers lacks, and its name there
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html"}
@@ -66,9 +67,19 @@ class Checkpoint:
         ordered = tuple(names[key] for key in sorted(names))
         return () if all(name == f"LABEL_{i}" for i, name in enumerate(ordered)) else ordered
 
+    @cached_property
+    def own_head(self) -> str | None:
+        """The head in head.safetensors (crf, bilstm, mentions, entity-starts); None where stock transformers has all.
+
+        Raises:
+            SqueezeError: the file is cut short.
+        """
+        path = self.path / HEAD_FILE
+        return manifest.tensor_metadata(path).get(HEAD_MARK) if path.is_file() else None
+
     @property
     def weights(self) -> tuple[Path, ...]:
-        """The files with the weights: safetensors where there are any, else pytorch_model*.bin.
+        """The files with the weights: safetensors where there are any, else pytorch_model*.bin; last a head of our own.
 
         Raises:
             SqueezeError: there are neither.
@@ -76,7 +87,7 @@ class Checkpoint:
         for pattern in ("model*.safetensors", "pytorch_model*.bin"):
             found = tuple(sorted(self.path.glob(pattern)))
             if found:
-                return found
+                return (*found, self.path / HEAD_FILE) if self.own_head else found
         raise SqueezeError(
             f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full"
         )
@@ -115,6 +126,26 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
             if file.suffix == ".safetensors":
                 manifest.tensor_shapes(file)  # reads the header alone; a file cut short is named before any work
     return found
+
+
+def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:
+    """Say no to a checkpoint whose head a stage would lose.
+
+    Args:
+        checkpoint: what the stage was given.
+        command: the stage.
+        allowed: heads in head.safetensors that the stage can handle.
+
+    Raises:
+        SqueezeError: the checkpoint has another one.
+    """
+    head = checkpoint.own_head
+    if head is not None and head not in allowed:
+        flag = "--tagger linear" if head in ("bilstm", "crf") else "--representation cls"
+        raise SqueezeError(
+            f"{checkpoint.name} has a {head} head ({HEAD_FILE}), which {command} cannot handle; fine-tune it with a "
+            f"stock one first: biosqueeze finetune {checkpoint.name} {flag} --data DIRECTORY"
+        )
 
 
 def locate(name: str, *, weights: bool = True) -> Path:
@@ -156,7 +187,7 @@ def _from_hub(name: str, weights: bool) -> Path:
     try:
         path = fetch(_CONFIG_FILES)
         if weights:
-            path = fetch([*_CONFIG_FILES, "model*.safetensors"])
+            path = fetch([*_CONFIG_FILES, "model*.safetensors", HEAD_FILE])
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:

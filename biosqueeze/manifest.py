@@ -29,6 +29,7 @@ _PART_PATTERNS = (
     ),
     ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),
 )
+_METADATA = "__metadata__"  # the entry of a safetensors header that is no tensor
 _NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
 
 _PACKAGES = (
@@ -91,6 +92,22 @@ def tensor_shapes(safetensors_file: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         SqueezeError: the header or the data is cut short.
     """
+    header = _header(safetensors_file)
+    return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != _METADATA}
+
+
+def tensor_metadata(safetensors_file: Path) -> dict[str, str]:
+    """What the writer of a safetensors file noted in its header.
+
+    Raises:
+        SqueezeError: the header or the data is cut short.
+    """
+    noted: dict[str, str] = _header(safetensors_file).get(_METADATA) or {}
+    return noted
+
+
+def _header(safetensors_file: Path) -> dict[str, Any]:
+    """The header, its metadata included."""
     damaged = SqueezeError(f"{safetensors_file} is damaged or cut short; fetch or copy it again")
     size = safetensors_file.stat().st_size
     with safetensors_file.open("rb") as file:
@@ -99,13 +116,13 @@ def tensor_shapes(safetensors_file: Path) -> dict[str, tuple[int, ...]]:
         if 8 + length > size:
             raise damaged
         try:
-            header = json.loads(file.read(length))
+            header: dict[str, Any] = json.loads(file.read(length))
         except ValueError as error:
             raise damaged from error
-    header.pop("__metadata__", None)
-    if 8 + length + max((t["data_offsets"][1] for t in header.values()), default=0) != size:
+    ends = (tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA)
+    if 8 + length + max(ends, default=0) != size:
         raise damaged
-    return {name: tuple(tensor["shape"]) for name, tensor in header.items()}
+    return header
 
 
 def count_by_part(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -9,6 +9,8 @@ from transformers import PreTrainedModel
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.custom import HeadedEncoder, load_headed
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import output_of
 from biosqueeze.models.load import load_model
@@ -19,7 +21,7 @@ PRECISIONS = ("fp32", "bf16")
 class TorchPredictor:
     """A model as predictor; it may be in the middle of its training, and finds itself as it was left."""
 
-    def __init__(self, model: PreTrainedModel, precision: str = "fp32", device: str = "cpu") -> None:
+    def __init__(self, model: PreTrainedModel | HeadedEncoder, precision: str = "fp32", device: str = "cpu") -> None:
         self.model = model
         self.precision = precision
         self.device = torch.device(device)
@@ -29,6 +31,8 @@ class TorchPredictor:
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
+        if "entities" in self.inputs and "entities" not in filled:
+            raise SqueezeError("the model reads where two entities are, which these data do not say; give relations")
         tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
         training = self.model.training
         self.model.train(False)
@@ -41,10 +45,10 @@ class TorchPredictor:
         return values
 
 
-def input_names(model: PreTrainedModel) -> tuple[str, ...]:
-    """The arguments that a model of this family takes, in order."""
+def input_names(model: PreTrainedModel | HeadedEncoder) -> tuple[str, ...]:
+    """The arguments that a model of this family takes, in order, and what its head reads beside them."""
     types = ("token_type_ids",) if family_of(model.config).takes_token_types else ()
-    return ("input_ids", "attention_mask", *types)
+    return ("input_ids", "attention_mask", *types, *(model.reads if isinstance(model, HeadedEncoder) else ()))
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:  # noqa: ARG001 - the same for both
@@ -61,13 +65,13 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
     """The checkpoint with the head that it has, on the CPU."""
     if threads is not None:
         torch.set_num_threads(threads)
-    model = load_model(checkpoint).model
+    model = load_headed(checkpoint) if checkpoint.own_head else load_model(checkpoint).model
     if precision == "bf16":
         _cast_products(model)
     return TorchPredictor(model, precision)
 
 
-def _cast_products(model: PreTrainedModel) -> None:
+def _cast_products(model: torch.nn.Module) -> None:
     """Hold the matrices of linear layers in bfloat16.
 
     Autocast casts them anyway, in every call anew; embeddings and LayerNorm stay in float32, as under autocast alone.

@@ -6,7 +6,7 @@ over the windows' features, decodes the logits into one prediction per example, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 from biosqueeze import registry
 from biosqueeze.tasks._formulation import Formulation, Reading
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Dataset", "Example", "Formulation", "Reading", "Task", "Window", "open_task", "problem_of"]
+__all__ = ["Dataset", "Example", "Formulation", "Reading", "Task", "Window", "bound", "open_task", "problem_of"]
 
 _SEQUENCE_SCHEMES = ("single", "multi", "score", "span")
 
@@ -120,6 +120,18 @@ class Task(Protocol):
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
         """One prediction per example for people: scores in 0..1, character offsets where there is text."""
+
+
+class Chained(Task, Protocol):
+    """A kind whose tags may be decoded with scores that a model learned beside its logits."""
+
+    def with_parameters(self, parameters: "Mapping[str, NDArray[Any]]") -> Self:
+        """The kind that decodes with them: a CRF's transitions (labels, labels), start and end (labels,)."""
+
+
+def bound(task: Task, parameters: "Mapping[str, NDArray[Any]]") -> Task:
+    """The kind for a model with these parameters of decoding; most models have none."""
+    return cast(Chained, task).with_parameters(parameters) if parameters else task
 
 
 def open_task(name: str, form: Formulation | None = None, scheme: str = "") -> Task:
