@@ -167,6 +167,8 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
         SqueezeError: transformers refuses the config's values.
     """
     config.architectures = [architecture]
+    if architecture.endswith("ForQuestionAnswering"):
+        config.num_labels = 2  # start and end; the config may count the classes of the head that was there before
     build: Any = getattr(transformers, architecture)._from_config
     try:
         with torch.random.fork_rng(devices=[]):

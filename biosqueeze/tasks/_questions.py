@@ -108,8 +108,8 @@ def text_of(value: Any, name: str, where: str) -> str:
         SqueezeError: it is missing, empty or something else.
     """
     if not isinstance(value, str):
-        found = "no" if value is None else f"a {type(value).__name__} as"
-        raise SqueezeError(f'{where} has {found} "{name}"; give it as text')
+        found = f'no "{name}"' if value is None else f'a "{name}" of type {type(value).__name__}'
+        raise SqueezeError(f"{where} has {found}; give it as text")
     if not value.strip():
         raise SqueezeError(f'{where} has an empty "{name}"; fill it in, or remove the question')
     return value

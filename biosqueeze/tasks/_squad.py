@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,10 +156,10 @@ def _questions(contents: Mapping[Path, Mapping[str, Any]], directory: Path) -> t
             items += _squad(path, content)
     golden = _golden(directory) if any(item.answers is None for item in items) else {}
     questions = (*factoids, *grouped(items, golden))
-    twice = len(questions) - len({question.id for question in questions})
-    if twice:
-        names = ", ".join(path.name for path in contents)
-        raise SqueezeError(f"{names}: {twice} ids of questions come twice; keep only one of the files")
+    name, times = Counter(question.id for question in questions).most_common(1)[0] if questions else ("", 0)
+    if times > 1:
+        files = ", ".join(path.name for path in contents)
+        raise SqueezeError(f"{files}: question {name} comes twice; keep one of the two")
     return questions
 
 
@@ -248,7 +249,7 @@ def _each(node: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[Mappi
     for number, item in enumerate(items):
         place = f"{where}: {key}[{number}]"
         if not isinstance(item, Mapping):
-            raise SqueezeError(f"{place} is a {type(item).__name__}, where an object was expected; mend it")
+            raise SqueezeError(f"{place} is of type {type(item).__name__}, where an object was expected; mend it")
         yield item, place
 
 

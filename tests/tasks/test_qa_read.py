@@ -1,0 +1,257 @@
+"""Reading questions: SQuAD's JSON, BioASQ's JSON, records; and what is said of files that are wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.tasks import Formulation
+from biosqueeze.tasks._questions import Passage, Question
+from biosqueeze.tasks.qa import Kind
+
+CONTEXT = "Lopimab is an antibody. It binds KRT5 in the skin."
+SPLITS = ("train", "dev")
+
+
+def item(name: str, *answers: tuple[str, int], **more: object) -> dict:
+    return {
+        "id": name,
+        "question": f"What of {name.partition('_')[0]}?",
+        "answers": [{"text": text, "answer_start": start} for text, start in answers],
+        **more,
+    }
+
+
+def squad(*items: dict, context: str = CONTEXT) -> dict:
+    return {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(items)}]}]}
+
+
+def bioasq(*questions: dict) -> dict:
+    return {"questions": list(questions)}
+
+
+def factoid(name: str, answer: object, *snippets: str, body: str = "Which gene?") -> dict:
+    return {
+        "id": name, "body": body, "type": "factoid", "exact_answer": answer,
+        "snippets": [{"text": text, "document": "d"} for text in snippets],
+    }  # fmt: skip
+
+
+GOOD = squad(item("a1", ("KRT5", 33)))
+OTHER = squad(item("b1", ("Lopimab", 0)))
+
+
+def folder(root: Path, **files: object) -> str:
+    """Files called NAME.json."""
+    for name, content in files.items():
+        path = root / f"{name}.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+    return str(root)
+
+
+def read(source: str, *splits: str, column: tuple[str, ...] = ()):
+    return Kind(Formulation(column=column)).read(source, splits or SPLITS)
+
+
+def test_squad_1_1_by_its_usual_names(tmp_path, capsys):
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(squad(item("a1", ("KRT5", 33)), item("a2", ("antibody", 14)))))
+    with gzip.open(tmp_path / "dev-v1.1.json.gz", "wt") as stream:
+        json.dump(squad(item("b1", ("Lopimab", 0), ("Lopimab is an antibody", 0), ("Lopimab", 0))), stream)
+    data = read(str(tmp_path))
+    assert (data.labels, data.scheme) == ((), "span")
+    assert data.splits["train"] == (
+        Question("a1", "What of a1?", (Passage(CONTEXT, (33, 37)),), ("KRT5",)),
+        Question("a2", "What of a2?", (Passage(CONTEXT, (14, 22)),), ("antibody",)),
+    )
+    (dev,) = data.splits["dev"]
+    assert dev.passages == (Passage(CONTEXT, (0, 7)),)
+    assert dev.gold.texts == ("Lopimab", "Lopimab is an antibody")
+    said = capsys.readouterr().err
+    assert "train is train-v1.1.json" in said
+    assert "dev is dev-v1.1.json.gz" in said
+    assert "train 2 questions, 2 passages" in said
+
+
+def test_squad_2_0_has_questions_without_an_answer(tmp_path, capsys):
+    none = item("a2", is_impossible=True, plausible_answers=[{"text": "skin", "answer_start": 45}])
+    source = folder(tmp_path, train=squad(item("a1", ("KRT5", 33), is_impossible=False), none), dev=OTHER)
+    first, second = read(source).splits["train"]
+    assert first.answers == ("KRT5",)
+    assert second.answers == second.gold.texts == ()
+    assert second.passages == (Passage(CONTEXT),)
+    assert "1 without an answer" in capsys.readouterr().err
+
+
+def test_biobert_snippets_are_passages_of_one_question(tmp_path):
+    content = squad(item("5a_001", ("KRT5", 33)), item("5b_001", ("skin", 45)))
+    content["data"][0]["paragraphs"].append({"context": "krt5 again", "qas": [item("5a_002", ("krt5", 0))]})
+    (tmp_path / "BioASQ-train-factoid-7b.json").write_text(json.dumps(content))
+    (tmp_path / "BioASQ-train-yesno-7b.json").write_text(json.dumps({"data": []}))
+    first, second = read(str(tmp_path), "train").splits["train"]
+    assert first == Question(
+        "5a", "What of 5a?", (Passage(CONTEXT, (33, 37)), Passage("krt5 again", (0, 4))), ("KRT5", "krt5")
+    )
+    assert second.id == "5b"
+
+
+def test_numbered_ids_of_different_questions_stay_apart(tmp_path):
+    content = squad({**item("trial_001", ("KRT5", 33)), "question": "x?"}, {**item("trial_002", ("skin", 45))})
+    source = folder(tmp_path, train=content)
+    assert [question.id for question in read(source, "train").splits["train"]] == ["trial_001", "trial_002"]
+
+
+def test_biobert_test_sets_take_their_answers_from_the_golden_file(tmp_path, capsys):
+    unlabelled = [squad({"id": f"5{letter}_001", "question": f"{letter}?"}) for letter in "ab"]
+    for number, content in enumerate(unlabelled, 1):
+        (tmp_path / f"BioASQ-test-factoid-7b-{number}.json").write_text(json.dumps(content))
+    yesno = {"id": "5c", "body": "Is it?", "type": "yesno", "exact_answer": "yes"}
+    golden = bioasq(factoid("5a", [["keratin 5", "KRT5"]]), factoid("5b", ["skin"]), yesno)
+    (tmp_path / "7B1_golden.json").write_text(json.dumps(golden))
+    first, second = read(str(tmp_path), "test").splits["test"]
+    assert first == Question("5a", "a?", (Passage(CONTEXT),), ("keratin 5", "KRT5"))
+    assert second.answers == ("skin",)
+    assert "gold answers are from 7B1_golden.json" in capsys.readouterr().err
+    (tmp_path / "7B1_golden.json").unlink()
+    with pytest.raises(SqueezeError, match=r'7b-1.json: question 5a_001 has no "answers".*golden'):
+        read(str(tmp_path), "test")
+
+
+def test_official_bioasq_files(tmp_path, capsys):
+    listed = {"id": "l", "body": "Which?", "type": "list", "exact_answer": [["x"]]}
+    train = bioasq(
+        factoid("5a", [["keratin 5", "krt5"]], CONTEXT, "KRT50 is another gene.", CONTEXT),
+        factoid("5b", "skin", "No such organ."),
+        listed,
+    )
+    (tmp_path / "training7b.json").write_text(json.dumps(train))
+    (tmp_path / "7B1_golden.json").write_text(json.dumps(bioasq(factoid("5c", [["x"]], "About x and y."))))
+    first, second = read(str(tmp_path), "train").splits["train"]
+    assert first == Question(
+        "5a", "Which gene?", (Passage(CONTEXT, (33, 37)), Passage("KRT50 is another gene.")), ("keratin 5", "krt5")
+    )
+    assert (second.passages, second.answers) == ((Passage("No such organ."),), ("skin",))
+    assert "2 of 3 questions are factoid; 1 of them have an exact answer in a snippet" in capsys.readouterr().err
+    (test,) = read(str(tmp_path), "test").splits["test"]
+    assert (test.id, test.passages) == ("5c", (Passage("About x and y.", (6, 7)),))
+
+
+def lines(*records: dict) -> str:
+    return "\n".join(json.dumps(record) for record in records)
+
+
+def record(name: str, *answers: tuple[str, int], context: str = CONTEXT, **more: object) -> dict:
+    texts, starts = [text for text, _ in answers], [start for _, start in answers]
+    return {
+        "id": name, "question": f"What of {name}?", "context": context,
+        "answers": {"text": texts, "answer_start": starts}, **more,
+    }  # fmt: skip
+
+
+def test_json_lines_as_datasets_writes_them(tmp_path):
+    (tmp_path / "train.jsonl").write_text(lines(record("a1", ("KRT5", 33)), record("a2")))
+    (tmp_path / "dev.json").write_text(lines(record("b1", ("Lopimab", 0)), record("b2", ("skin", 45))))
+    data = read(str(tmp_path))
+    assert data.splits["train"] == (
+        Question("a1", "What of a1?", (Passage(CONTEXT, (33, 37)),), ("KRT5",)),
+        Question("a2", "What of a2?", (Passage(CONTEXT),), ()),
+    )
+    assert [question.id for question in data.splits["dev"]] == ["b1", "b2"]
+
+
+def test_a_saved_dataset(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    split = datasets.Dataset.from_list([record("a1", ("KRT5", 33)), record("a2")])
+    datasets.DatasetDict({"train": split, "validation": split}).save_to_disk(tmp_path / "saved")
+    data = read(str(tmp_path / "saved"))
+    assert [question.answers for question in data.splits["dev"]] == [("KRT5",), ()]
+
+
+def test_columns_are_named(tmp_path):
+    rows = [{"q": "What?", "abstract": CONTEXT, "found": [{"text": "KRT5", "answer_start": 33}]}]
+    (tmp_path / "train.jsonl").write_text(lines(*rows))
+    with pytest.raises(SqueezeError, match=r"no column for 'question'.*--column question=NAME"):
+        read(str(tmp_path), "train")
+    named = ("question=q", "answers=found")
+    (question,) = read(str(tmp_path), "train", column=named).splits["train"]
+    assert (question.text, question.answers) == ("What?", ("KRT5",))
+    folder(tmp_path, dev=GOOD)
+    with pytest.raises(UsageError, match=r"--column question=q means nothing to dev.json"):
+        read(str(tmp_path), "dev", column=named)
+
+
+@pytest.mark.parametrize(
+    ("train", "says"),
+    [
+        (squad(item("a1", ("KRT5", 30))), r"a1: the answer 'KRT5' is not at .* 30 .* is 'ds K'; it stands at 33"),
+        (squad(item("a1", ("KRT7", 33))), r"'KRT7' is not at character 33 .* there is 'KRT5'; it stands nowhere"),
+        (squad(item("a1", ("KRT5", 900))), r"not at character 900 of the context, there is nothing; it stands at 33"),
+        (squad(item("a1", ("KRT5", -1))), r"not at character -1 of the context, there is nothing"),
+        (squad(item("a1", ("n", 3))), r"it stands at 12, 15, 29, \.\.\."),
+        (squad(item("a1", ("krt5", 33))), r"'krt5' is not at character 33 .* there is 'KRT5'"),
+        (squad(item("a1", ("", 3))), r'question a1: an answer has an empty "text"'),
+        (squad(item("a1", ("KRT5", None))), r"'KRT5' has no answer_start"),
+        (squad(item("a1", ("KRT5", 33)), item("a1", ("skin", 45))), r"question a1: the id comes twice"),
+        (squad(item("a1", ("KRT5", 33)), context=" "), r'question a1 has an empty "context"'),
+        (squad({**item("a1", ("KRT5", 33)), "question": ""}), r'question a1 has an empty "question"'),
+        (squad({**item("a1", ("KRT5", 33)), "question": 5}), r'question a1 has a "question" of type int'),
+        (squad(item("", ("KRT5", 33))), r'qas\[0\] has no "id"'),
+        (squad(item("a1")), r'question a1 has no "answers", nor has a \*golden\*.json'),
+        (squad(item("a1", ("KRT5", 33), is_impossible=True)), r"question a1 is_impossible, but has answers"),
+        (squad({**item("a1"), "answers": "KRT5"}), r"question a1: answers must read"),
+        (squad(), r"is empty: its train split holds no question"),
+        ({"data": []}, r"is empty: its train split holds no question"),
+        ({"data": [{"title": "t"}]}, r'data\[0\] has no list "paragraphs"'),
+        ({"data": [5]}, r"data\[0\] is of type int"),
+        ('{"data": [\n{"x": 1,}]}', r"train.json:2: not JSON"),
+        (bioasq(factoid("5a", None, CONTEXT)), r'question 5a has no "exact_answer"'),
+        (bioasq({**factoid("5a", "x"), "body": None}), r'question 5a has no "body"'),
+        (bioasq({**factoid("5a", "x"), "type": "list"}), r"no question of type factoid"),
+        (bioasq(factoid("5a", "x"), factoid("5a", "y")), r"question 5a comes twice"),
+        (lines(record("a1", ("KRT5", 1)), record("a2")), r"json:1: question a1: the answer 'KRT5' is not at"),
+        (lines(record("a1"), record("a1")), r"train.json:2: question a1: the id comes twice"),
+        (lines(record("a1"), {**record("a2"), "answers": {"text": ["x"]}}), r"json:2: answers must read"),
+        (lines({**record("a1"), "answers": {"text": ["x"], "answer_start": []}}, record("a2")), r"1: answers must"),
+        (lines(record("a1"), record("a2", context="")), r'train.json:2: question a2 has an empty "context"'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_explained(train, says, tmp_path):
+    with pytest.raises(SqueezeError, match=says) as raised:
+        read(folder(tmp_path, train=train, dev=OTHER))
+    assert "train" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_wrong_with_test_is_said_before_training(tmp_path):
+    source = folder(tmp_path, train=GOOD, dev=OTHER, test=squad(item("c1", ("KRT5", 1))))
+    with pytest.raises(SqueezeError, match=r"test.json: question c1: the answer"):
+        read(source)
+
+
+def test_a_test_split_is_not_selected_by(tmp_path):
+    for name, content in (("train", GOOD), ("dev", OTHER), ("test", OTHER)):
+        folder(tmp_path, **{name: content})
+    with pytest.raises(SqueezeError, match="a test split used for selection"):
+        read(str(tmp_path))
+
+
+def test_missing_splits_say_what_to_name_how(tmp_path):
+    source = folder(tmp_path, train=GOOD)
+    with pytest.raises(
+        SqueezeError, match=r"has no dev split: looked for a .json with dev in its name \(as in dev-v1.1"
+    ):
+        read(source)
+    with pytest.raises(SqueezeError, match=r"not public: evaluate with --split dev"):
+        read(source, "test")
+    with pytest.raises(SqueezeError, match="there is no directory"):
+        read(str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=r"there is no split 'dve'. Did you mean 'dev'"):
+        read(source, "dve")
+
+
+def test_two_sets_in_one_directory_are_refused(tmp_path):
+    for name in ("train-v1.1.json", "train-v2.0.json"):
+        (tmp_path / name).write_text(json.dumps(GOOD))
+    with pytest.raises(SqueezeError, match=r"2 files that could be train: train-v1.1.json, train-v2.0.json"):
+        read(str(tmp_path), "train")
