@@ -1,6 +1,6 @@
 """What a model can learn: a task from its labels, or a teacher's outputs and hidden states."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,42 +11,81 @@ from transformers import PreTrainedModel
 
 from biosqueeze import registry
 from biosqueeze.backends.torch import input_names
+from biosqueeze.models.custom import HeadedEncoder, Loss
 from biosqueeze.models.heads import mlm_logits, output_of
 from biosqueeze.objectives import Signals
 from biosqueeze.training.loop import Learner
+from biosqueeze.training.smart import Chance, Perturbed, smoothness, word_embedding
 
 
 class FineTuner(Learner):
     """A model that learns a task from its truth; see `tasks.problem_of` for what a problem's features hold."""
 
-    weights: Mapping[str, float] = {"labels": 1.0}
+    balance: Tensor | None
 
-    def __init__(self, model: PreTrainedModel, problem: str = "tokens") -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel | HeadedEncoder,
+        problem: str = "tokens",
+        *,
+        loss: Loss | None = None,
+        balance: Tensor | None = None,
+        smart: float = 0.0,
+    ) -> None:
         super().__init__()
         self.model = model
+        self.own_loss = loss
         self.problem = problem
         self.inputs = input_names(model)
+        self.weights: Mapping[str, float] = {"labels": 1.0} | ({"smart": smart} if smart else {})
+        self.register_buffer("balance", balance, persistent=False)
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """One term, `labels`: the mean over what is scored. Scalar."""
-        output = self.model(**{name: batch[name] for name in self.inputs if name in batch})
-        return {"labels": _LOSSES[self.problem](output_of(output).float(), batch)}
+        """`labels`: the mean loss over what is scored; `smart`, if asked for: how unsmooth the model is. Scalars."""
+        if "smart" not in self.weights:
+            return {"labels": self._loss(self._logits(batch), batch)}
+        chance = Chance(batch["input_ids"].device)
+        logits = self._logits(batch)
+        perturbed = Perturbed(lambda: self._logits(batch), word_embedding(self.model), chance)
+        return {"labels": self._loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.problem)}
+
+    def scored(self, batch: Mapping[str, Tensor]) -> int:
+        """Tokens with a label, or sequences."""
+        return int((batch["labels"] >= 0).sum()) if self.problem == "tokens" else len(batch["input_ids"])
+
+    def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return output_of(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
+
+    def _loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        if self.own_loss is not None:
+            return self.own_loss(logits, batch)
+        loss = _LOSSES[self.problem]
+        return loss(logits, batch) if self.balance is None else loss(logits, batch, self.balance)
 
 
-def token_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Mean cross entropy over the tokens that have a label: logits (batch, length, labels), labels (batch, length)."""
-    total = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
-    return total / (batch["labels"] >= 0).sum().clamp(min=1)
+def token_loss(logits: Tensor, batch: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+    """Mean cross entropy over the tokens that have a label: logits (batch, length, labels), labels (batch, length).
+
+    The weights, (labels,), scale each token's loss and not what it is divided by: over the whole training set their
+    mean is 1.
+    """
+    labels = batch["labels"]
+    total = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), weight=weights, reduction="sum")
+    return total / (labels >= 0).sum().clamp(min=1)
 
 
-def class_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Mean cross entropy: logits (batch, classes), labels (batch,)."""
-    return functional.cross_entropy(logits, batch["labels"])
+def class_loss(logits: Tensor, batch: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+    """Mean cross entropy: logits (batch, classes), labels (batch,), weights (classes,)."""
+    if weights is None:
+        return functional.cross_entropy(logits, batch["labels"])
+    return functional.cross_entropy(logits, batch["labels"], weight=weights, reduction="sum") / len(logits)
 
 
-def multi_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Mean binary cross entropy over all decisions: logits and targets (batch, classes)."""
-    return functional.binary_cross_entropy_with_logits(logits, batch["targets"].float())
+def multi_loss(logits: Tensor, batch: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+    """Mean binary cross entropy over all decisions: logits and targets (batch, classes), weights (2, classes)."""
+    targets = batch["targets"].float()
+    each = None if weights is None else torch.where(targets > 0.5, weights[1], weights[0])  # (batch, classes)
+    return functional.binary_cross_entropy_with_logits(logits, targets, weight=each)
 
 
 def score_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -61,7 +100,13 @@ def span_loss(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     return (functional.cross_entropy(starts, batch["starts"]) + functional.cross_entropy(ends, batch["ends"])) / 2
 
 
-_LOSSES = {"tokens": token_loss, "single": class_loss, "multi": multi_loss, "score": score_loss, "span": span_loss}
+_LOSSES: Mapping[str, Callable[..., Tensor]] = {
+    "tokens": token_loss,
+    "single": class_loss,
+    "multi": multi_loss,
+    "score": score_loss,
+    "span": span_loss,
+}
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,9 @@
 import json
 import math
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,12 +20,14 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from biosqueeze.checkpoint import UNFINISHED_STATE
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import detail, note, track
 from biosqueeze.training import state
 from biosqueeze.training.batches import Schedule, Source, loader
+from biosqueeze.training.groups import Group, layered_groups, parameter_groups
+from biosqueeze.training.interrupt import politely_interrupted
 from biosqueeze.training.memory import keep_freed_memory
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import FineTuning, Training
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -35,17 +35,22 @@ METRICS_FILE = "metrics.jsonl"
 class Learner(nn.Module):
     """What is trained: a model whose forward pass gives named loss terms, each a scalar."""
 
-    model: PreTrainedModel
+    model: Any  # a PreTrainedModel, or a HeadedEncoder that is used like one
     weights: Mapping[str, float]
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """The loss terms for one padded batch, (batch, length) each, before weighting."""
         raise NotImplementedError
 
+    def scored(self, batch: Mapping[str, Tensor]) -> int:
+        """How many items the terms are means over, so that accumulated batches weigh what they hold; 1: all alike."""
+        del batch
+        return 1
+
 
 @dataclass(frozen=True)
 class Job:
-    """What the loop is given; `judge` scores the model after each epoch by `judge_by`, higher is better."""
+    """What the loop is given; `judge` scores the model on dev by `judge_by`, higher is better."""
 
     what: str
     learner: Learner
@@ -101,8 +106,10 @@ def train(job: Job) -> Summary:
 
     Raises:
         SqueezeError: the loss is no number any more, or the saved state does not fit.
+        UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
+    _refuse_idle_options(job)
     keep_freed_memory()
     set_seed(job.options.seed)
     precision = precision_of(job.options)
@@ -112,8 +119,18 @@ def train(job: Job) -> Summary:
         gradient_accumulation_steps=job.options.accumulate,
         step_scheduler_with_optimizer=False,
     )
-    with _politely_interrupted() as interrupt:
+    with politely_interrupted() as interrupt:
         return _Loop(job, accelerator, precision, interrupt).run()
+
+
+def _refuse_idle_options(job: Job) -> None:
+    """No option is ignored in silence."""
+    unjudged = [name for name in ("eval_every", "patience") if getattr(job.options, name) is not None]
+    if unjudged and job.judge is None:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unjudged)
+        raise UsageError(f"{flags} needs a dev split to score on, and this training has none; leave it out")
+    if job.options.gradient_checkpointing and not job.learner.model.supports_gradient_checkpointing:
+        raise UsageError(f"--gradient-checkpointing does not work with a {type(job.learner.model).__name__}")
 
 
 class _Loop:
@@ -122,7 +139,9 @@ class _Loop:
         plan = Schedule(job.source, self.options.batch_size, self.options.seed, 0)
         self.per_epoch = math.ceil(plan.batches_per_epoch / self.options.accumulate)
         self.total = self.options.steps or max(1, round(self.options.epochs * self.per_epoch))
-        optimizer = AdamW(_groups(job.learner, self.options.weight_decay), lr=self.options.lr, fused=True)
+        if self.options.gradient_checkpointing:
+            _checkpoint_activations(job.learner.model)
+        optimizer = AdamW(self._groups(), lr=self.options.lr, fused=True)
         self.learner, self.optimizer = accelerator.prepare(job.learner, optimizer)
         self.schedule = LambdaLR(optimizer, _warm_up_and_decay(self.total, self.options.warmup))
         accelerator.register_for_checkpointing(self.schedule)
@@ -130,11 +149,17 @@ class _Loop:
         self.best: state.Weights | None = None
         self.summary = Summary(self.total, 0, 0.0, precision, str(accelerator.device.type))
 
+    def _groups(self) -> list[Group]:
+        learner, options = self.job.learner, self.options
+        if isinstance(options, FineTuning) and options.layer_decay != 1:
+            return layered_groups(learner, learner.model, options.weight_decay, options.lr, options.layer_decay)
+        return parameter_groups(learner, options.weight_decay)
+
     def _fingerprint(self) -> dict[str, Any]:
         """What must be the same for a resumed run to be the run that was interrupted."""
         names = ("batch_size", "accumulate", "lr", "warmup", "weight_decay", "clip", "seed", "max_length")
         fixed = {name: getattr(self.options, name) for name in names}
-        return {**fixed, "steps": self.total, "steps_per_epoch": self.per_epoch}
+        return {**fixed, **self.options.changed(), "steps": self.total, "steps_per_epoch": self.per_epoch}
 
     def run(self) -> Summary:
         if self.options.resume:
@@ -148,10 +173,12 @@ class _Loop:
             path.open("a", encoding="utf-8") as log,
             track(self.job.what, self.total, self.progress.step) as bar,
         ):
-            for terms, tokens in self._steps():
+            for terms, tokens in () if self.progress.stopped else self._steps():
                 self._after_step(terms, tokens, log, started)
                 speed = self.summary.tokens / (time.monotonic() - started)
                 bar.advance(1, loss=terms["loss"], speed=f"{speed:,.0f} tokens/s")
+                if self.progress.stopped:
+                    break
         self._finish(started)
         return self.summary
 
@@ -167,28 +194,39 @@ class _Loop:
         )
         batches = self.accelerator.prepare(loader(plan, options.workers))
         sums: dict[str, float] = {}
-        tokens = 0
+        tokens = scored = 0
         for batch in batches:
+            weight = self.job.learner.scored(batch) if options.accumulate > 1 else 1
+            scored += weight
             with self.accelerator.accumulate(self.learner):
-                terms = self._backward(batch)
+                terms = self._backward(batch, weight)
                 if self.accelerator.sync_gradients:
+                    self._scale_gradients(options.accumulate / max(1, scored))
                     self.accelerator.clip_grad_norm_(self.learner.parameters(), options.clip)
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             for name, value in terms.items():
-                sums[name] = sums.get(name, 0.0) + value / options.accumulate
+                sums[name] = sums.get(name, 0.0) + value * weight
             tokens += int(batch["attention_mask"].sum())
             if self.accelerator.sync_gradients:
-                yield sums, tokens
-                sums, tokens = {}, 0
+                yield {name: value / max(1, scored) for name, value in sums.items()}, tokens
+                sums, tokens, scored = {}, 0, 0
 
-    def _backward(self, batch: dict[str, Tensor]) -> dict[str, float]:
+    def _scale_gradients(self, factor: float) -> None:
+        """From the sum over accumulated batches, each by its items, to the mean over all their items."""
+        if factor == 1:
+            return
+        for parameter in self.learner.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+    def _backward(self, batch: dict[str, Tensor], weight: int) -> dict[str, float]:
         terms = self.learner(**batch)
         weights = self.job.learner.weights
         loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
         values = {"loss": float(loss.detach()), **{name: float(term.detach()) for name, term in terms.items()}}
         self._refuse_nan(values)
-        self.accelerator.backward(loss)
+        self.accelerator.backward(loss if weight == 1 else loss * weight)
         return values
 
     def _refuse_nan(self, values: Mapping[str, float]) -> None:
@@ -209,7 +247,7 @@ class _Loop:
         self.schedule.step()
         self._log(log, terms | {"lr": rate, "tokens": tokens, "seconds": round(time.monotonic() - started, 3)})
         step = self.progress.step
-        if self.job.judge and (step % self.per_epoch == 0 or step == self.total):
+        if self.job.judge and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
             self._judge(log)
         if self.interrupt.is_set():
             self._save()
@@ -235,7 +273,18 @@ class _Loop:
         if self.progress.best_score is None or score > self.progress.best_score:
             self.progress.best_score, self.progress.best_step = score, self.progress.step
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-            self.summary.best = scores
+            self.summary.best = self.progress.best = scores
+            self.progress.stale = 0
+        else:
+            self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        self.progress.stale += 1
+        patience, step = self.options.patience, self.progress.step
+        if patience is not None and self.progress.stale >= patience and step < self.total:
+            self.progress.stopped = True
+            best = f"{self.progress.best_score:.4f} at step {self.progress.best_step}"
+            note(f"stopped at step {step} of {self.total}: {patience} scorings on dev without a better one than {best}")
 
     def _save(self) -> None:
         state.save(self.accelerator, self.job.directory, self.progress, self.best)
@@ -245,22 +294,22 @@ class _Loop:
         shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)  # left by a kill while saving
         self.summary.seconds = time.monotonic() - started
         self.summary.best_step = self.progress.best_step
+        self.summary.steps = self.progress.step
         model = self.accelerator.unwrap_model(self.learner).model
         if self.best is not None:
             model.load_state_dict(self.best)
             if not self.summary.best:  # the best was found before the interruption
-                self.summary.best = {self.job.judge_by: self.progress.best_score or 0.0}
+                known = {self.job.judge_by: self.progress.best_score or 0.0}
+                self.summary.best = self.progress.best or known
         model.eval()
         model.to("cpu")
 
 
-def _groups(learner: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """AdamW's parameter groups: no decay on vectors (biases, layer norms), as in BERT's own training."""
-    trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-    return [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+def _checkpoint_activations(model: Any) -> None:
+    """Let each layer be computed anew in the backward pass; dropout drops the same units again."""
+    # transformers 5.2x renamed it, and warns of the older name.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def _warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:
@@ -273,26 +322,3 @@ def _warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:
         return max(0.0, (total - step) / max(1, total - rising))
 
     return factor
-
-
-@contextmanager
-def _politely_interrupted() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C (or SIGTERM) into an event, so that the step in hand ends and its state is saved."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, _frame: object) -> None:
-        asked.set()
-        note("interrupted: saving the state after this step")
-        signal.signal(number, former[number])
-
-    former: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in former:
-        signal.signal(number, ask)
-    try:
-        yield asked
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -1,8 +1,8 @@
 """The options that every training stage has. Torch-free."""
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Writing
@@ -28,7 +28,25 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_length": (3, math.inf),
     "save_every": (1, math.inf),
     "workers": (0, math.inf),
+    "eval_every": (1, math.inf),
+    "patience": (1, math.inf),
+    "layer_decay": (1e-9, 1),
+    "reinit_layers": (0, math.inf),
+    "smart": (0, math.inf),
+    "train_size": (1, math.inf),
 }
+
+# Options that came after the first saved states: at their defaults they are left out of what --resume compares.
+_LATER = (
+    "gradient_checkpointing",
+    "eval_every",
+    "patience",
+    "layer_decay",
+    "reinit_layers",
+    "class_weights",
+    "smart",
+    "train_size",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +69,13 @@ class Training(Writing):
     save_every: Annotated[int, "Steps between two saved training states, for --resume."] = 500
     resume: Annotated[bool, "Go on from the last saved state of an interrupted run."] = False
     workers: Annotated[int, "Processes that prepare batches; 0 does it in the main process."] = 0
+    gradient_checkpointing: Annotated[
+        bool, "Compute each layer anew in the backward pass: about a third slower, and far less memory."
+    ] = False
+    eval_every: Annotated[int | None, "Steps between two scorings on dev; once after each epoch if left out."] = None
+    patience: Annotated[
+        int | None, "Stop after so many scorings on dev in a row without a better one; never if left out."
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse what no training can be done with.
@@ -59,8 +84,38 @@ class Training(Writing):
             UsageError: a number is out of its range.
         """
         for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
+            value = getattr(self, name, None)
             if value is not None and not low <= value <= high:
                 least = "above 0" if 0 < low < 1 else f"at least {low:g}"
                 bounds = least if math.isinf(high) else f"between {low:g} and {high:g}"
                 raise UsageError(f"--{name.replace('_', '-')} must be {bounds}, not {value:g}")
+
+    def changed(self) -> dict[str, Any]:
+        """What a resumed run must share beside the first options; None where it is at its default."""
+        defaults = {field.name: field.default for field in fields(self)}
+        values = {name: getattr(self, name) for name in _LATER if name in defaults}
+        return {name: None if value == defaults[name] else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(Training):
+    """What helps on small labelled sets; at the defaults none of it acts."""
+
+    layer_decay: Annotated[
+        float,
+        "Each layer learns at this share of the rate of the layer above it, the embeddings slowest; 1 is one rate.",
+    ] = 1.0
+    reinit_layers: Annotated[
+        int, "Top layers (and the pooler) to draw anew from the seed: pretraining has specialised them most."
+    ] = 0
+    class_weights: Annotated[
+        Literal["none", "balanced"], "balanced: rare labels weigh more in the loss, by their counts in train."
+    ] = "none"
+    smart: Annotated[
+        float,
+        "Weight of SMART's smoothness term: how far small adversarial noise on the embeddings moves the prediction. "
+        "Training takes about three times as long.",
+    ] = 0.0
+    train_size: Annotated[
+        int | None, "Train on so many examples only, drawn with the seed, each label in its proportion."
+    ] = None

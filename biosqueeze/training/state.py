@@ -24,6 +24,9 @@ class Progress:
     tokens: int = 0
     best_score: float | None = None
     best_step: int | None = None
+    best: dict[str, float] = field(default_factory=dict)
+    stale: int = 0  # scorings on dev in a row without a better one
+    stopped: bool = False  # patience has run out: a resumed run takes no further step
     fingerprint: dict[str, Any] = field(default_factory=dict)
 
 
