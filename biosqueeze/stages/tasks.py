@@ -265,7 +265,8 @@ def _show_survey(source: str, facts: Mapping[str, Any]) -> None:
     rows: list[tuple[str, ...]] = [("examples", *(f"{s['examples']:,}" for s in splits.values()))]
     for name in ("longest", "median", "mean"):
         rows.append((f"words, {name}", *(f"{s['words'][name]:,}" for s in splits.values())))
-    table(f"{source}: {facts['kind']}, {facts['scheme']}", ("", *splits), rows)
+    note(f"{source}: {facts['kind']}, written as {facts['scheme']}")
+    table("", ("", *splits), rows)
     table("labels", ("label", *splits), _label_rows(splits))
     table("examples by their length in words", ("words", *splits, "of all"), _histogram_rows(splits))
     for overlap in facts["overlaps"]:

@@ -62,11 +62,7 @@ def read_there(task: Task, source: str) -> Dataset:
     Raises:
         SqueezeError: it has none, or one of them cannot be read.
     """
-    splits = _splits_named(source)
-    if not splits:
-        fitting = (tried for tried in _TRIED if _quietly(task, source, tried) is not None)
-        splits = next(fitting, _TRIED[0])
-    return task.read(source, splits)
+    return task.read(source, _splits_there(task, source))
 
 
 def _kinds() -> list[str]:
@@ -89,6 +85,16 @@ def _quietly(task: Task, source: str, splits: tuple[str, ...]) -> Dataset | None
             return task.read(source, splits)
     except SqueezeError:
         return None
+
+
+def _splits_there(task: Task, source: str) -> tuple[str, ...]:
+    """All splits if they can be read, else those that files are named after, else the most that can be read."""
+    named = _splits_named(source)
+    if named == _TRIED[0] or _quietly(task, source, _TRIED[0]) is not None:
+        return _TRIED[0]
+    if named:
+        return named
+    return next((tried for tried in _TRIED if _quietly(task, source, tried) is not None), _TRIED[0])
 
 
 def _splits_named(source: str) -> tuple[str, ...]:

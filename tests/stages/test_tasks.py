@@ -1,0 +1,167 @@
+"""tasks: the benchmarks as tables, and what a data set holds."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.tasks import _suites as suites
+
+TRAIN = "Aspirin\tB-Drug\nhelps\tO\nsome\tO\nadults\tO\n\nno\tO\nfever\tB-Sign\nnor\tO\nlow\tB-Sign\nblood\tI-Sign\n"
+TEST = "aspirin\tB-Drug\nhelps\tO\nsome\tO\nadults\tO\n\na\tO\nrash\tB-Sign\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    root = tmp_path / "ncbi-disease"
+    root.mkdir()
+    for name, text in (("train", TRAIN), ("test", TEST)):
+        (root / f"{name}.tsv").write_text(text)
+    return root
+
+
+def test_all_benchmarks_are_listed(shell):
+    said = shell("tasks")
+    assert Path(said.path).is_dir()
+    for name in suites.names():
+        assert all(benchmark.key in said.err for benchmark in suites.load_suite(name).benchmarks)
+    facts = json.loads(shell("tasks", "--json").out)
+    assert {name: len(suite["benchmarks"]) for name, suite in facts["suites"].items()} == {
+        "blurb": 13,
+        "biolm": 18,
+        "bioformer": 15,
+        "compact": 11,
+    }
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_a_suite(name, shell):
+    said = shell("tasks", name)
+    table = tomllib.loads(Path(said.path).read_text())
+    flat = " ".join(said.err.split())
+    suite = suites.load_suite(name)
+    for row, benchmark in zip(table["benchmarks"], suite.benchmarks, strict=True):
+        assert row["licence"] in flat
+        assert all(source in flat for source in row["sources"])
+        assert all(f"{count:,}" in flat for count in row.get("counts", {}).values())
+        assert all(f"{score:.2f}" in flat for score in benchmark.published[0].scores.values())
+    facts = json.loads(shell("tasks", name, "--json").out)
+    assert facts["path"] == said.path
+    assert facts["averages"].keys() == {average.name for average in suite.averages}
+
+
+def test_one_benchmark(shell):
+    said = shell("tasks", "blurb/ncbi-disease")
+    assert said.path == str(suites.load_suite("blurb").path)
+    for words in (
+        "5,134",
+        "entity-level",
+        "1e-5 or 3e-5 or 5e-5",
+        "epochs 2 to 60",
+        "mean of 5 runs",
+        "87.82",
+        "https://",
+    ):
+        assert words in said.err
+    facts = json.loads(shell("tasks", "blurb/ncbi-disease", "--json").out)
+    assert facts["counts"] == {"train": 5134, "dev": 787, "test": 960}
+    assert facts["hyper"]["learning_rates"] == [1e-5, 3e-5, 5e-5]
+    assert "label all pieces" in shell("tasks", "compact/bc2gm").err
+    assert "signed agreement" in shell("tasks", "biolm/mednli").err
+
+
+def test_where_the_data_lie(data, shell):
+    found = json.loads(shell("tasks", "blurb", data.parent, "--json").out)["benchmarks"]
+    assert {key: row["found"] for key, row in found.items() if row["found"]} == {"blurb/ncbi-disease": str(data)}
+    assert str(data) in shell("tasks", "blurb/ncbi-disease", data.parent).err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["blrub"], "Did you mean 'blurb'?"),
+        (["blurb/nbci-disease"], "Did you mean 'blurb/ncbi-disease'?"),
+        (["inspect"], "name its directory"),
+        (["ncbi-disease"], "biosqueeze tasks inspect ncbi-disease"),
+        (["--task", "ner"], "biosqueeze tasks inspect DIR"),
+        (["blurb", "--types", "Drug"], "--types is for data"),
+        (["blurb", "nowhere"], "no directory nowhere"),
+        (["inspect", "ncbi-disease", "--task", "nre"], "Did you mean 'ner'?"),
+        (["inspect", "ncbi-disease", "--task", "ner", "--negative", "none"], "--negative means nothing"),
+    ],
+)
+def test_wrong_words(words, says, data, shell):
+    said = shell("tasks", *words)
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_inspect_shows_what_is_there(data, shell):
+    before = {path: path.read_bytes() for path in data.iterdir()}
+    said = shell("tasks", "inspect", data, "--task", "ner")
+    assert said.path == str(data)
+    flat = " ".join(said.err.split())
+    for words in ("train.tsv", "BIO", "Drug 1 1", "Sign 2 1", "examples 2 2", "longest 5 4", "up to 8 2 2 100.0%"):
+        assert words in flat, words
+    assert "1 of 1 test texts are in train too" in flat
+    assert "guess" not in flat
+    assert {path: path.read_bytes() for path in data.iterdir()} == before
+
+
+def test_inspect_as_json(data, shell):
+    facts = json.loads(shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease", "--json").out)
+    assert (facts["kind"], facts["guessed"], facts["scheme"]) == ("ner", False, "BIO")
+    assert facts["splits"]["train"]["golds"] == {"Sign": 2, "Drug": 1}
+    assert facts["splits"]["test"]["words"]["histogram"] == {"8": 2}
+    assert facts["overlaps"] == [{"of": "test", "in": "train", "shared": 1, "texts": 1}]
+    assert facts["counts"] == {"train": 3, "test": 2}
+    assert facts["differences"] == [
+        "train has 3 entities where the paper counts 5,134 (5,131 fewer, 99.9%)",
+        "test has 2 entities where the paper counts 960 (958 fewer, 99.8%)",
+    ]
+
+
+def test_counts_that_agree_are_said_too(data, shell, monkeypatch):
+    from dataclasses import replace
+
+    benchmark = replace(suites.find("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
+    monkeypatch.setattr("biosqueeze.stages.tasks.resolve", lambda _: ("ner", benchmark))
+    said = shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease")
+    assert "as many entities as the paper counts (train 3, test 2)" in said.err
+    assert "where the paper counts" not in said.err
+    monkeypatch.setattr("biosqueeze.stages.tasks.resolve", lambda _: ("ner", replace(benchmark, counts={})))
+    assert "no counts to compare" in shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease").err
+
+
+def test_a_guess_is_called_one(data, shell):
+    said = shell("tasks", "inspect", data)
+    assert said.code == 0
+    assert "is read as ner, which is a guess; pico and classification would read it too" in said.err
+    facts = json.loads(shell("tasks", "inspect", data, "--json").out)
+    assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico", "classification"])
+
+
+def test_reading_flags_reach_the_reader(data, shell):
+    facts = json.loads(shell("tasks", "inspect", data, "--task", "ner", "--types", "Drug", "--json").out)
+    assert facts["splits"]["train"]["golds"] == {"Drug": 1}
+
+
+def test_a_path_may_come_from_a_pipe(data, shell):
+    assert shell("tasks", "inspect", "-", "--task", "ner", stdin=f"{data}\n").path == str(data)
+
+
+def test_bad_data_are_explained(data, shell):
+    (data / "dev.tsv").write_text("a\tO\nb\n")
+    said = shell("tasks", "inspect", data, "--task", "ner")
+    assert (said.code, said.out) == (1, "")
+    assert "dev.tsv:2" in said.err
+    assert shell("tasks", "inspect", "nowhere").code == 1
+
+
+def test_a_dry_run_reads_nothing(shell):
+    said = shell("tasks", "inspect", "nowhere", "--dry-run")
+    assert said.code == 0
+    assert "read nowhere as whatever kind fits" in said.err
+    assert "every named benchmark" in shell("tasks", "--dry-run").err
