@@ -11,6 +11,7 @@ from seqeval.metrics import classification_report
 from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, _sources
+from biosqueeze.tasks._chain import Scores, chances, viterbi
 from biosqueeze.tasks._schemes import OUTSIDE, Span, convert, inside, scheme_of, spans_of
 from biosqueeze.tasks._tagged import Sentence
 from biosqueeze.tasks._windows import Floats, TagIds, TagWindow, emissions, windows_of
@@ -32,15 +33,20 @@ class Kind:
     """
 
     form: Formulation = field(default_factory=Formulation)
+    chain: Scores = field(default_factory=dict, compare=False)  # of a CRF; empty for every other tagger
 
     HEAD: ClassVar[str] = "token-classification"
     METRIC: ClassVar[str] = "f1"
     SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    USES: ClassVar[tuple[str, ...]] = ("column", "types", "scheme", "label_all_pieces")
+    USES: ClassVar[tuple[str, ...]] = ("column", "types", "scheme", "label_all_pieces", "tagger")
 
     def with_scheme(self, scheme: str) -> Self:
         """The kind for labels of this scheme."""
         return replace(self, form=replace(self.form, scheme=cast(Literal["BIO", "IO", "BIOUL"], scheme)))
+
+    def with_parameters(self, parameters: Scores) -> Self:
+        """The kind that decodes with the scores of a CRF."""
+        return replace(self, chain=parameters)
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read tagged sentences: see `_sources.read`."""
@@ -87,7 +93,8 @@ class Kind:
             labels: label names by id. The tags of BIO labels stay as they are predicted; those of other schemes are
                 read as entities, as leniently as they would be scored, and written in BIO.
         """
-        ids = map(best_tags, emissions(windows, logits, examples, len(labels)))
+        rows = emissions(windows, logits, examples, len(labels))
+        ids = (best_tags(part, self.chain, sentence.starts) for part, sentence in zip(rows, examples, strict=True))
         tags = [[labels[one] for one in sentence.tolist()] for sentence in ids]
         return tags if scheme_of(labels) == "BIO" else [convert(sentence, "BIO") for sentence in tags]
 
@@ -106,14 +113,17 @@ class Kind:
         examples: Sequence[Sentence],
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """The entities of each example, with the mean of the probabilities (softmax) of their words' tags as score.
+        """The entities of each example, with the mean of the probabilities of their words' tags as score.
 
         Returns:
             for each {"entities": [{"type", "text", "start", "end", "words", "score"}]}: start and end in characters,
             where the example has a text, and words as [first, last + 1].
         """
         made = emissions(windows, logits, examples, len(labels))
-        return [{"entities": _entities(sentence, rows, labels)} for sentence, rows in zip(examples, made, strict=True)]
+        return [
+            {"entities": _entities(sentence, rows, labels, self.chain)}
+            for sentence, rows in zip(examples, made, strict=True)
+        ]
 
     def _tag_ids(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[TagIds]:
         """The labels of every example's words, in the scheme of the labels."""
@@ -127,10 +137,25 @@ class Kind:
         return made
 
 
-def best_tags(rows: Floats) -> Ids:
-    """The tags of one whole sentence, (words,) ids, from the logits of its words, (words, labels): the likeliest."""
-    ids: Ids = rows.argmax(axis=-1)
-    return ids
+def best_tags(rows: Floats, chain: Scores | None = None, starts: Sequence[int] = ()) -> Ids:
+    """The likeliest tags, (words,) ids: of each word alone, or with a CRF's scores of each sentence as a whole.
+
+    Args:
+        rows: the logits of the words, (words, labels).
+        chain: a CRF's scores, if there are any.
+        starts: words at which another sentence begins.
+    """
+    if not chain:
+        ids: Ids = rows.argmax(axis=-1)
+        return ids
+    return np.concatenate([viterbi(part, chain) for part in np.split(rows, starts)])
+
+
+def tag_chances(rows: Floats, chain: Scores | None = None, starts: Sequence[int] = ()) -> NDArray[np.float64]:
+    """The probability of every label of every word, (words, labels): softmax, or under a CRF; see `best_tags`."""
+    if not chain:
+        return _softmax(rows)
+    return np.concatenate([chances(part, chain) for part in np.split(rows, starts)])
 
 
 def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -170,11 +195,11 @@ def _ids(tags: Any, ids: Mapping[str, int]) -> Ids:
         ) from error
 
 
-def _entities(sentence: Sentence, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
-    best = best_tags(rows)
-    chances = _softmax(rows)[np.arange(len(best)), best]  # (words,)
+def _entities(sentence: Sentence, rows: Floats, labels: Sequence[str], chain: Scores) -> list[dict[str, Any]]:
+    best = best_tags(rows, chain, sentence.starts)
+    sure = tag_chances(rows, chain, sentence.starts)[np.arange(len(best)), best]  # (words,)
     return [
-        _described(sentence, span, float(chances[span.start : span.end].mean()))
+        _described(sentence, span, float(sure[span.start : span.end].mean()))
         for span in spans_of(labels[one] for one in best.tolist())
     ]
 

@@ -379,7 +379,7 @@ def test_a_crf_that_has_gone_is_not_decoded_without(pico_ner: Path, tmp_path: Pa
     (tmp_path / "config.json").write_text((pico_ner / "config.json").read_text())
     manifest = {"format": 1, "task": {"name": "ner", "formulation": {"tagger": "crf"}}}
     (tmp_path / "biosqueeze.json").write_text(json.dumps(manifest))
-    with pytest.raises(SqueezeError, match="fine-tuned with a CRF, which should be in head.safetensors"):
+    with pytest.raises(SqueezeError, match=r"fine-tuned with a CRF, which should be in head\.safetensors"):
         custom.decoding_parameters(Checkpoint(tmp_path, "x"))
 
 
@@ -390,7 +390,7 @@ def test_a_foreign_file_of_that_name_is_no_head(pico_bert: Path, tmp_path: Path)
     assert saved.own_head is None
     assert [path.name for path in saved.weights] == ["model.safetensors"]
     assert custom.task_head_in(saved) == "base"
-    with pytest.raises(SqueezeError, match="has no head.safetensors"):
+    with pytest.raises(SqueezeError, match=r"has no head\.safetensors"):
         custom.load_headed(saved)
 
 
