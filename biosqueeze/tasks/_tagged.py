@@ -80,7 +80,7 @@ class _Labelling:
     def trained(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as labels."""
         tags = self.kept(tags)
-        return tags if self.target == self.scheme else convert(tags, self.target)
+        return tags if self.target == self.scheme != "BIOUL" else convert(tags, self.target)  # BIOES becomes BIOUL
 
     def gold(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as they are scored: as they stand in BIO or IO, and in BIO what the data write in another scheme."""
