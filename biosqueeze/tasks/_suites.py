@@ -78,7 +78,11 @@ class Benchmark:
         return f"{self.suite}/{self.name}"
 
     def published_score(self, model: str) -> float:
-        """The published score of a model; of several rows the mean, as the papers' averages take it."""
+        """The published score of a model in the benchmark's metric; of several settings the last, the plain one."""
+        return next(row.scores[model] for row in reversed(self.published) if row.metric == self.metric)
+
+    def mean_row(self, model: str) -> float:
+        """The mean of a model's rows, which is what the papers' averages take of a benchmark that has several."""
         return fmean(row.scores[model] for row in self.published)
 
 
