@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks._around import Pieces, fitted, pieces_of, unknown_signs
@@ -11,6 +12,8 @@ from biosqueeze.tasks._entities import FIRST, SECOND, Mention, Relation, shown
 from tests import pico
 
 TOKENIZERS = {name: pico.tokenizer_of(name) for name in ("bert", "roberta")}
+TOKENIZERS["spaced"] = pico.tokenizer_of("roberta")  # counts the space before a word as the piece's own
+TOKENIZERS["spaced"].backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
 TEXT = "Gene carci blocks protein cino."
 BOTH = FIRST | SECOND
 
@@ -63,6 +66,10 @@ def test_an_entity_in_the_other_is_one_dummy_and_nested_markers():
     nested = relation("the ethanol dehydrogenase gene", "ethanol", "ethanol dehydrogenase", ("CHEMICAL", "GENE"))
     assert text_of(nested, "dummy") == "the @CHEMICAL-GENE$ gene"
     assert text_of(nested, "markers") == "the # @ ethanol @ dehydrogenase # gene"
+    ends_alike = relation("an ethanol dehydrogenase", "dehydrogenase", "ethanol dehydrogenase")
+    assert text_of(ends_alike, "markers") == "an # ethanol @ dehydrogenase @ #"
+    swapped = relation("an ethanol dehydrogenase", "ethanol dehydrogenase", "dehydrogenase")
+    assert text_of(swapped, "markers") == "an @ ethanol # dehydrogenase # @"
     assert text_of(Relation("a drug b", (Mention(2, 6), Mention(2, 6)), "x"), "markers") == "a @ # drug # @ b"
     assert text_of(Relation("a drug b", (Mention(2, 6), Mention(2, 6)), "x"), "dummy") == "a @ENTITY1-ENTITY2$ b"
 
@@ -108,6 +115,14 @@ def test_an_entity_starts_at_its_own_marker_alone(family, example):
         (place,) = np.flatnonzero(pieces.entities & bit)
         assert tokenizer.decode([pieces.ids[place]]).strip() == sign
         assert span[0] == place
+
+
+def test_a_space_that_a_piece_counts_as_its_own_makes_it_no_marker():
+    tokenizer = TOKENIZERS["spaced"]
+    places = tokenizer("Gene carci", add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    assert any("Gene carci"[start] == " " for start, _ in places)
+    (pieces,) = pieces_of([shown(relation("a carci b cino", "carci ", "cino"), "original")], "mentions", tokenizer)
+    assert tokenizer.decode(pieces.ids[pieces.entities == FIRST]).strip() == "carci"
 
 
 def test_nothing_is_marked_for_the_first_token():

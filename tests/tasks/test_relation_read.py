@@ -295,10 +295,10 @@ def test_sentences_that_do_not_tell_their_entities(tmp_path, capsys):
 
 
 def test_sentences_with_one_dummy_too_many_are_counted(tmp_path, capsys):
-    write(tmp_path, train_tsv=BLURB + "9\t@GENE$, @GENE$ and @CHEMICAL$.\tfalse\n")
-    assert read(tmp_path, ("train",)).splits["train"][2].mentions is None
+    write(tmp_path, train_tsv=BLURB + "9\t@GENE$, @GENE$ and @CHEMICAL$.\tfalse\n10\tOne @GENE$.\tfalse\n")
+    assert [example.mentions for example in read(tmp_path, ("train",)).splits["train"][2:]] == [None, None]
     said = " ".join(capsys.readouterr().err.split())
-    assert "1 of 3 sentences have not exactly two @TYPE$ dummies, the first at" in said
+    assert "2 of 4 sentences have not exactly two @TYPE$ dummies, the first at" in said
     with pytest.raises(SqueezeError, match=r"train.tsv:4: not two @TYPE. dummies"):
         read(tmp_path, ("train",), representation="mentions")
 
