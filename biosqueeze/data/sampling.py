@@ -37,6 +37,19 @@ def draw_examples(examples: Sequence[Item], size: int, seed: int) -> tuple[Item,
     return tuple(examples[number] for number in sorted(chosen))
 
 
+def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """Part the examples in two, the second with about `share` of them, drawn as by `draw_examples`; at least one each.
+
+    Raises:
+        UsageError: there are not two examples.
+    """
+    if len(examples) < 2:
+        raise UsageError("one training example cannot be parted into train and dev; give more")
+    size = min(max(1, round(share * len(examples))), len(examples) - 1)
+    held = {id(example) for example in draw_examples(examples, size, seed)}
+    return tuple(e for e in examples if id(e) not in held), tuple(e for e in examples if id(e) in held)
+
+
 def class_of(example: Any) -> str | None:
     """The class of an example where its truth is one, else None."""
     return example.gold if isinstance(example.gold, str) else None

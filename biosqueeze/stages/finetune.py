@@ -18,7 +18,7 @@ from biosqueeze.options import Argument, Outcome, Plan, option_fields
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
 from biosqueeze.tasks._formulation import Formulation
-from biosqueeze.training.options import Training, fitting_length
+from biosqueeze.training.options import FineTuning, fitting_length
 
 if TYPE_CHECKING:
     from biosqueeze import search
@@ -31,7 +31,7 @@ EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Formulation, Training):
+class Options(Formulation, FineTuning):
     """Fine-tune an encoder on a labelled task, keeping what is best on dev.
 
     With --grid, --seeds or --folds it is a search: every run is a process of its own, the combination with the best
@@ -42,6 +42,9 @@ class Options(Formulation, Training):
     checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
     data: Annotated[str, "Directory with train, dev and test files, or demo:ner for generated sentences."]
     task: Annotated[str, "Kind of task, such as ner, or a named benchmark, such as blurb/ncbi-disease."] = "ner"
+    dev_share: Annotated[
+        float | None, "Share of train to hold out as dev, in place of a dev split that the data have or lack."
+    ] = None
     metric: Annotated[str | None, "Dev score by which the best is kept; the task's own if left out."] = None
     epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 5.0
     lr: Annotated[
@@ -73,12 +76,14 @@ def _task(options: Options) -> "tuple[str, Task]":
 def plan(options: Options) -> Plan:
     """What would be trained on how much; reads the data and the config."""
     from biosqueeze.models.count import parameters_of
+    from biosqueeze.models.custom import count_headed, wanted_head
 
     source = open_checkpoint(options.checkpoint, weights=False)
     _, task = _task(options)
-    data = task.read(options.data, ("train", "dev"))
+    data = _read(options, task)
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
+    own = wanted_head(task.form)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=_out(options, source),
@@ -87,7 +92,9 @@ def plan(options: Options) -> Plan:
             f"train on {counts}: {length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(source),
-        parameters_after=parameters_of(source, head=task.HEAD, labels=len(data.labels) or None),
+        parameters_after=count_headed(source, own, len(data.labels))
+        if own
+        else parameters_of(source, head=task.HEAD, labels=len(data.labels) or None),
     )
 
 
@@ -98,8 +105,7 @@ def run(options: Options) -> Outcome:
     if _is_search(options):
         return _search(options, source)
     with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
-        data = task.read(options.data, ("train", "dev"))
-        _check_counts(options, data)
+        data = _read(options, task)
         task = task.with_scheme(data.scheme)
         metric = _metric(options, task, data)
         summary = _train(options, source, _Work(task, data, metric, draft.path))
@@ -157,6 +163,25 @@ def _search_plan(options: Options, work: Path) -> "search.Plan":
     return search.Plan(options.checkpoint, work, shared, points, seeds, places)
 
 
+def _read(options: Options, task: "Task") -> "Dataset":
+    """Train and dev as they are trained on."""
+    from biosqueeze.data.sampling import draw_examples, hold_out
+
+    share = options.dev_share
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"--dev-share must be between 0 and 1, not {share:g}")
+    data = task.read(options.data, ("train",) if share else ("train", "dev"))
+    splits = dict(data.splits)
+    _check_counts(options, data)
+    if share:
+        splits["train"], splits["dev"] = hold_out(splits["train"], share, options.seed)
+        note(f"{len(splits['dev']):,} examples of train are held out as dev, {len(splits['train']):,} are left")
+    if options.train_size:
+        splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
+        note(f"trained on {len(splits['train']):,} examples only, drawn with seed {options.seed}")
+    return replace(data, splits=splits)
+
+
 def _check_counts(options: Options, data: "Dataset") -> None:
     """Warn where a named benchmark's data are not what the paper counts."""
     from biosqueeze.tasks._suites import resolve, warn_of_counts
@@ -191,10 +216,11 @@ class _Work:
 
 def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     """Train and save model and tokenizer to the directory."""
+    from biosqueeze.models.custom import loss_of
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import problem_of
+    from biosqueeze.training.finetuning import fine_tuner
     from biosqueeze.training.judge import DevSet
-    from biosqueeze.training.learners import FineTuner
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.sources import Mixture
 
@@ -204,11 +230,12 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     length = fitting_length(options.max_length, tokenizer.model_max_length)
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
+    features = [window.features for window in windows["train"]]
     summary = train(
         Job(
             what="fine-tune",
-            learner=FineTuner(model, problem_of(data.scheme)),
-            source=Mixture([window.features for window in windows["train"]], None, 0.0, tokenizer.pad_token_id),
+            learner=fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model)),
+            source=Mixture(features, None, 0.0, tokenizer.pad_token_id),
             options=options,
             directory=work.directory,
             judge=dev.judge(precision_of(options)),
@@ -222,8 +249,13 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
 
 def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") -> Any:
     """The checkpoint with a head for the task; a head for the same labels is kept, as is one for spans."""
+    from biosqueeze.models.custom import new_headed, say_left_behind, wanted_head
     from biosqueeze.models.load import load_model
 
+    own = wanted_head(task.form)
+    if own:
+        return new_headed(source, own, data.labels, options.seed)
+    say_left_behind(source)
     problems = {
         "single": "single_label_classification",
         "multi": "multi_label_classification",
