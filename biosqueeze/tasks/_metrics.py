@@ -36,7 +36,7 @@ def score_label_sets(gold: Sequence[Collection[str]], predicted: Sequence[Collec
 
     BLURB scores HoC by the "average micro F1 across the ten cancer hallmarks" (PubMedBERT, section 4.5), and says no
     more. The public code that scores BLURB's HoC, such as BioLinkBERT's, pools all decisions, of every abstract and
-    every hallmark, into one count of true positives, false positives and false negatives: `micro_f1`. (The mean
+    every hallmark, into one count of true positives, false positives and false negatives: `f1`. (The mean
     of ten hallmarks' F1 is `macro_f1`.) BLUE and the studies that follow it, bio-lm among them, leave out the
     abstracts without a label and average by abstract: `blue_f1`.
 
@@ -45,7 +45,7 @@ def score_label_sets(gold: Sequence[Collection[str]], predicted: Sequence[Collec
         predicted: as gold.
 
     Returns:
-        precision, recall and micro_f1 (over all pairs of an example and a label); macro_f1 (the mean of the labels'
+        precision, recall and f1 (micro: over all pairs of an example and a label); macro_f1 (the mean of the labels'
         F1); example_f1 (the mean of the examples' F1, 1 where both say none); blue_f1 (the harmonic mean of the mean
         precision and the mean recall over the examples with a label); accuracy (all labels of an example are right);
         f1-LABEL and support-LABEL for each label that occurs in either.
@@ -56,7 +56,7 @@ def score_label_sets(gold: Sequence[Collection[str]], predicted: Sequence[Collec
     return {
         "precision": precision,
         "recall": recall,
-        "micro_f1": f1,
+        "f1": f1,
         "macro_f1": float(by_label.mean()) if names else 0.0,
         "example_f1": float(_f1(true, guessed, axis=1, empty=1.0).mean()),
         "blue_f1": _blue(true, guessed),

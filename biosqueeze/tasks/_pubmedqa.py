@@ -101,7 +101,7 @@ def deal(decisions: Mapping[str, str], parts: int, rng: random.Random) -> list[l
         for place, name in enumerate(names):
             dealt[min(place // size, parts - 1)].append(name)
     if len(dealt[-1]) != len(dealt[0]):
-        for part in dealt[:-1]:
+        for part in filter(None, dealt[:-1]):
             moved = rng.choice(part)
             part.remove(moved)
             dealt[-1].append(moved)

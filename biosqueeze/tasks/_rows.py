@@ -129,7 +129,9 @@ def text_of(row: Row, *roles: str) -> str:
     texts = [_joined(row.values.get(role)) for role in roles]
     text = " ".join(filter(None, texts))
     if not text:
-        raise SqueezeError(f"{row.where}: no {' and no '.join(roles)}, where a text was expected; fill or remove it")
+        raise SqueezeError(
+            f"{row.where}: no {' and no '.join(roles)}, where a text was expected; fill it in, or remove this record"
+        )
     return text
 
 

@@ -79,7 +79,7 @@ class Kind:
         looked = _rows.splits_to_read(source, splits)
         columns = ROLES.columns(self.form.column)
         records = read_records(source, looked, header=columns.header)
-        if not self.form.column and _hoc.is_hoc(records):
+        if _hoc.is_hoc(records):
             return self._read_hoc(source, splits, records)
         rows = _rows.rows_by_role(source, records, ROLES, columns)
         how = _how([row for items in rows.values() for row in items], self.scheme)
@@ -89,6 +89,8 @@ class Kind:
         return _rows.assemble(source, splits, examples, labels, how.scheme)
 
     def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[Record]]) -> Dataset:
+        if self.form.column:
+            raise UsageError(f"--column {self.form.column[0]} means nothing to BLURB's HoC; leave it out")
         if self.scheme == "single":
             raise SqueezeError(
                 f"{source} is HoC, where an abstract has any number of labels, but the model was fine-tuned to give "
@@ -152,7 +154,7 @@ class Kind:
 class MultiLabel(Kind):
     """Classification with any number of labels; each is decided for itself, at a probability of 0.5."""
 
-    METRIC: ClassVar[str] = "micro_f1"
+    METRIC: ClassVar[str] = "f1"
 
     def encode(
         self,
