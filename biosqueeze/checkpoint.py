@@ -22,7 +22,6 @@ from biosqueeze.progress import note
 DEMO_MODEL = "demo:minilm"
 STATE_GLOB = "state-*"
 UNFINISHED_STATE = "saving"
-HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"  # a head that stock transformers lacks, and its name there
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html"}
@@ -69,13 +68,8 @@ class Checkpoint:
 
     @cached_property
     def own_head(self) -> str | None:
-        """The head in head.safetensors (crf, bilstm, mentions, entity-starts); None where stock transformers has all.
-
-        Raises:
-            SqueezeError: the file is cut short.
-        """
-        path = self.path / HEAD_FILE
-        return manifest.tensor_metadata(path).get(HEAD_MARK) if path.is_file() else None
+        """The head in head.safetensors, such as crf or bilstm; None where stock transformers has all."""
+        return manifest.own_head(self.path)
 
     @property
     def weights(self) -> tuple[Path, ...]:
@@ -87,7 +81,7 @@ class Checkpoint:
         for pattern in ("model*.safetensors", "pytorch_model*.bin"):
             found = tuple(sorted(self.path.glob(pattern)))
             if found:
-                return (*found, self.path / HEAD_FILE) if self.own_head else found
+                return (*found, self.path / manifest.HEAD_FILE) if self.own_head else found
         raise SqueezeError(
             f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full"
         )
@@ -126,26 +120,6 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
             if file.suffix == ".safetensors":
                 manifest.tensor_shapes(file)  # reads the header alone; a file cut short is named before any work
     return found
-
-
-def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:
-    """Say no to a checkpoint whose head a stage would lose.
-
-    Args:
-        checkpoint: what the stage was given.
-        command: the stage.
-        allowed: heads in head.safetensors that the stage can handle.
-
-    Raises:
-        SqueezeError: the checkpoint has another one.
-    """
-    head = checkpoint.own_head
-    if head is not None and head not in allowed:
-        flag = "--tagger linear" if head in ("bilstm", "crf") else "--representation cls"
-        raise SqueezeError(
-            f"{checkpoint.name} has a {head} head ({HEAD_FILE}), which {command} cannot handle; fine-tune it with a "
-            f"stock one first: biosqueeze finetune {checkpoint.name} {flag} --data DIRECTORY"
-        )
 
 
 def locate(name: str, *, weights: bool = True) -> Path:
@@ -187,7 +161,7 @@ def _from_hub(name: str, weights: bool) -> Path:
     try:
         path = fetch(_CONFIG_FILES)
         if weights:
-            path = fetch([*_CONFIG_FILES, "model*.safetensors", HEAD_FILE])
+            path = fetch([*_CONFIG_FILES, "model*.safetensors", manifest.HEAD_FILE])
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
@@ -253,7 +227,7 @@ def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
         "version": __version__,
         "created": entry["created"],
         "parent": named["parent"],
-        "head": head_of(made.config),
+        "head": manifest.head_of(made.config),
         "task": dict(record.task) if record.task else earlier.get("task"),
         "model": {
             "family": made.config.get("model_type"),
@@ -267,19 +241,6 @@ def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
         "environment": manifest.environment(),
         "history": [*earlier.get("history", []), entry],
     }
-
-
-def head_of(config: Mapping[str, Any]) -> str:
-    """The kind of head that config.json's architecture names: mlm, token-classification, ... or base."""
-    architecture = (config.get("architectures") or [""])[0]
-    endings = {
-        "ForMaskedLM": "mlm",
-        "ForPreTraining": "mlm" if config.get("model_type") == "bert" else "base",
-        "ForTokenClassification": "token-classification",
-        "ForSequenceClassification": "sequence-classification",
-        "ForQuestionAnswering": "question-answering",
-    }
-    return next((head for ending, head in endings.items() if architecture.endswith(ending)), "base")
 
 
 def derive_out(source: Checkpoint, suffix: str) -> Path:

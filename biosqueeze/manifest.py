@@ -16,6 +16,8 @@ from biosqueeze.errors import SqueezeError
 
 FILE_NAME = "biosqueeze.json"
 FORMAT = 1
+# A head that stock transformers lacks lies in a file of its own, whose metadata say under this key which one it is.
+HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"
 PARTS = ("embeddings", "attention", "ffn", "head")
 
 # Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT and ALBERT, the first pattern that matches wins.
@@ -96,14 +98,16 @@ def tensor_shapes(safetensors_file: Path) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != _METADATA}
 
 
-def tensor_metadata(safetensors_file: Path) -> dict[str, str]:
-    """What the writer of a safetensors file noted in its header.
+def own_head(directory: Path) -> str | None:
+    """The head in a directory's head.safetensors; None where there is none that biosqueeze wrote.
 
     Raises:
-        SqueezeError: the header or the data is cut short.
+        SqueezeError: the file is cut short.
     """
-    noted: dict[str, str] = _header(safetensors_file).get(_METADATA) or {}
-    return noted
+    path = directory / HEAD_FILE
+    noted = _header(path).get(_METADATA) or {} if path.is_file() else {}
+    head: str | None = noted.get(HEAD_MARK)
+    return head
 
 
 def _header(safetensors_file: Path) -> dict[str, Any]:
@@ -132,6 +136,19 @@ def count_by_part(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         if not _NO_PARAMETER.search(name):
             counts[part_of(name)] += prod(shape)
     return counts | {"total": sum(counts.values())}
+
+
+def head_of(config: Mapping[str, Any]) -> str:
+    """The kind of head that config.json's architecture names: mlm, token-classification, ... or base."""
+    architecture = (config.get("architectures") or [""])[0]
+    endings = {
+        "ForMaskedLM": "mlm",
+        "ForPreTraining": "mlm" if config.get("model_type") == "bert" else "base",
+        "ForTokenClassification": "token-classification",
+        "ForSequenceClassification": "sequence-classification",
+        "ForQuestionAnswering": "question-answering",
+    }
+    return next((head for ending, head in endings.items() if architecture.endswith(ending)), "base")
 
 
 def shape_facts(config: Mapping[str, Any]) -> dict[str, int | None]:

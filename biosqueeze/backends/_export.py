@@ -20,6 +20,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import output_of
 from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.own_head import copy_head
 
 # 20 is the first with Gelu as one operator, which runs in half the time of its parts.
 OPSET = 20
@@ -129,6 +130,7 @@ def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
     else:
         load_model(source).model.save_pretrained(directory)
         load_tokenizer(source).save_pretrained(directory)
+        copy_head(source, directory)
     return Checkpoint(directory, source.name)
 
 

@@ -17,8 +17,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from biosqueeze.checkpoint import HEAD_FILE, HEAD_MARK, Checkpoint
+from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import HEAD_FILE, HEAD_MARK
 from biosqueeze.models.count import count_model, skeleton
 from biosqueeze.models.crf import Crf
 from biosqueeze.models.families import family_of

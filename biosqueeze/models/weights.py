@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from biosqueeze import manifest
-from biosqueeze.checkpoint import HEAD_FILE, Checkpoint
+from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 
 # Buffers that old versions of transformers saved and that are no weights.
@@ -37,7 +37,7 @@ def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
             return (single,)
         if index.is_file():
             return _shards(index)
-    return tuple(file for file in checkpoint.weights if file.name != HEAD_FILE)
+    return tuple(file for file in checkpoint.weights if file.name != manifest.HEAD_FILE)
 
 
 def _shards(index: Path) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from biosqueeze import __version__, manifest
-from biosqueeze.checkpoint import head_of
+from biosqueeze.manifest import head_of
 from biosqueeze.reporting.markup import Markup, element, joined, number, table
 from biosqueeze.reporting.measures import measures
 from biosqueeze.reporting.plots import COLOURS, training_plot

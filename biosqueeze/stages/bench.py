@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from biosqueeze import manifest, progress
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, read_result, write_result
 from biosqueeze.errors import UsageError
+from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Noting, Outcome, Plan
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def settle(options: Options) -> Setting:
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
+        refuse_own_head(checkpoint, "bench", allowed=("crf",))
         _check_length(checkpoint, max(lengths))
     alone = len(checkpoints) == 1
     rows = tuple(Row(checkpoint, spec) for checkpoint in checkpoints for spec in _specs(options, checkpoint, alone))

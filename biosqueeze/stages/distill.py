@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import registry
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head_of, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import head_of
+from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, track, warn
 from biosqueeze.training.options import Training, fitting_length
@@ -89,6 +91,8 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError("name the student: either a checkpoint (or - in a pipe), or --student PRESET, and not both")
     teacher = open_checkpoint(options.teacher, weights=weights)
     student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
+    for checkpoint in (teacher, *([student] if student else [])):
+        refuse_own_head(checkpoint, "distill")  # a CRF's logits alone are not its answers
     kind = "task" if head_of(teacher.config) in TASK_HEADS else "mlm"
     if kind == "mlm" and options.data:
         raise UsageError(

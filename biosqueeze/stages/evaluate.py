@@ -142,9 +142,9 @@ def run(options: Options) -> Outcome:
 
 def _check_head(checkpoint: Checkpoint, task: str, head: str) -> None:
     """The weights, and not only config.json, must hold a head of the task's kind, with names for its labels."""
-    from biosqueeze.models.load import head_in, load_config
+    from biosqueeze.models.custom import task_head_in
 
-    if head_in(checkpoint, load_config(checkpoint)) != head:
+    if task_head_in(checkpoint) != head:
         raise SqueezeError(
             f"{checkpoint.name} has no trained {head} head, so there is nothing to score; "
             f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
@@ -178,9 +178,12 @@ def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -
     """The task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
+    from biosqueeze.models.custom import decoding_parameters
     from biosqueeze.models.load import load_tokenizer
+    from biosqueeze.tasks import bound
 
-    task, checkpoint = setting.task, setting.checkpoint
+    checkpoint = setting.checkpoint
+    task = bound(setting.task, decoding_parameters(checkpoint))
     tokenizer = load_tokenizer(checkpoint)
     length = min(options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan, Writing
 from biosqueeze.progress import note
 
@@ -38,6 +39,7 @@ def plan(options: Options) -> Plan:
 
     _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
+    refuse_own_head(source, "export", allowed=("crf",))
     parameters = parameters_of(source)
     return Plan(
         out=_out(options, source),
@@ -63,6 +65,7 @@ def run(options: Options) -> Outcome:
 
     _check(options)
     source = open_checkpoint(options.checkpoint)
+    refuse_own_head(source, "export", allowed=("crf",))
     with drafting(_out(options, source), (source,), force=options.force) as draft:
         load_tokenizer(source)  # one that does not belong to the model is refused here
         copy = copy_stock(source, draft.path)

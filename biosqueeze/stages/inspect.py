@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from biosqueeze import manifest
-from biosqueeze.checkpoint import Checkpoint, head_of, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES, infer_family
 from biosqueeze.options import Argument, Noting, Outcome, Plan
@@ -56,7 +56,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "name": checkpoint.name,
         "family": family,
         "architecture": (checkpoint.config.get("architectures") or [None])[0],
-        "head": head_of(checkpoint.config),
+        "head": manifest.head_of(checkpoint.config),
         "task": checkpoint.task,
         "labels": list(checkpoint.labels),
         "shape": manifest.shape_facts(checkpoint.config),

@@ -9,8 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import manifest, registry
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, head_of, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Choices, Outcome, Plan, Writing
 from biosqueeze.progress import note, warn
 
@@ -77,6 +78,7 @@ def plan(options: Options) -> Plan:
 
     _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
+    refuse_own_head(source, "quantize", allowed=("crf",))
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
     calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if "static" in options.method else ()
@@ -109,6 +111,7 @@ def run(options: Options) -> Outcome:
 
     _check(options)
     source = open_checkpoint(options.checkpoint)
+    refuse_own_head(source, "quantize", allowed=("crf",))
     quantizer: Any = registry.load("quantizers", options.method)
     with drafting(_out(options, source), (source,), force=options.force) as draft:
         calibration, check = _texts(options, source, quantizer)
@@ -197,7 +200,7 @@ def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
     from biosqueeze.backends.parity import compare
 
     parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check)
-    headless = head_of(copy.config) == "base"
+    headless = manifest.head_of(copy.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
     if not agreement >= options.tolerance:
         what = "a cosine of" if headless else "the same answer for a share of"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.models.own_head import copy_head, refuse_own_head
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import Argument, Outcome, Plan, Writing
 from biosqueeze.progress import note
@@ -60,6 +61,7 @@ def plan(options: Options) -> Plan:
 
     _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
+    refuse_own_head(source, "shrink", allowed=("crf",))
     if options.student:
         preset = find_preset(options.student)
         steps: tuple[str, ...] = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
@@ -127,6 +129,7 @@ def run(options: Options) -> Outcome:
     """Cut, compare with the original, write."""
     _check(options)
     source = open_checkpoint(options.checkpoint)
+    refuse_own_head(source, "shrink", allowed=("crf",))
 
     from biosqueeze.models.count import count_model, parameters_of
 
@@ -136,6 +139,7 @@ def run(options: Options) -> Outcome:
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
         made.model.save_pretrained(draft.path)
         made.tokenizer.save_pretrained(draft.path)
+        copy_head(source, draft.path)  # a CRF's scores are between labels, whatever the encoder's shape
         checkpoint = draft.finish(Record(stage="shrink", parent=source, options=options, notes=made.notes))
     return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
 

@@ -14,10 +14,12 @@ from scipy.special import logsumexp
 from torch import Tensor
 from transformers import AutoModel, AutoModelForTokenClassification
 
-from biosqueeze.checkpoint import HEAD_FILE, Checkpoint, refuse_own_head
+from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import HEAD_FILE, HEAD_MARK
 from biosqueeze.models import custom
 from biosqueeze.models.crf import FASTER, Crf, Scores, negative_log_likelihood
+from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks._chain import chances, viterbi
 from tests import pico
@@ -360,12 +362,12 @@ def test_a_head_that_is_damaged_or_of_another_model(pico_bert: Path, tmp_path: P
     made(pico_bert, "crf").save_pretrained(tmp_path)
     file, saved = tmp_path / HEAD_FILE, Checkpoint(tmp_path, "x")
     tensors, whole = load_file(file), file.read_bytes()
-    save_file({**tensors, "start": torch.zeros(7)}, file, {custom.HEAD_MARK: "crf"})
+    save_file({**tensors, "start": torch.zeros(7)}, file, {HEAD_MARK: "crf"})
     with pytest.raises(SqueezeError, match="does not fit the encoder and its 3 labels"):
         custom.load_headed(saved)
     with pytest.raises(SqueezeError, match="no CRF of 3 labels"):
         custom.decoding_parameters(saved)
-    save_file(tensors, file, {custom.HEAD_MARK: "quantum"})
+    save_file(tensors, file, {HEAD_MARK: "quantum"})
     with pytest.raises(SqueezeError, match="'quantum', which this version does not know"):
         custom.load_headed(Checkpoint(tmp_path, "x"))
     file.write_bytes(whole[:-8])
