@@ -4,6 +4,7 @@ The PubMedBERT paper (section 4.2): "For each of the PIO elements in an abstract
 level, and then compute the final score as the average among PIO elements in the dataset."
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,13 +30,15 @@ class Kind(ner.Kind):
             macro_f1 (mean over the elements that occur in either; 0 where none does), support (gold words in
             elements), and for each element precision-TYPE, recall-TYPE, f1-TYPE and support-TYPE.
         """
-        pairs = list(zip(_elements(gold), _elements(predicted), strict=True))
-        kinds = sorted({kind for pair in pairs for kind in pair} - {OUTSIDE})
-        rows = {kind: _row(kind, pairs) for kind in kinds}
+        true, guessed = list(_elements(gold)), list(_elements(predicted))
+        hits = Counter(kind for kind, guess in zip(true, guessed, strict=True) if kind == guess)
+        real, found = Counter(true), Counter(guessed)
+        kinds = sorted((real | found).keys() - {OUTSIDE})
+        rows = {kind: _row(hits[kind], real[kind], found[kind]) for kind in kinds}
         by_kind = {f"{name}-{kind}": value for kind, row in rows.items() for name, value in row.items()}
         return {
             "macro_f1": sum(row["f1"] for row in rows.values()) / max(len(rows), 1),
-            "support": sum(true != OUTSIDE for true, _ in pairs),
+            "support": real.total() - real[OUTSIDE],
             **by_kind,
         }
 
@@ -45,10 +48,8 @@ def _elements(sentences: Sequence[Sequence[str]]) -> Iterator[str]:
     return (OUTSIDE if tag == OUTSIDE else parts(tag)[1] or "_" for tags in sentences for tag in tags)
 
 
-def _row(kind: str, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+def _row(hits: int, real: int, found: int) -> dict[str, float]:
     """Scores of one element, 0 where they are not defined."""
-    hits = sum(true == kind == guess for true, guess in pairs)
-    real, found = sum(true == kind for true, _ in pairs), sum(guess == kind for _, guess in pairs)
     return {
         "precision": hits / max(found, 1),
         "recall": hits / max(real, 1),

@@ -1,0 +1,153 @@
+"""Similarity: correlations against scipy, the reader, and what is refused. All sentences are made up."""
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks import Formulation, open_task
+from biosqueeze.tasks._metrics import pearson, spearman
+from tests import pico
+
+NUMBER = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
+PAIRS = st.lists(st.tuples(NUMBER, NUMBER), min_size=2, max_size=40)
+FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=40)
+ROWS = {
+    "train": [("The drug slowed the heart.", "Pulse fell after the drug.", "3.4"), ("Bones heal.", "Fish swim.", "0")],
+    "dev": [("A gene was silenced in yeast.", "Yeast lost the gene product.", "2.2")],
+    "test": [("The rash went away soon.", "It cleared within days.", "4"), ("No one fell ill.", "Sugar rose.", "1")],
+}
+
+
+def task(**form):
+    return open_task("similarity", Formulation(**form))
+
+
+def write(directory: Path, header: str = "pair_id\tsent1\tsent2\tscore\n", **changed: str) -> Path:
+    for split, rows in ROWS.items():
+        lines = "".join(f"{split}{n}\t" + "\t".join(row) + "\n" for n, row in enumerate(rows))
+        (directory / f"{split}.tsv").write_text(changed.get(split, header + lines))
+    return directory
+
+
+def explained(act, *words):
+    with pytest.raises(SqueezeError) as caught:
+        act()
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+@given(PAIRS)
+def test_pearson_equals_scipy(pairs):
+    one, other = zip(*pairs, strict=True)
+    assume(len(set(one)) > 1 and len(set(other)) > 1)
+    with warnings.catch_warnings():
+        # Where the spread is tiny beside the values, scipy itself calls the result inaccurate.
+        warnings.simplefilter("error", stats.NearConstantInputWarning)
+        try:
+            expected = stats.pearsonr(one, other).statistic
+        except stats.NearConstantInputWarning:
+            assume(False)
+    assert math.isclose(pearson(one, other), expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(FEW)
+@example([(0, 1), (0, 2), (1, 2)])
+def test_spearman_equals_scipy_with_ties(pairs):
+    one, other = zip(*pairs, strict=True)
+    assume(len(set(one)) > 1 and len(set(other)) > 1)
+    assert math.isclose(spearman(one, other), stats.spearmanr(one, other).statistic, abs_tol=1e-12)
+
+
+@given(st.lists(NUMBER, min_size=1, max_size=9), NUMBER)
+def test_correlation_with_a_constant_is_zero_without_a_warning(values, constant):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for measure in (pearson, spearman):
+            assert measure(values, [constant] * len(values)) == 0.0
+            assert measure([constant] * len(values), values) == 0.0
+
+
+def test_perfect_correlation_does_not_depend_on_the_unit():
+    gold = [0.0, 1.0, 2.5, 4.0]
+    scores = task().score(gold, [10 * value - 3 for value in gold])
+    assert scores == {"pearson": pytest.approx(1.0), "spearman": pytest.approx(1.0), "support": 4}
+    assert task().score(gold, [-value for value in gold])["pearson"] == pytest.approx(-1.0)
+
+
+def test_table_is_read_and_said(tmp_path, capsys):
+    data = task().read(str(write(tmp_path)), ("train", "dev"))
+    assert (data.labels, data.scheme) == (("score",), "score")
+    assert list(data.splits) == ["train", "dev"]
+    first = data.splits["train"][0]
+    assert (first.texts, first.gold, first.id) == (ROWS["train"][0][:2], 3.4, "train0")
+    said = capsys.readouterr().err
+    assert "first = sent1, second = sent2, label = score, id = pair_id" in said
+    assert "scores from 0 to 4; train 2, dev 1, test 2" in said
+
+
+def test_headerless_and_renamed_columns(tmp_path):
+    bare = task().read(str(write(tmp_path, header="")), ("test",)).splits["test"]
+    assert bare[1].gold == 1.0
+    write(tmp_path, header="pair_id\tone\ttwo\tscore\n")
+    explained(lambda: task().read(str(tmp_path), ("test",)), "no column for 'first'", "--column first=NAME")
+    named = task(column=("first=one", "second=two")).read(str(tmp_path), ("test",)).splits["test"]
+    assert named == bare or [example.texts for example in named] == [example.texts for example in bare]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("z\tA cell.\tB cell.\thigh\n", ("dev.tsv:2: the score 'high' is no number",)),
+        ("z\tA cell.\tB cell.\tnan\n", ("dev.tsv:2: the score 'nan' is no number",)),
+        ("z\tA cell.\t \t2\n", ("dev.tsv:2: no second", "remove")),
+        ("z\tA cell.\tB cell.\t2\nz\tC cell.\tD cell.\t2\n", ("dev.tsv:3: the id 'z' stands already",)),
+        ("z\tA cell.\t2\n", ("dev.tsv:2: 3 columns",)),
+    ],
+)
+def test_bad_rows_are_explained(tmp_path, row, words):
+    write(tmp_path, dev="pair_id\tsent1\tsent2\tscore\n" + row)
+    explained(lambda: task().read(str(tmp_path), ("train", "dev")), *words)
+
+
+def test_test_split_used_as_dev_is_refused(tmp_path):
+    write(tmp_path)
+    (tmp_path / "dev.tsv").write_text((tmp_path / "test.tsv").read_text())
+    explained(lambda: task().read(str(tmp_path), ("train", "dev")), "a test split used for selection")
+
+
+def test_windows_hold_the_score_and_predictions_are_in_its_unit(tmp_path):
+    kind = task()
+    examples = kind.read(str(write(tmp_path)), ("train",)).splits["train"]
+    windows = kind.encode(examples, ("score",), pico.tokenizer_of("bert"), 32)
+    assert windows[0].features["targets"].dtype == np.float32
+    assert [float(window.features["targets"]) for window in windows] == pytest.approx([3.4, 0.0])
+    assert set(windows[0].features) == {"input_ids", "token_type_ids", "targets"}
+    logits = [np.array([2.5], np.float32), np.array([-0.25], np.float32)]
+    assert kind.decode(windows, logits, examples, ("score",)) == [2.5, -0.25]
+    assert kind.describe(windows, logits, examples, ("score",)) == [{"similarity": 2.5}, {"similarity": -0.25}]
+    explained(lambda: kind.encode(examples, ("no", "yes"), pico.tokenizer_of("bert"), 32), "2 outputs (no, yes)")
+
+
+def test_a_record_is_posed_without_a_score():
+    posed = task().pose({"sentence1": "a", "sentence2": "b", "id": 3})
+    assert (posed.texts, posed.gold, posed.id) == (("a", "b"), None, "3")
+    assert "targets" not in task().encode([posed], ("score",), pico.tokenizer_of("bert"), 32)[0].features
+    explained(lambda: task().pose({"sentence1": "a"}), "no column for 'second'")
+
+
+@pytest.mark.real
+def test_real_biosses_has_the_reference_counts(real_data):
+    source = str(real_data / "biosses" / "blurb")
+    data = task().read(source, ("train", "dev"))
+    test = task().read(source, ("test",)).splits["test"]
+    assert (len(data.splits["train"]), len(data.splits["dev"]), len(test)) == (64, 16, 20)
+    golds = [example.gold for example in (*data.splits["train"], *data.splits["dev"], *test)]
+    assert (min(golds), max(golds)) == (0.0, 4.0)
