@@ -1,0 +1,78 @@
+"""Few-shot draws: as many as asked, in order, by seed, every class in its proportion."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biosqueeze.data.sampling import apportion, describe_draw, draw_examples
+from biosqueeze.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Item:
+    number: int
+    gold: Any
+
+
+def items(golds: list[Any]) -> list[Item]:
+    return [Item(number, gold) for number, gold in enumerate(golds)]
+
+
+golds = st.lists(st.sampled_from(["no", "yes", "maybe"]), min_size=1, max_size=60)
+
+
+@given(golds, st.integers(0, 3), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_draw_is_a_part_in_order_with_every_class_in_proportion(
+    golds: list[str], seed: int, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, len(golds)))
+    drawn = draw_examples(items(golds), size, seed)
+    numbers = [item.number for item in drawn]
+    assert numbers == sorted(set(numbers))
+    assert len(drawn) == size
+    assert drawn == draw_examples(items(golds), size, seed)
+    found, counts = Counter(item.gold for item in drawn), Counter(golds)
+    for kind, count in counts.items():
+        assert abs(found[kind] - size * count / len(golds)) <= len(counts), "far from its share"
+        assert found[kind] >= 1 or size < len(counts)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=1), st.data())
+@settings(max_examples=80, deadline=None)
+def test_shares_are_whole_and_near_exact(counts: dict[str, int], data: st.DataObject) -> None:
+    total = sum(counts.values())
+    size = data.draw(st.integers(1, total))
+    shares = apportion(counts, size)
+    assert sum(shares.values()) == size
+    assert all(0 <= shares[kind] <= counts[kind] for kind in counts)
+    if all(size * count / total >= 1 for count in counts.values()):
+        assert all(abs(shares[kind] - size * counts[kind] / total) < 1 + 1e-9 for kind in counts)
+
+
+def test_an_exact_proportion_is_kept_exactly() -> None:
+    drawn = draw_examples(items(["no"] * 90 + ["yes"] * 10), 20, seed=1)
+    assert Counter(item.gold for item in drawn) == {"no": 18, "yes": 2}
+    assert describe_draw(drawn, 1000) == "20 of 1,000 training examples (no 18, yes 2)"
+
+
+def test_seeds_differ_and_a_full_draw_is_everything() -> None:
+    many = items([("O", "B")] * 40)
+    assert draw_examples(many, 10, 0) != draw_examples(many, 10, 1)
+    assert draw_examples(many, 40, 0) == tuple(many)
+
+
+@pytest.mark.parametrize("gold", [("O", "B-Disease"), frozenset({"a"}), 0.5])
+def test_what_is_no_class_is_drawn_freely(gold: Any) -> None:
+    drawn = draw_examples(items([gold] * 30), 7, seed=0)
+    assert len(drawn) == 7
+    assert describe_draw(drawn, 30) == "7 of 30 training examples"
+
+
+def test_more_than_there_are_is_refused() -> None:
+    with pytest.raises(UsageError, match="--train-size 4 is more than the 3 training examples"):
+        draw_examples(items(["a", "b", "c"]), 4, seed=0)

@@ -1,0 +1,87 @@
+"""Small trainings through the real loop: a pico model, made-up windows, everything that a step logs."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from biosqueeze.data.collate import Features
+from biosqueeze.training.finetuning import fine_tuner
+from biosqueeze.training.loop import Job, Summary, train
+from biosqueeze.training.options import FineTuning
+from biosqueeze.training.sources import Mixture
+from tests import pico
+
+VOCABULARY = 200
+Judge = Callable[[Any], dict[str, float]]
+
+
+def model_of(family: str = "bert", *, dropout: float = 0.1) -> PreTrainedModel:
+    model = pico.model_of(family, VOCABULARY, "token-classification")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
+    return model
+
+
+def windows(count: int = 24, seed: int = 0) -> list[Features]:
+    """Token windows of ragged lengths; about half of the tokens have a label, and one window has a single one."""
+    rng = np.random.default_rng(seed)
+    made: list[Features] = []
+    for number in range(count):
+        ids = rng.integers(5, VOCABULARY, size=rng.integers(4, 20))
+        labels = np.where(rng.random(len(ids)) < 0.5, ids % 3, -100)
+        if number == 0:
+            labels[:] = -100
+        labels[1] = ids[1] % 3
+        made.append({"input_ids": ids, "labels": labels})
+    return made
+
+
+@dataclass
+class Run:
+    """A training that has ended."""
+
+    model: PreTrainedModel
+    summary: Summary
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def losses(self) -> list[float]:
+        return [line["loss"] for line in self.log if "loss" in line]
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.model.state_dict()
+
+
+def run(
+    directory: Path,
+    options: FineTuning,
+    *,
+    features: Sequence[Features] | None = None,
+    judge: Judge | None = None,
+    model: PreTrainedModel | None = None,
+) -> Run:
+    directory.mkdir(exist_ok=True)
+    model = model or model_of()
+    items = list(features or windows())
+    learner = fine_tuner(options, model, "tokens", items)
+    summary = train(Job("test", learner, Mixture(items, None, 0.0, 0), options, directory, judge))
+    return Run(model, summary, log_of(directory))
+
+
+def log_of(directory: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        line.pop("seconds", None)
+    return lines
+
+
+def same(first: Run, second: Run) -> bool:
+    return all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
