@@ -85,7 +85,7 @@ def test_it_learns_to_answer_and_both_runtimes_agree(
 
 def test_questions_without_an_answer(shallow: Callable[[str, str], Path], tmp_path: Path, shell: Shell) -> None:
     data = folder(tmp_path, unanswerable=True)
-    said = shell("finetune", shallow("bert", "mlm"), "--data", data, *LEARN, "--epochs", 6, "--out", "out")
+    said = shell("finetune", shallow("bert", "mlm"), "--data", data, *LEARN, "--epochs", 4, "--out", "out")
     assert said.code == 0, said.err
     metrics = json.loads(Path("out/biosqueeze.json").read_text())["metrics"]
     assert metrics["f1-HasAns"] > 0.8
