@@ -50,9 +50,10 @@ class Scoreboard:
         """Whether the suite's average lacks benchmarks."""
         return bool(self.suite.total.missing(dict.fromkeys((b.name for b in self.benchmarks), 0.0)))
 
-    def retained(self, checkpoint: str, name: str) -> float:
-        """Percent of the first checkpoint's mean that another keeps."""
-        return 100 * self.cells[checkpoint, name].mean / self.cells[self.checkpoints[0], name].mean
+    def retained(self, checkpoint: str, name: str) -> float | None:
+        """Percent of the first checkpoint's mean that another keeps; None where the first scores nothing."""
+        first = self.cells[self.checkpoints[0], name].mean
+        return 100 * self.cells[checkpoint, name].mean / first if first else None
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -106,7 +107,8 @@ class Scoreboard:
     def _scores(self, checkpoint: str, name: str) -> list[str]:
         cell = self.cells[checkpoint, name]
         score = f"{cell.mean:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
-        return [score] if checkpoint == self.checkpoints[0] else [score, f"{self.retained(checkpoint, name):.1f}"]
+        kept = self.retained(checkpoint, name)
+        return [score] if checkpoint == self.checkpoints[0] else [score, "-" if kept is None else f"{kept:.1f}"]
 
     def _last_row(self) -> list[str]:
         means = {name: self.mean_of(name) for name in self.checkpoints}
@@ -114,7 +116,7 @@ class Scoreboard:
         for name, mean in means.items():
             first = means[self.checkpoints[0]]
             kept = [f"{100 * mean / first:.1f}" if mean and first else "-"]
-            own += [f"{mean:.2f}" if mean else "-", *(kept if name != self.checkpoints[0] else [])]
+            own += [f"{mean:.2f}" if mean is not None else "-", *(kept if name != self.checkpoints[0] else [])]
         minutes = sum(cell.minutes for cell in self.cells.values())
         papers = [self._published_average(model) for model in self.published]
         return [self.suite.headline + (", partial" if self.is_partial else ""), "", *own, f"{minutes:.0f}", *papers]
@@ -122,7 +124,7 @@ class Scoreboard:
     def _published_average(self, model: str) -> str:
         """Over the same benchmarks, so that a partial average stands beside a partial one."""
         mean = self.suite.total.of({b.name: b.published_score(model) for b in self.benchmarks})
-        return f"{mean:.2f}" if mean else "-"
+        return f"{mean:.2f}" if mean is not None else "-"
 
     def footnotes(self) -> list[str]:
         """What must be said beside the table."""

@@ -204,10 +204,10 @@ def run(options: Options) -> Outcome:
     from biosqueeze.runs import execute
 
     setting = _settle(options)
-    runs = dict(zip(_keys(options, setting), _runs(options, setting), strict=True))
+    keys, runs = list(_keys(options, setting)), list(_runs(options, setting))
     note(f"{len(runs)} runs in {setting.out}; those that are done already are skipped")
-    results = execute(list(runs.values()), jobs=options.jobs, keep=options.keep)
-    board = _board(options, setting, list(runs), results)
+    results = execute(runs, jobs=options.jobs, keep=options.keep)
+    board = _board(options, setting, keys, results)
     _write(board, setting)
     table(f"{setting.suite.title}: test scores in percent", board.columns(), list(board.rows()))
     for line in board.footnotes():

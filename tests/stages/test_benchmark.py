@@ -1,0 +1,100 @@
+"""A suite in one command: what is there is run, what is absent is said, what is asked wrongly is explained."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Shell
+
+ROWS = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two NER sets of BLURB's, tiny, and one without a train split."""
+    for number, folder in enumerate(("NCBI-disease", "bc5cdr-chem", "bc2gm")):
+        place = tmp_path / "benchmarks" / folder
+        place.mkdir(parents=True)
+        for split in ("train", "dev", "test") if folder != "bc2gm" else ("test",):
+            words = [f"{split}{number}\tO\n", ROWS] * 2
+            (place / f"{split}.tsv").write_text("\n".join(words))
+    return tmp_path / "benchmarks"
+
+
+def test_what_is_there_is_run_and_tabled(pico_bert: Path, root: Path, shell: Shell) -> None:
+    command = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--only", "ddi", "--seeds", 2)
+    command = (*command, "--set", "steps=2", "--set", "precision=fp32", "--out", "out", "--json")
+    said = shell(*command)
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    (row,) = told["benchmarks"]
+    assert told["partial"]
+    assert row["name"] == "ncbi-disease"
+    assert "entities where the paper counts 5,134" in row["note"]
+    assert row["options"] == {
+        **{"task": "ner", "lr": 5e-5, "batch_size": 16, "epochs": 20.0, "warmup": 0.1},
+        **{"steps": 2, "precision": "fp32"},
+    }
+    (result,) = row["results"].values()
+    assert len(result["runs"]) == 2
+    assert told["averages"][pico_bert.name] == pytest.approx(sum(result["runs"]) / 2)
+    assert "no ddi" in told["skipped"]["ddi"]
+    assert {path.name for path in Path("out").iterdir() if path.is_file()} == {"blurb.json", "blurb.md", "blurb.tex"}
+    assert json.loads(Path("out/blurb.json").read_text()) == {
+        k: told[k] for k in json.loads(Path("out/blurb.json").read_text())
+    }
+    assert "| NCBI-disease* |" in Path("out/blurb.md").read_text()
+    assert not [path for path in Path("out").rglob("*") if path.suffix == ".safetensors"]
+    records = {path: path.stat().st_mtime_ns for path in Path("out").rglob("seed-*.json")}
+    assert len(records) == 2
+    again = shell(*command)
+    assert json.loads(again.out) == told
+    assert {path: path.stat().st_mtime_ns for path in records} == records
+
+
+def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, root: Path, shell: Shell) -> None:
+    said = shell("benchmark", pico_bert, "--data", root, "--set", "bc5-chem.lr=1e-4", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    steps = json.loads(said.out)["steps"]
+    assert steps[0] == "fine-tune and score 6 times"
+    assert any(step.startswith("blurb/bc5-chem") and "lr 0.0001" in step for step in steps)
+    assert any(step.startswith("blurb/ncbi-disease") and "lr 5e-05" in step for step in steps)
+    assert any(step.startswith("bc2gm: left out") and "no train split" in step for step in steps)
+    assert not Path("blurb-benchmark").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        (("--suite", "blub"), "Did you mean 'blurb'?"),
+        (("--only", "ncbi"), "blurb has no 'ncbi'"),
+        (("--published", "PubmedBERT"), "Did you mean 'PubMedBERT'?"),
+        (("--set", "lr"), "does not read [BENCHMARK.]OPTION=VALUE"),
+        (("--set", "ncbi-diseas.lr=1"), "Did you mean 'ncbi-disease'?"),
+        (("--set", "rate=1"), "'rate' is no option"),
+        (("--set", "lr=high"), "lr=high is no float"),
+        (("--seeds", 0), "--seeds must be at least 1"),
+        (("--data", "nowhere"), "there is no directory nowhere"),
+    ],
+)
+def test_what_is_asked_wrongly_is_explained(
+    extra: tuple[object, ...], says: str, pico_bert: Path, root: Path, shell: Shell
+) -> None:
+    said = shell("benchmark", pico_bert, "--data", root, *extra)
+    assert said.code in (1, 2)
+    assert says in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not Path("blurb-benchmark").exists()
+
+
+def test_a_root_without_benchmarks_is_refused(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    said = shell("benchmark", pico_bert, "--data", tmp_path)
+    assert said.code == 1
+    assert "biosqueeze tasks blurb" in said.err
+
+
+def test_one_checkpoint_twice_is_refused(pico_bert: Path, root: Path, shell: Shell) -> None:
+    said = shell("benchmark", pico_bert, pico_bert, "--data", root)
+    assert said.code == 2
+    assert "named twice" in said.err
