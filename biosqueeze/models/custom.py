@@ -20,6 +20,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.manifest import HEAD_FILE, HEAD_MARK
+from biosqueeze.models.apart import CosineHead, mean_state, one_text
 from biosqueeze.models.count import count_model, skeleton
 from biosqueeze.models.crf import Crf
 from biosqueeze.models.families import family_of
@@ -131,6 +132,7 @@ _HEADS: Mapping[str, _Row] = {
         lambda config, labels: MentionHead(config, labels, starts=True),
         ("entities",),
     ),
+    "cosine": _Row("sequence-classification", "base", lambda _config, _labels: CosineHead(), ("entities",)),
 }
 
 
@@ -163,8 +165,16 @@ class HeadedEncoder(nn.Module):
             entities: (batch, length), where the head reads it.
             inputs: the encoder's, (batch, length) each.
         """
+        if isinstance(self.head, CosineHead) and entities is not None:
+            both = [self._mean_of(inputs["input_ids"], entities.bitwise_and(bit) != 0) for bit in (FIRST, SECOND)]
+            return TokenClassifierOutput(logits=self.head(*both))
         hidden = self.encoder(**inputs)[0]  # (batch, length, hidden), or a CRF's emissions
         return TokenClassifierOutput(logits=self.head(hidden, inputs["attention_mask"], entities))
+
+    def _mean_of(self, input_ids: Tensor, own: Tensor) -> Tensor:
+        """The mean state of one of the two texts, which the encoder reads by itself: (batch, hidden)."""
+        ids, mask = one_text(input_ids, own, self.config.pad_token_id or 0)
+        return mean_state(self.encoder(input_ids=ids, attention_mask=mask)[0], mask)
 
     @property
     def supports_gradient_checkpointing(self) -> bool:
@@ -191,7 +201,8 @@ class HeadedEncoder(nn.Module):
         """Write the encoder as a stock model, and the head beside it."""
         self.encoder.save_pretrained(directory)
         tensors = self.head.to_save() if isinstance(self.head, Crf) else self.head.state_dict()
-        save_file(tensors, directory / HEAD_FILE, {"format": "pt", HEAD_MARK: self.name})
+        # One entry and no more: several are written in an order of their own each time, and the file's hash changes.
+        save_file(tensors, directory / HEAD_FILE, {HEAD_MARK: self.name})
 
 
 def wanted_head(form: Formulation) -> str | None:
@@ -244,6 +255,12 @@ def new_headed(checkpoint: Checkpoint, name: str, labels: Sequence[str], seed: i
     else:
         say_left_behind(checkpoint)
     return model.eval()
+
+
+def stretch_to(model: "HeadedEncoder", scores: Sequence[float]) -> None:
+    """Tell a head that compares by cosine the range of the scores that it is trained on; others have no use for it."""
+    if isinstance(model.head, CosineHead) and scores:
+        model.head.stretch(min(scores), max(scores))
 
 
 def say_left_behind(checkpoint: Checkpoint) -> None:

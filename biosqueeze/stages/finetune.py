@@ -249,12 +249,14 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
 
 def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") -> Any:
     """The checkpoint with a head for the task; a head for the same labels is kept, as is one for spans."""
-    from biosqueeze.models.custom import new_headed, say_left_behind, wanted_head
+    from biosqueeze.models.custom import new_headed, say_left_behind, stretch_to, wanted_head
     from biosqueeze.models.load import load_model
 
     own = wanted_head(task.form)
     if own:
-        return new_headed(source, own, data.labels, options.seed)
+        model = new_headed(source, own, data.labels, options.seed)
+        stretch_to(model, [e.gold for e in data.splits["train"]] if data.scheme == "score" else ())
+        return model
     say_left_behind(source)
     problems = {
         "single": "single_label_classification",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Entities = Literal["dummy", "markers", "original"]
-Representation = Literal["cls", "mentions", "entity-starts"]
+Representation = Literal["cls", "mentions", "entity-starts", "cosine"]
 
 FIRST, SECOND = 1, 2  # bits: what belongs to both entities, as where one lies in the other, has both (3)
 

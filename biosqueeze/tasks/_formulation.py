@@ -39,8 +39,9 @@ class Formulation(Reading):
         "A relation's two entities: replaced by their type (the default), between markers, or as they stand.",
     ] = None
     representation: Annotated[
-        Literal["cls", "mentions", "entity-starts"],
-        "What a relation is read from: the first token, the mean of each mention, or where each entity starts.",
+        Literal["cls", "mentions", "entity-starts", "cosine"],
+        "What is read: the first token; of a relation the mean of each mention, or where each entity starts; of a "
+        "similarity the cosine of the two texts, each encoded by itself.",
     ] = "cls"
     stride: Annotated[int | None, "Tokens that neighbouring windows of a question's context share."] = None
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn
 from biosqueeze.tasks import Dataset, Formulation, _relations
 from biosqueeze.tasks._around import Kept, Pieces, fitted, pieces_of, unknown_signs
@@ -35,6 +35,17 @@ class Kind:
     USES: ClassVar[tuple[str, ...]] = ("column", "negative", "entities", "representation")
 
     form: Formulation = field(default_factory=Formulation)
+
+    def __post_init__(self) -> None:
+        """Refuse what is for pairs of texts.
+
+        Raises:
+            UsageError: the representation compares two texts.
+        """
+        if self.form.representation == "cosine":
+            raise UsageError(
+                "--representation cosine compares two texts; a relation takes cls, mentions, entity-starts"
+            )
 
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 - the protocol's
         """The kind itself: there is one scheme."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset, Formulation, _rows
+from biosqueeze.tasks._entities import FIRST, SECOND
 from biosqueeze.tasks._metrics import pearson, spearman
-from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, rows_of, windows_of
+from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, encode_sequences, rows_of, windows_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,9 +38,20 @@ class Kind:
     HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "pearson"
     SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    USES: ClassVar[tuple[str, ...]] = ("column",)
+    USES: ClassVar[tuple[str, ...]] = ("column", "representation")
 
     form: Formulation = field(default_factory=Formulation)
+
+    def __post_init__(self) -> None:
+        """Refuse what is for relations.
+
+        Raises:
+            UsageError: the representation is that of an entity.
+        """
+        if self.form.representation not in ("cls", "cosine"):
+            raise UsageError(
+                f"--representation {self.form.representation} is of two entities; a similarity takes cls or cosine"
+            )
 
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
         """The same kind."""
@@ -67,11 +79,21 @@ class Kind:
     ) -> list[SequenceWindow]:
         """One window per pair, the longer sentence cut where both are too long; `targets` () float32 is the score.
 
+        For the representation `cosine` each sentence has special tokens of its own and up to max_length tokens, and
+        `entities` (length,) says whose a token is (FIRST or SECOND).
+
         Raises:
             SqueezeError: the model has not one output, or max_length leaves no room for text.
         """
         _check_labels(labels)
-        return windows_of(examples, [_target(example) for example in examples], tokenizer, max_length)
+        targets = [_target(example) for example in examples]
+        if self.form.representation == "cls":
+            return windows_of(examples, targets, tokenizer, max_length)
+        first, second = (
+            encode_sequences([(e.texts[side],) for e in examples], tokenizer, max_length) for side in (0, 1)
+        )
+        sides = zip(first, second, targets, strict=True)
+        return [SequenceWindow(number, {**_apart(*pair), **target}) for number, (*pair, target) in enumerate(sides)]
 
     def decode(
         self,
@@ -106,6 +128,13 @@ class Kind:
     ) -> list[dict[str, Any]]:
         """The similarity of each pair, in the unit of the data."""
         return [{"similarity": value} for value in self.decode(windows, logits, examples, labels)]
+
+
+def _apart(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Two encoded sentences as one window: one after the other, and whose each token is."""
+    ids = [first["input_ids"], second["input_ids"]]
+    owners = [np.full(len(own), bit, dtype=np.int64) for own, bit in zip(ids, (FIRST, SECOND), strict=True)]
+    return {"input_ids": np.concatenate(ids), "entities": np.concatenate(owners)}
 
 
 def _check_labels(labels: Sequence[str]) -> None:
