@@ -1,6 +1,7 @@
 """Splits must not share what they hold: a score on text that was trained on, or selected by, says nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
@@ -30,10 +31,24 @@ def check_disjoint(
         use = "selection" if split == "dev" else "training"
         raise SqueezeError(
             f"{source}: a test split used for {use}: {shared:,} of {len(texts):,} {split} texts are literally in test; "
-            f"put other texts in {split}, or take them out of the test file (set it aside to go without one)"
+            f"put other texts in {split}, or take the test file away to go without one"
         )
     if shared:
         note(f"{source}: {shared:,} of {len(texts):,} {split} texts of {FEWEST_WORDS} words or more are in test too")
+
+
+def check_files(files: Mapping[str, Path]) -> None:
+    """Refuse one file, or links to it, as two splits, however short its texts are.
+
+    Raises:
+        SqueezeError: train or dev is the file of test.
+    """
+    for split, use in (("dev", "selection"), ("train", "training")):
+        if split in files and "test" in files and files[split].samefile(files["test"]):
+            raise SqueezeError(
+                f"{files[split]} is the same file as {files['test'].name}: a test split used for {use}; "
+                f"put other texts in {split}, or take the test file away to go without one"
+            )
 
 
 def _words(text: str | Sequence[str]) -> tuple[str, ...]:

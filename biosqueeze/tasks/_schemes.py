@@ -8,7 +8,9 @@
 | IOB1 (files only) | I | I I I | I I B I |
 
 So what is trained as IO loses every border between adjacent entities of one type: of each such run only one
-entity can be found, and it is found with the wrong extent. The other schemes lose nothing.
+entity can be found, and it is found with the wrong extent. A model of IO that is right about every word reaches
+F1 0.992 on the test split of NCBI-disease, 0.982 on BC2GM, 0.997 on BC5CDR-chem, 0.991 on BC5CDR-disease and 0.986
+on JNLPBA. The other schemes lose nothing.
 
 The PubMedBERT study (section 5, table 11) compares IO, BIO and BIOUL. Its text says what U and L stand for the
 wrong way round; here, as elsewhere, U is a unit of one word and L the last word of several.

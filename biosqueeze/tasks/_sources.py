@@ -24,6 +24,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks._conll import read_columns
+from biosqueeze.tasks._leaks import check_files
 from biosqueeze.tasks._schemes import OUTSIDE
 from biosqueeze.tasks._tagged import Rows, Sentence, build
 
@@ -61,6 +62,7 @@ def read(source: str, splits: Sequence[str], form: Formulation) -> Dataset:
         read = {split: _of_records(rows, form) for split, rows in read_records(source, wanted).items()}
         return build(source, read, splits, form)
     files = _files(source, splits)
+    check_files(files)
     made = {split: _read_file(path, form) for split, path in files.items()}
     dataset = build(source, {split: rows for split, (rows, _) in made.items()}, splits, form)
     _say_files(source, {split: files[split] for split in splits}, {split: kind for split, (_, kind) in made.items()})

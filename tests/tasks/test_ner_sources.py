@@ -262,6 +262,15 @@ def test_a_test_split_used_for_selection_is_refused(tmp_path, split, use):
     KIND.read(str(tmp_path), (split,) if split == "dev" else ("dev", "test"))
 
 
+def test_one_file_as_two_splits_is_refused(tmp_path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.tsv").write_text(f"{name}\tB-X\n")
+    (tmp_path / "dev.tsv").symlink_to("test.tsv")
+    with pytest.raises(SqueezeError, match=r"dev.tsv is the same file as test.tsv: a test split used for selection"):
+        KIND.read(str(tmp_path), ("train", "dev"))
+    KIND.read(str(tmp_path), ("dev",))
+
+
 def test_what_is_shared_besides_is_said(capsys):
     own, shared = [f"sentence {i} is ours alone" for i in range(10)], [f"both have text number {i}" for i in range(90)]
     check_disjoint("dev", own + shared, shared, "there")
