@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score
 from sklearn.preprocessing import MultiLabelBinarizer
@@ -56,6 +56,7 @@ def explained(act, *words):
 
 
 @given(CLASSES)
+@settings(max_examples=60, deadline=None)
 def test_scores_of_one_label_equal_scikit_learn(pairs):
     gold, predicted = map(list, zip(*pairs, strict=True))
     scores = score_classes(gold, predicted)
@@ -69,6 +70,7 @@ def test_scores_of_one_label_equal_scikit_learn(pairs):
 
 
 @given(LABEL_SETS)
+@settings(max_examples=60, deadline=None)
 def test_scores_of_label_sets_equal_scikit_learn(pairs):
     gold, predicted = map(list, zip(*pairs, strict=True))
     scores = score_label_sets(gold, predicted)
@@ -91,6 +93,7 @@ def test_scores_of_label_sets_equal_scikit_learn(pairs):
 
 
 @given(LABEL_SETS)
+@settings(max_examples=60, deadline=None)
 def test_blue_f1_is_the_harmonic_mean_of_means_over_labelled_examples(pairs):
     precisions, recalls = [], []
     for gold, predicted in pairs:

@@ -17,7 +17,7 @@ ROWS = st.lists(st.lists(st.floats(-800, 800, width=32), min_size=3, max_size=3)
 
 
 @given(FAMILY, WORDS, WORDS, st.integers(8, 60))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=60, deadline=None)
 def test_pair_is_framed_and_cut_as_the_tokenizer_does(family, first, second, length):
     tokenizer = TOKENIZERS[family]
     (mine,) = sequences.encode_sequences([(first, second)], tokenizer, length)
@@ -27,7 +27,7 @@ def test_pair_is_framed_and_cut_as_the_tokenizer_does(family, first, second, len
 
 
 @given(FAMILY, st.lists(WORDS, min_size=1, max_size=4), st.integers(4, 60))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=60, deadline=None)
 def test_single_text_is_framed_and_cut_as_the_tokenizer_does(family, texts, length):
     tokenizer = TOKENIZERS[family]
     mine = sequences.encode_sequences([(text,) for text in texts], tokenizer, length)
@@ -38,6 +38,7 @@ def test_single_text_is_framed_and_cut_as_the_tokenizer_does(family, texts, leng
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(2, 60))
+@settings(max_examples=60, deadline=None)
 def test_shares_pop_one_piece_after_another_off_the_longer_text(first, second, room):
     lengths = [first, second]
     while sum(lengths) > room:
@@ -92,6 +93,7 @@ def test_unknown_label_is_refused_with_its_place_and_an_unlabelled_example_has_n
 
 
 @given(ROWS)
+@settings(max_examples=60, deadline=None)
 def test_probabilities_equal_scipy(values):
     rows = np.array(values, dtype=np.float32)
     np.testing.assert_allclose(sequences.softmax(rows), special.softmax(rows.astype(float), axis=-1), atol=1e-12)

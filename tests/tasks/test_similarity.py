@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -45,6 +45,7 @@ def explained(act, *words):
 
 
 @given(PAIRS)
+@settings(max_examples=60, deadline=None)
 def test_pearson_equals_scipy(pairs):
     one, other = zip(*pairs, strict=True)
     assume(len(set(one)) > 1 and len(set(other)) > 1)
@@ -59,6 +60,7 @@ def test_pearson_equals_scipy(pairs):
 
 
 @given(FEW)
+@settings(max_examples=60, deadline=None)
 @example([(0, 1), (0, 2), (1, 2)])
 def test_spearman_equals_scipy_with_ties(pairs):
     one, other = zip(*pairs, strict=True)
@@ -67,6 +69,7 @@ def test_spearman_equals_scipy_with_ties(pairs):
 
 
 @given(st.lists(NUMBER, min_size=1, max_size=9), NUMBER)
+@settings(max_examples=60, deadline=None)
 def test_correlation_with_a_constant_is_zero_without_a_warning(values, constant):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
