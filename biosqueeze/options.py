@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -21,6 +21,11 @@ class Argument:
     """Marks a positional field. A recipe feeds it the step before, unless the field named `unless` is set."""
 
     unless: str | None = None
+
+
+@dataclass(frozen=True)
+class Data:
+    """Marks a field whose `-` is the data on standard input (or output), and not the path of a checkpoint there."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage did: the path that goes to standard output, and the facts that go with --json."""
+    """What a stage did: the path that goes to standard output, and the facts that go with --json.
+
+    A stage whose answer is data gives `lines` instead: whole lines that go to standard output while they are made.
+    """
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    lines: Generator[str, None, None] | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Level(IntEnum):
 class _Voice:
     level: Level = Level.NORMAL
     bar: "Progress | None" = None  # on the terminal right now: what is said goes above it
+    held: list[str] | None = None  # warnings that are not said but kept
 
 
 _voice = _Voice()
@@ -61,7 +62,20 @@ def detail(message: str) -> None:
 
 def warn(message: str) -> None:
     """Say what the user should know even with --quiet."""
+    if _voice.held is not None:
+        _voice.held.append(message)
+        return
     _console().print(f"warning: {message}", style="yellow", markup=False)
+
+
+@contextmanager
+def held_warnings() -> Iterator[list[str]]:
+    """Keep what `warn` would say in a list instead: work that is done piece by piece says it once."""
+    former, _voice.held = _voice.held, []
+    try:
+        yield _voice.held
+    finally:
+        _voice.held = former
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

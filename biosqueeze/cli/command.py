@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,8 @@ import click
 
 from biosqueeze import progress
 from biosqueeze.cli.parameters import arguments_help, parameters, read_options
-from biosqueeze.cli.streams import stdout_kept_clean
+from biosqueeze.cli.streams import stdout_kept_clean, write_lines
+from biosqueeze.errors import UsageError
 from biosqueeze.options import Outcome, Plan
 from biosqueeze.registry import closest
 
@@ -36,9 +37,12 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         context = click.get_current_context()
         prepare(context.params)
         _warn_of_strange_variables(name, context.command)
-        with stdout_kept_clean():
+        with stdout_kept_clean() as stdout:
             options = read_options(stage, context)
             done: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
+            if isinstance(done, Outcome) and done.lines is not None:
+                _stream(done.lines, stdout, as_json=context.params["as_json"])
+                return
         if isinstance(done, Plan):
             if context.params["as_json"]:
                 click.echo(json.dumps(plan_fields(name, done)))
@@ -56,6 +60,12 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         short_help=documentation.strip().splitlines()[0],
         epilog=f"Example: {stage.EXAMPLE}",
     )
+
+
+def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) -> None:
+    if as_json:
+        raise UsageError("--json prints one object on standard output, where the data go; add --out FILE")
+    write_lines(lines, stdout)
 
 
 def _warn_of_strange_variables(name: str, command: click.Command) -> None:

@@ -9,8 +9,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from biosqueeze import registry
-from biosqueeze.cli.streams import read_dashes
-from biosqueeze.options import Argument, Choices, Hidden, Noting, OptionField, option_fields
+from biosqueeze.cli.streams import STDIN, read_dashes
+from biosqueeze.options import Argument, Choices, Data, Hidden, Noting, OptionField, option_fields
 
 _SOURCES = {
     ParameterSource.COMMANDLINE: "flag",
@@ -93,5 +93,8 @@ def read_options(stage: ModuleType, context: click.Context) -> Noting:
     sources = {
         name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names
     }
-    options: Noting = stage.Options(**read_dashes(values), sources=dict(sorted(sources.items())))
+    data = {field.name: field for field in option_fields(stage.Options) if field.marker(Data)}
+    on_stdin = any(values[name] == STDIN for name, field in data.items() if field.marker(Argument))
+    paths = read_dashes({k: v for k, v in values.items() if k not in data}, data_on_stdin=on_stdin)
+    options: Noting = stage.Options(**{**values, **paths}, sources=dict(sorted(sources.items())))
     return options

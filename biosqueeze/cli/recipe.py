@@ -243,12 +243,14 @@ def _is_done(run: Run, name: str, key: str) -> bool:
     if entry.get("key") != key or "path" not in entry:
         return False
     path = Path(entry["path"])
-    return path.is_dir() and content_hash(path) == entry["content"]
+    return path.exists() and content_hash(path) == entry["content"]
 
 
 def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
     if isinstance(options, Writing):
         options = _ready_output(step, options, key, run)
+    elif {"out", "force"} <= step.fields.keys() and Path(vars(options)["out"]).parent == run.directory:
+        options = replace(options, force=True)  # type: ignore[call-arg]
     run.remember(step.name, key=key)
     outcome: Outcome = step.module.run(options)
     run.remember(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)

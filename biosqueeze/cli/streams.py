@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, redirect_stdout
 from typing import Any
 
 from biosqueeze.errors import UsageError
@@ -12,21 +12,29 @@ STDIN = "-"
 
 
 @contextmanager
-def stdout_kept_clean() -> Iterator[None]:
-    """Send to standard error whatever libraries write to standard output, from Python or from C."""
+def stdout_kept_clean() -> Iterator[int]:
+    """Send to standard error whatever libraries write to standard output, from Python or from C.
+
+    Yields:
+        the descriptor of the true standard output.
+    """
     sys.stdout.flush()
     saved = os.dup(1)
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
-            yield
+            yield saved
     finally:
         os.dup2(saved, 1)
         os.close(saved)
 
 
-def read_dashes(values: Mapping[str, Any]) -> dict[str, Any]:
+def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool = False) -> dict[str, Any]:
     """Replace the one value that is `-` (alone or in a tuple) by the path on standard input.
+
+    Args:
+        values: by option.
+        data_on_stdin: another option takes standard input for its data.
 
     Raises:
         UsageError: more than one is `-`, or standard input holds no path.
@@ -36,8 +44,23 @@ def read_dashes(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     if dashes > 1:
         raise UsageError("- stands for the one path on standard input, so it can be given only once")
+    if data_on_stdin:
+        raise UsageError("the data are on standard input, so the checkpoint cannot be - too; name its directory")
     path = _path_on_stdin()
     return {key: _replace(value, path) if _may_dash(value) else value for key, value in values.items()}
+
+
+def write_lines(lines: Generator[str, None, None], descriptor: int) -> None:
+    """Write lines as they are made, without a buffer between.
+
+    Raises:
+        BrokenPipeError: whoever reads them has seen enough.
+    """
+    with closing(lines):
+        for text in lines:
+            rest = memoryview(text.encode())
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
 
 
 def _may_dash(value: Any) -> bool:

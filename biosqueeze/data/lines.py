@@ -1,14 +1,17 @@
-"""Lines of a UTF-8 file, plain or gzipped, with their numbers, so that an error can say where it is."""
+"""Numbered lines of UTF-8 text, plain or gzipped, from a file or standard input: errors can say where they are."""
 
 import gzip
+import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 
+STANDARD_INPUT = "standard input"
+_GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
 
 
@@ -18,19 +21,33 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         SqueezeError: the file cannot be read, is no UTF-8 text, or is a damaged .gz.
     """
+    return _numbered(_opened(path), str(path))
+
+
+def piped_lines() -> Iterator[tuple[int, str]]:
+    """The lines of standard input, plain or gzipped, as they arrive; see `numbered_lines`.
+
+    Raises:
+        UsageError: nothing is piped in.
+        SqueezeError: it is no UTF-8 text, or damaged gzip data.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("- reads data from a pipe, and nothing is piped in; name a file instead")
+    return _numbered(_piped(), STANDARD_INPUT)
+
+
+def _numbered(opened: AbstractContextManager[BinaryIO], name: str) -> Iterator[tuple[int, str]]:
     number = 0
     try:
-        with _opened(path) as stream:
+        with opened as stream:
             for number, raw in enumerate(stream, start=1):
-                yield number, _decoded(raw, path, number)
+                yield number, _decoded(raw, name, number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise SqueezeError(
-            f"{path}:{number + 1}: the gzip data is damaged ({error}); "
-            f"check it with `gzip -t {path}` and fetch it again"
-        ) from error
+        again = f"check it with `gzip -t {name}` and fetch it again" if name != STANDARD_INPUT else "fetch it again"
+        raise SqueezeError(f"{name}:{number + 1}: the gzip data is damaged ({error}); {again}") from error
     except OSError as error:
         raise SqueezeError(
-            f"{path} cannot be read ({error.strerror or error}); check the path and its rights"
+            f"{name} cannot be read ({error.strerror or error}); check the path and its rights"
         ) from error
 
 
@@ -44,28 +61,41 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield plain
 
 
-def _decoded(raw: bytes, path: Path, number: int) -> str:
+@contextmanager
+def _piped() -> Iterator[BinaryIO]:
+    stream: Any = sys.stdin.buffer
+    if stream.peek(len(_GZIP))[: len(_GZIP)] == _GZIP:
+        with gzip.GzipFile(fileobj=stream) as unpacked:
+            yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
+    else:
+        yield stream
+
+
+def _decoded(raw: bytes, name: str, number: int) -> str:
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
         raise SqueezeError(
-            f"{path}:{number}: not UTF-8 text (byte 0x{raw[error.start]:02x} at column {error.start + 1}); "
-            f"convert it first: {_conversion(path, likely)}"
+            f"{name}:{number}: not UTF-8 text (byte 0x{raw[error.start]:02x} at column {error.start + 1}); "
+            f"convert it first: {_conversion(name, likely)}"
         ) from error
     if "\0" in line:
         raise SqueezeError(
-            f"{path}:{number}: holds NUL bytes, so it is UTF-16 or no text; if it is text, convert it first: "
-            f"{_conversion(path, 'UTF-16')}"
+            f"{name}:{number}: holds NUL bytes, so it is UTF-16 or no text; if it is text, convert it first: "
+            f"{_conversion(name, 'UTF-16')}"
         )
     if number == 1:
         line = line.removeprefix(_BOM)
     return line.rstrip("\r\n")
 
 
-def _conversion(path: Path, encoding: str) -> str:
+def _conversion(name: str, encoding: str) -> str:
     """The shell line that makes a UTF-8 copy; only the user can know that the encoding is the one guessed."""
     iconv = f"iconv -f {encoding} -t UTF-8"
+    if name == STANDARD_INPUT:
+        return f"{iconv} in the pipe"
+    path = Path(name)
     if path.suffix == ".gz":
         return f"gzip -dc {path} | {iconv} | gzip > utf8-{path.name}"
     return f"{iconv} {path} > utf8-{path.name}"

@@ -49,6 +49,16 @@ def parse_pubtator(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Do
     census.say()
 
 
+def pubtator_texts(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
+    """Documents of numbered PubTator lines without their annotations, whose offsets and texts are not looked at.
+
+    Raises:
+        SqueezeError: a line is none of the format's, or belongs to another document.
+    """
+    for block in _blocks(lines, source):
+        yield replace(block, rows=[]).document(Census(source))
+
+
 def pubtator_lines(document: Document) -> Iterator[str]:
     """A document in PubTator, line by line, with the empty line that ends it.
 
