@@ -63,7 +63,8 @@ class _Lstm(nn.LSTM):
 class MentionHead(nn.Module):
     """A linear layer over the representations of the two entities, side by side (the PubMedBERT study's table 12).
 
-    An entity is represented by the mean of its pieces' last hidden states ("mentions"), or by the last hidden state of
+    An entity is represented by the maximum of its pieces' last hidden states in each dimension ("mentions": section 6.5
+    pools by the maximum; zeros where it has no piece in this window), or by the last hidden state of
     its first piece, which is its opening marker ("entity-starts").
     """
 
@@ -88,8 +89,9 @@ class MentionHead(nn.Module):
         """One entity: hidden (batch, length, hidden) and which pieces are its (batch, length) to (batch, hidden)."""
         if self.starts:
             pieces = pieces & (pieces.cumsum(dim=1) == 1)
-        share = pieces.to(hidden.dtype) / pieces.sum(dim=1, keepdim=True).clamp(min=1)
-        return torch.einsum("bl,blh->bh", share, hidden)
+        own = pieces.unsqueeze(-1)  # (batch, length, 1)
+        highest = hidden.masked_fill(~own, torch.finfo(hidden.dtype).min).amax(dim=1)
+        return torch.where(own.any(dim=1), highest, 0.0)
 
 
 def _linear(config: PreTrainedConfig, inputs: int, outputs: int) -> nn.Linear:

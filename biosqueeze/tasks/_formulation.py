@@ -40,7 +40,7 @@ class Formulation(Reading):
     ] = None
     representation: Annotated[
         Literal["cls", "mentions", "entity-starts", "cosine"],
-        "What is read: the first token; of a relation the mean of each mention, or where each entity starts; of a "
+        "What is read: the first token; of a relation its mentions (their maximum), or where each entity starts; of a "
         "similarity the cosine of the two texts, each encoded by itself.",
     ] = "cls"
     stride: Annotated[int | None, "Tokens that neighbouring windows of a question's context share."] = None
