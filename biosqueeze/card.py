@@ -55,6 +55,12 @@ def _body(name: str, manifest: Mapping[str, Any]) -> str:
         f"Made by `biosqueeze {manifest['stage']}` (biosqueeze {manifest['version']}).",
         "",
     ]
+    if "own_head" in manifest:
+        lines += [
+            f"Beside the encoder, which stock transformers loads whole, it has a {manifest['own_head']} head in "
+            "`head.safetensors`, which biosqueeze reads.",
+            "",
+        ]
     lines += ["| | |", "|---|---|"]
     lines += [f"| {part} parameters | {count:,} |" for part, count in parameters.items()]
     lines += [f"| {key} | {value:,} |" for key, value in shape.items() if value is not None]

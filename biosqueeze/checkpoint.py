@@ -228,6 +228,7 @@ def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
         "created": entry["created"],
         "parent": named["parent"],
         "head": manifest.head_of(made.config),
+        **({"own_head": made.own_head} if made.own_head else {}),
         "task": dict(record.task) if record.task else earlier.get("task"),
         "model": {
             "family": made.config.get("model_type"),

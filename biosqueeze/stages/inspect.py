@@ -57,6 +57,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "family": family,
         "architecture": (checkpoint.config.get("architectures") or [None])[0],
         "head": manifest.head_of(checkpoint.config),
+        "own_head": checkpoint.own_head,
         "task": checkpoint.task,
         "labels": list(checkpoint.labels),
         "shape": manifest.shape_facts(checkpoint.config),
@@ -123,6 +124,7 @@ def _show(name: str, facts: Mapping[str, Any]) -> None:
     rows = [
         ("family", facts["family"] or "unknown"),
         ("architecture", facts["architecture"] or f"not said in config.json ({facts['head']})"),
+        *((("head", f"{facts['own_head']} (head.safetensors)"),) if facts["own_head"] else ()),
         ("shape", shape),
         ("task", facts["task"] or "none"),
         ("labels", ", ".join(facts["labels"]) or "none"),

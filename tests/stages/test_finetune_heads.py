@@ -149,7 +149,8 @@ def test_the_manifest_counts_the_head(head: str, tuned: Callable[[str], Path], d
     planned = shell("finetune", out, *words_of(head, data), "--out", "new", "--dry-run", "--json")
     assert json.loads(planned.out)["parameters_after"] == counted
     shown = json.loads(shell("inspect", out, "--json").out)
-    assert shown["parameters"]["total"] == counted
+    assert (shown["parameters"]["total"], shown["own_head"]) == (counted, head)
+    assert f"it has a {head} head in `head.safetensors`" in (out / "README.md").read_text()
 
 
 def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[Any]:
