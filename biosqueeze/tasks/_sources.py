@@ -21,7 +21,7 @@ from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.splits import check_splits, find_split, open_directory, split_file
 from biosqueeze.data.tables import Columns, Record, asked_columns, read_file, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks._conll import read_columns
 from biosqueeze.tasks._leaks import check_files
@@ -100,7 +100,7 @@ def _demo(source: str, splits: Sequence[str], asked: Mapping[str, str]) -> dict[
     if source != DEMO:
         raise UsageError(f"there is no data set called {source}; the built-in one is {DEMO}")
     if asked:
-        raise UsageError(f"--column: {DEMO} has no columns; leave it out")
+        warn(f"{DEMO} has no columns: {', '.join(asked.values())} not used")
     return {split: [Rows(words, tags, source) for words, tags in demo_ner(split)] for split in {*splits, "train"}}
 
 
@@ -140,8 +140,8 @@ def _read_file(path: Path, form: Formulation) -> tuple[list[Rows], str]:
     asked = asked_columns(form.column)
     kind = format_of(path)
     if kind:
-        if asked:
-            raise UsageError(f"--column: {path} is {_NAMES[kind]}, which has no columns; leave it out")
+        if asked:  # no error: it may come from the fine-tuning, and these be other data
+            warn(f"{path} is {_NAMES[kind]}, which has no columns: {', '.join(asked.values())} not used")
         return _of_documents(read_documents(path), path, form), _NAMES[kind]
     if _is_json(path):
         return _of_records(read_file(path), form), "JSON"

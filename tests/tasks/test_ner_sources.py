@@ -233,12 +233,14 @@ def test_columns_that_are_not_there(tmp_path, column, says):
     assert says in str(caught.value)
 
 
-def test_columns_of_what_has_none(tmp_path):
-    (tmp_path / "train.pubtator").write_text(PUBTATOR)
-    with pytest.raises(UsageError, match="is PubTator, which has no columns"):
-        _kind(column=("tag=1",)).read(str(tmp_path), ("train",))
-    with pytest.raises(UsageError, match="demo:ner has no columns"):
-        _kind(column=("tag=1",)).read("demo:ner", ("train",))
+def test_columns_of_what_has_none_are_said_to_be_of_no_use(tmp_path, capsys):
+    """As when a model that learnt from columns is scored on PubTator: its manifest names them."""
+    (tmp_path / "test.pubtator").write_text(PUBTATOR)
+    kind = _kind(column=("word=2", "tag=1"))
+    assert kind.read(str(tmp_path), ("test",)) == KIND.read(str(tmp_path), ("test",))
+    assert "test.pubtator is PubTator, which has no columns: 2, 1 not used" in " ".join(capsys.readouterr().err.split())
+    kind.read("demo:ner", ("test",))
+    assert "demo:ner has no columns: 2, 1 not used" in " ".join(capsys.readouterr().err.split())
 
 
 # ------------------------------------------------------------------ leaks
