@@ -284,7 +284,7 @@ class _Loop:
         if patience is not None and self.progress.stale >= patience and step < self.total:
             self.progress.stopped = True
             best = f"{self.progress.best_score:.4f} at step {self.progress.best_step}"
-            note(f"stopped at step {step} of {self.total}: {patience} scorings on dev without a better one than {best}")
+            note(f"stopped at step {step} of {self.total}, as --patience {patience} asks: the best on dev is {best}")
 
     def _save(self) -> None:
         state.save(self.accelerator, self.job.directory, self.progress, self.best)
