@@ -26,6 +26,8 @@ EXAMPLE = "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:
 AT_ONCE = 1024
 _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 _ERROR = "error"
+_NUMBER = re.compile(r"\d[\d,]*")
+_COUNTED = re.compile(r"(\d[\d,]*)( of \d[\d,]*)?")
 _WRITTEN = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -88,7 +90,9 @@ class _Tally:
     records: int = 0
     first_fault: str = ""
     bad: int = 0
-    warned: Counter[str] = field(default_factory=Counter)
+    warned: dict[str, str] = field(default_factory=dict)  # the first warning of those that differ in numbers alone
+    chunks: Counter[str] = field(default_factory=Counter)  # in how many it came up
+    sums: Counter[str] = field(default_factory=Counter)  # of the numbers that it begins with
 
     def count(self, posed: "Posed", warnings: Sequence[str]) -> None:
         """Add some records, and say a warning the first time that one of its kind is there."""
@@ -96,10 +100,22 @@ class _Tally:
         self.bad += len(posed.items) - len(posed.good)
         self.first_fault = self.first_fault or posed.first_fault or ""
         for message in warnings:
-            kind = re.sub(r"\d[\d,]*", "N", message)
-            if not self.warned[kind]:
+            kind = _NUMBER.sub("N", message)
+            if kind not in self.warned:
                 warn(message)
-            self.warned[kind] += 1
+                self.warned[kind] = message
+            counted = _COUNTED.match(message)
+            self.chunks[kind] += 1
+            self.sums[kind] += int(counted[1].replace(",", "")) if counted else 0
+
+    def in_all(self) -> Iterator[str]:
+        """What came up in several chunks, with the number that such a warning begins with added up."""
+        for kind, message in self.warned.items():
+            counted = _COUNTED.match(message)
+            if counted and self.chunks[kind] > 1:
+                of = f" of {self.records - self.bad:,}" if counted[2] else ""
+                what = re.split(r" \(|[,;] ", message[counted.end() :])[0]
+                yield f"in all, {self.sums[kind]:,}{of}{what}"
 
 
 def plan(options: Options) -> Plan:
@@ -307,9 +323,8 @@ def _opened(path: Path, *, packed: bool) -> Iterator[BinaryIO]:
 
 
 def _conclude(tally: _Tally, source: Source, speed: str) -> None:
-    for kind, times in tally.warned.items():
-        if times > 1:
-            note(f"said once, true of {times:,} chunks of records: {kind}")
+    for message in tally.in_all():
+        note(message)
     if tally.bad == tally.records:
         raise SqueezeError(f"{source.name}: every record is bad; the first: {tally.first_fault}")
     bad = f", {tally.bad:,} of them bad (the first: {tally.first_fault})" if tally.bad else ""

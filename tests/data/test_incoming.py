@@ -1,0 +1,107 @@
+import gzip
+import io
+import sys
+
+import pytest
+
+from biosqueeze.data.incoming import open_source
+from biosqueeze.errors import SqueezeError, UsageError
+
+JSON = '{"id": "a", "text": "one"}\n\n{"text": "two"}\n'
+PUBTATOR = "1|t|One title.\n1|a|And more.\n1\t0\t3\tTwo\tGene\n\n2|t|Alone\n"
+
+
+def _file(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    return str(path)
+
+
+def _pipe(monkeypatch, content: bytes):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.txt", "r"])
+def test_json_lines_by_name_or_first_line(tmp_path, name):
+    source = open_source(_file(tmp_path, name, JSON))
+    first, second = source.records
+    assert source.format == "jsonl"
+    assert (first.values, first.id, first.fault) == ({"id": "a", "text": "one"}, "a", None)
+    assert second.id is None
+    assert second.where == f"{source.name}:3"
+
+
+@pytest.mark.parametrize("name", ["r.pubtator", "r.PubTator.gz", "corpus.txt"])
+def test_pubtator_is_read_without_its_annotations(tmp_path, name):
+    source = open_source(_file(tmp_path, name, PUBTATOR))  # the annotation's text is not what stands there
+    assert source.format == "pubtator"
+    assert [(one.id, one.values["text"]) for one in source.records] == [("1", "One title.\nAnd more."), ("2", "Alone")]
+
+
+def test_each_line_is_a_text(tmp_path):
+    source = open_source(_file(tmp_path, "r.txt", "First one.\n\n  Second\n"))
+    assert source.format == "text"
+    assert [one.values for one in source.records] == [{"id": 1, "text": "First one."}, {"id": 3, "text": "  Second"}]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input(monkeypatch, pack):
+    _pipe(monkeypatch, pack(JSON.encode()))
+    source = open_source("-")
+    assert [one.where for one in source.records] == ["standard input:1", "standard input:3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("foo", "no JSON"),
+        ('{"id": 1', "no JSON"),
+        ("[1, 2]", "jq -c '.[]'"),
+        ("3", "a JSON int"),
+        ('{"id": NaN, "text": "x"}', "NaN"),
+        (r'{"text": "\ud800"}', "no JSON"),
+        ("[" * 100_000, "no JSON"),
+    ],
+)
+def test_a_bad_line_is_told_and_the_others_are_read(tmp_path, line, says):
+    good, bad, last = open_source(_file(tmp_path, "r.jsonl", f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')).records
+    assert (good.fault, last.fault, last.id) == (None, None, 3)
+    assert says in bad.fault
+    assert bad.fault.startswith(bad.where) and bad.where.endswith("r.jsonl:2")
+    assert "\n" not in bad.fault
+
+
+def test_a_pair_of_surrogates_is_one_sign(tmp_path):
+    (record,) = open_source(_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
+    assert record.values == {"text": "\U0001f600"}
+
+
+def test_a_bad_document_is_told_and_the_others_are_read(tmp_path):
+    text = "1|t|One\nstray\n2|a|No title\n3|t|Three\n3|a|A\n3|a|B\n4|t|Four\n"
+    one, two, three, four = open_source(_file(tmp_path, "r.pubtator", text)).records
+    assert [bad.id for bad in (one, two, three)] == ["1", "2", "3"]
+    assert "r.pubtator:2" in one.fault and "no line of PubTator" in one.fault
+    assert "no title" in two.fault
+    assert "second abstract" in three.fault
+    assert (four.fault, four.values["text"]) == (None, "Four")
+
+
+def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch):
+    with pytest.raises(SqueezeError, match="does not exist"):
+        open_source(str(tmp_path / "absent"))
+    with pytest.raises(SqueezeError, match="is a directory"):
+        open_source(str(tmp_path))
+    with pytest.raises(SqueezeError, match="is empty"):
+        open_source(_file(tmp_path, "r.txt", "\n \n"))
+    _pipe(monkeypatch, b"")
+    with pytest.raises(SqueezeError, match="did the command before it fail"):
+        open_source("-")
+    _pipe(monkeypatch, "caf\xe9".encode("latin-1"))
+    with pytest.raises(SqueezeError, match=r"standard input:1: not UTF-8 text.* in the pipe"):
+        open_source("-")
+    _pipe(monkeypatch, gzip.compress(JSON.encode())[:-9])
+    with pytest.raises(SqueezeError, match="gzip data is damaged"):
+        list(open_source("-").records)
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="nothing is piped in"):
+        open_source("-")
