@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
 from biosqueeze.errors import UsageError
+from biosqueeze.models.apart import CosineHead
 from biosqueeze.models.custom import HeadedEncoder, Loss
 from biosqueeze.training.balance import balanced_weights
 from biosqueeze.training.learners import FineTuner
@@ -35,6 +36,8 @@ def fine_tuner(
     """
     if loss is not None:
         _refuse_for_own_loss(options)
+    if options.smart and isinstance(model, HeadedEncoder) and isinstance(model.head, CosineHead):
+        raise UsageError("--smart needs both texts read together, and --representation cosine reads them apart")
     reinitialise(model, options.reinit_layers, options.seed)
     balance = None
     if options.class_weights == "balanced":
