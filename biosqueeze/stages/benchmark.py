@@ -1,5 +1,6 @@
 """Fine-tune and score checkpoints on a whole suite of named benchmarks, and draw its table."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks 
 
 # The papers give a range of epochs; this many are trained at most, the best on dev being kept.
 MOST_EPOCHS = 20.0
+DEV_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,6 @@ def _jobs(
     options: Options, suite: "Suite", changes: Mapping[str, Mapping[str, Any]]
 ) -> tuple[tuple[_Job, ...], dict[str, str]]:
     """The benchmarks that can be run, and why the others cannot."""
-    from biosqueeze.data.splits import folds
     from biosqueeze.tasks._suites import locate
 
     root = Path(options.data).expanduser()
@@ -134,13 +135,11 @@ def _jobs(
             skipped[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {options.data}"
         else:
             try:
-                said = _check(benchmark, place)
+                asked = {**_papers(benchmark), **changes.get("", {}), **changes.get(benchmark.name, {})}
+                jobs.append(_job(benchmark, place, asked))
             except SqueezeError as error:
                 skipped[benchmark.name] = str(error)
                 warn(f"{benchmark.title} is left out: {error}")
-                continue
-            asked = {**_papers(benchmark), **changes.get("", {}), **changes.get(benchmark.name, {})}
-            jobs.append(_Job(benchmark, place, asked, folds(place) if benchmark.folds else (), said))
     if not jobs:
         raise SqueezeError(
             f"none of {suite.name}'s benchmarks is under {options.data} with all its splits: "
@@ -149,16 +148,35 @@ def _jobs(
     return tuple(jobs), skipped
 
 
-def _check(benchmark: "Benchmark", place: Path) -> str:
-    """Read all splits once, before anything is trained; in what the data are not the paper's."""
+def _job(benchmark: "Benchmark", place: Path, asked: Mapping[str, Any]) -> _Job:
+    """Read all splits once, before anything is trained.
+
+    Where there is no dev split (BioASQ, the folds of GAD and EU-ADR), one is held out of train.
+    """
     from biosqueeze.data.splits import folds
+
+    parts = folds(place) if benchmark.folds else ()
+    if "dev_share" in asked:
+        return _Job(benchmark, place, asked, parts, _read(benchmark, parts or (place,), ("train", "test")))
+    try:
+        return _Job(benchmark, place, asked, parts, _read(benchmark, parts or (place,), ("train", "dev", "test")))
+    except SqueezeError as error:
+        fault = error
+    with contextlib.suppress(SqueezeError):
+        said = _read(benchmark, parts or (place,), ("train", "test"))
+        warn(f"{benchmark.title}: {fault}; so {DEV_SHARE:.0%} of train is held out as dev")
+        return _Job(benchmark, place, {**asked, "dev_share": DEV_SHARE}, parts, said)
+    raise fault
+
+
+def _read(benchmark: "Benchmark", parts: Sequence[Path], splits: Sequence[str]) -> str:
+    """Read these splits; in what the data are not the paper's."""
     from biosqueeze.tasks import open_task
     from biosqueeze.tasks._formulation import Formulation
     from biosqueeze.tasks._suites import warn_of_counts
 
-    parts = folds(place) if benchmark.folds else (place,)
     task = open_task(benchmark.kind, Formulation(**benchmark.form))
-    data = [task.read(str(part), ("train", "dev", "test")) for part in parts]
+    data = [task.read(str(part), splits) for part in parts]
     # Of a cross-validated set the papers count the whole, not the folds.
     return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0]))
 

@@ -98,3 +98,25 @@ def test_one_checkpoint_twice_is_refused(pico_bert: Path, root: Path, shell: She
     said = shell("benchmark", pico_bert, pico_bert, "--data", root)
     assert said.code == 2
     assert "named twice" in said.err
+
+
+def test_a_set_without_dev_has_one_held_out_of_train(pico_bert: Path, root: Path, shell: Shell) -> None:
+    (root / "NCBI-disease" / "dev.tsv").unlink()
+    said = shell("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert any("dev-share 0.1" in step for step in json.loads(said.out)["steps"])
+    assert "10% of train is held out as dev" in said.err
+
+
+def test_every_fold_is_a_run(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    for fold in ("1", "2", "10"):
+        place = tmp_path / "GAD" / fold
+        place.mkdir(parents=True)
+        (place / "train.tsv").write_text(
+            "".join(f"@GENE$ {i} {fold} @DISEASE$ in train .\t{i % 2}\n" for i in range(20))
+        )
+        rows = "".join(f"{i}\t@GENE$ {i} {fold} @DISEASE$ in test .\t{i % 2}\n" for i in range(4))
+        (place / "test.tsv").write_text("index\tsentence\tlabel\n" + rows)
+    said = shell("benchmark", pico_bert, "--suite", "biolm", "--data", tmp_path, "--seeds", 2, "--dry-run", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["steps"][0] == "fine-tune and score 6 times"
