@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -317,9 +319,41 @@ def test_a_warning_is_said_once(classifier, tmp_path, capsys):
     assert "in all, 20 of 40 examples are longer than 8 tokens\n" in err
 
 
-def test_many_labels_by_the_config(copy_of, classifier, tmp_path):
-    from pathlib import Path
+def test_the_one_that_cannot_be_encoded_is_found(answerer):
+    class Picky(type(answerer.task)):
+        def encode(self, examples, *rest):
+            if any("hepti" in example.words for example in examples):
+                raise SqueezeError("the record holds hepti")
+            return super().encode(examples, *rest)
 
+    texts = ["car ci", "hepti", "ma neu"]
+    posed = replace(answerer, task=Picky()).pose([Incoming(f"r:{n}", {"text": text}) for n, text in enumerate(texts)])
+    assert [item.fault for item in posed.items] == [None, "r:1: holds hepti", None]
+    assert {window.example for window in posed.windows} == {0, 1}
+
+
+def test_the_columns_of_the_training_mean_nothing_to_plain_text(classifier, copy_of, tmp_path):
+    path = copy_of(Path(classifier))
+    task = {"name": "classification", "scheme": "single", "formulation": {"column": ["text=body"]}}
+    (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
+    (made,) = _predict(path, _write(tmp_path / "r.txt", "car ci"))
+    (same,) = _predict(path, _write(tmp_path / "r.jsonl", {"body": "car ci"}))
+    assert made["scores"] == pytest.approx(same["scores"])
+
+
+def test_a_crf_is_decoded_with_its_scores(ner, copy_of, records):
+    import torch
+    from safetensors.torch import save_file
+
+    path = copy_of(Path(ner))
+    never = torch.tensor([0.0, -50.0, -50.0])  # into B-Disease and I-Disease
+    scores = {"transitions": never.repeat(3, 1), "start": never.clone(), "end": torch.zeros(3)}
+    save_file(scores, path / "head.safetensors", {"biosqueeze_head": "crf"})
+    assert any(one["entities"] for one in _predict(ner, records))
+    assert not any(one["entities"] for one in _predict(path, records))
+
+
+def test_many_labels_by_the_config(copy_of, classifier, tmp_path):
     path = copy_of(Path(classifier))
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
