@@ -293,8 +293,11 @@ def main() -> None:
     results = rounds(arguments)
     rows, where = compare(results), machine(arguments.threads)
     if arguments.json:
-        report = {"machine": where, "comparison": rows, "runs": results}
+        settings = {name: value for name, value in vars(arguments).items() if name not in ("json", "worker")}
+        report = {"machine": where, "settings": settings, "comparison": rows, "runs": results}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    each = f"{results[0]['examples']:,} examples, {results[0]['tokens']:,} real tokens in each run"
+    print(f"{arguments.model}, batch size {arguments.batch_size}: {each}\n")
     print(table(rows))
     print("\n" + ", ".join(f"{key} {value}" for key, value in where.items()))
 
