@@ -41,7 +41,9 @@ class Options(Reading, Noting):
     ] = None
     min: Annotated[tuple[str, ...], "METRIC=FLOOR, repeatable; a score below its floor exits with code 4."] = ()
     batch_size: Annotated[int, "Sequences in a batch."] = 32
-    max_length: Annotated[int, "Tokens in a sequence; longer sentences become overlapping windows."] = 256
+    max_length: Annotated[
+        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
+    ] = None
     threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
 
 
@@ -115,15 +117,18 @@ def run(options: Options) -> Outcome:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: there is no metric of a floor's name.
     """
+    from biosqueeze.models.fitted import check_head
+
     setting = _settle(options)
     task, checkpoint = setting.task, setting.checkpoint
-    _check_head(checkpoint, setting.name, task.HEAD)
+    check_head(checkpoint, task.HEAD, setting.name, "to score")
     data = task.read(setting.data, (options.split,))
     _check_labels(checkpoint, data, setting.data)
     gold = [example.gold for example in data.splits[options.split]]
     _check_metrics(setting.floors, tuple(task.score(gold, gold)))
     started = time.monotonic()
-    metrics = task.score(gold, _predictions(options, setting, data.splits[options.split]))
+    length, predicted = _predictions(options, setting, data.splits[options.split])
+    metrics = task.score(gold, predicted)
     result = {
         "task": setting.name,
         "data": setting.data,
@@ -131,29 +136,13 @@ def run(options: Options) -> Outcome:
         "backend": setting.spec,
         "metrics": metrics,
         "examples": len(gold),
-        "max_length": options.max_length,
+        "max_length": length,
         "seconds": round(time.monotonic() - started, 3),
     }
     _show(result)
     write_result(checkpoint, f"evaluate-{setting.spec.replace(':', '-')}", result)
     _check_floors(checkpoint, setting.floors, metrics)
     return Outcome(checkpoint.path, result)
-
-
-def _check_head(checkpoint: Checkpoint, task: str, head: str) -> None:
-    """The weights, and not only config.json, must hold a head of the task's kind, with names for its labels."""
-    from biosqueeze.models.custom import task_head_in
-
-    if task_head_in(checkpoint) != head:
-        raise SqueezeError(
-            f"{checkpoint.name} has no trained {head} head, so there is nothing to score; "
-            f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
-        )
-    if head != "question-answering" and not checkpoint.labels:
-        raise SqueezeError(
-            f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "
-            "add the names there, in the order of the training"
-        )
 
 
 def _check_labels(checkpoint: Checkpoint, data: "Dataset", source: str) -> None:
@@ -174,23 +163,24 @@ def _check_metrics(floors: Mapping[str, float], known: Sequence[str]) -> None:
             )
 
 
-def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -> list[Any]:
-    """The task's answer for each example."""
+def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -> tuple[int, list[Any]]:
+    """The tokens in a sequence, and the task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
     from biosqueeze.models.custom import decoding_parameters
+    from biosqueeze.models.fitted import length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 
     checkpoint = setting.checkpoint
     task = bound(setting.task, decoding_parameters(checkpoint))
     tokenizer = load_tokenizer(checkpoint)
-    length = min(options.max_length, tokenizer.model_max_length)
+    length = length_for(checkpoint, options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)
     predictor = open_predictor(checkpoint, setting.spec, threads=options.threads)
     features = [window.features for window in windows]
     logits = predict_all(predictor, features, tokenizer.pad_token_id, options.batch_size)
-    return task.decode(windows, logits, examples, checkpoint.labels)
+    return length, task.decode(windows, logits, examples, checkpoint.labels)
 
 
 def _show(result: Mapping[str, Any]) -> None:

@@ -276,6 +276,7 @@ def _described(options: Options, kind: str, form: Formulation, data: "Dataset", 
         "labels": list(data.labels),
         "scheme": data.scheme,
         "metric": metric,
+        "max_length": options.max_length,
         **({"formulation": chosen} if chosen else {}),
         **({"benchmark": options.task} if options.task != kind else {}),
     }

@@ -68,7 +68,9 @@ class Options(Noting):
     keep_fields: Annotated[bool, 'Put the whole record beside its prediction, as "record".'] = False
     skip_bad: Annotated[bool, "Answer a bad record with its error, in its place, and go on."] = False
     batch_size: Annotated[int, "Sequences in a batch."] = 32
-    max_length: Annotated[int, "Tokens in a sequence; longer sentences become overlapping windows."] = 256
+    max_length: Annotated[
+        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
+    ] = None
     threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
 
 
@@ -191,14 +193,9 @@ def _kind(asked: str | None, checkpoint: Checkpoint) -> str:
             f"{checkpoint.name} does not say which task it was fine-tuned on; "
             "give --task classification, relation, nli or similarity"
         )
-    raise SqueezeError(_no_head(checkpoint, "task", "ner"))
+    from biosqueeze.models.fitted import no_head
 
-
-def _no_head(checkpoint: Checkpoint, head: str, task: str) -> str:
-    return (
-        f"{checkpoint.name} has no trained {head} head, so there is nothing to predict with; "
-        f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
-    )
+    raise no_head(checkpoint, "task", "ner", "to predict with")
 
 
 def _target(options: Options) -> Path | None:
@@ -227,26 +224,20 @@ def _posing(task: "Task", source: Source, options: Options) -> "Task":
 def _load(options: Options, setting: _Setting) -> "Answerer":
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends._answerer import Answerer
-    from biosqueeze.models.custom import decoding_parameters, task_head_in
+    from biosqueeze.models.custom import decoding_parameters
+    from biosqueeze.models.fitted import check_head, length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 
     checkpoint = setting.checkpoint
-    head = setting.task.HEAD
-    if task_head_in(checkpoint) != head:
-        raise SqueezeError(_no_head(checkpoint, head, setting.name))
-    if head != "question-answering" and not checkpoint.labels:
-        raise SqueezeError(
-            f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "
-            "add the names there, in the order of the training"
-        )
+    check_head(checkpoint, setting.task.HEAD, setting.name, "to predict with")
     tokenizer = load_tokenizer(checkpoint)
     return Answerer(
         bound(setting.task, decoding_parameters(checkpoint)),
         checkpoint.labels,
         tokenizer,
         open_predictor(checkpoint, setting.spec, threads=options.threads),
-        min(options.max_length, tokenizer.model_max_length),
+        length_for(checkpoint, options.max_length, tokenizer.model_max_length),
         options.batch_size,
     )
 

@@ -151,7 +151,7 @@ def test_a_malformed_floor(checkpoint, data, asked):
         ({"threads": -1}, "--threads -1 is too small"),
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
         ({"max_length": 2}, "give at least 3"),
-        ({"task": "ren"}, "no task called 'ren'"),
+        ({"task": "ren"}, "there is no task 'ren'"),
     ],
 )
 def test_options_that_make_no_sense(checkpoint, data, changes, words):
