@@ -13,7 +13,10 @@ from biosqueeze.tasks import Formulation, similarity
 from biosqueeze.tasks._sequences import Labelled
 from tests import pico
 
-PAIRS = [("the carcinoma of the cells", "is hepatitis"), ("protein", "the gene with a mutation in patients for the the")]
+PAIRS = [
+    ("the carcinoma of the cells", "is hepatitis"),
+    ("protein", "the gene with a mutation in patients for the the"),
+]
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
