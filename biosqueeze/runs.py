@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -109,7 +110,11 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
     for place in places:
         crew.devices.put(place)
     results: dict[int, Result] = {}
-    with ThreadPoolExecutor(max_workers=len(places)) as pool, track("runs", len(runs)) as bar:
+    with (
+        _terminated_like_interrupted(),
+        ThreadPoolExecutor(max_workers=len(places)) as pool,
+        track("runs", len(runs)) as bar,
+    ):
         futures = {pool.submit(_do, run, crew): number for number, run in enumerate(runs)}
         try:
             for future in _finished(futures):
@@ -127,6 +132,23 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
             pool.shutdown(cancel_futures=True)
             raise
     return [results[number] for number in range(len(runs))]
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Make SIGTERM a KeyboardInterrupt, so that no run goes on without us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _finished(futures: "Mapping[Future[Result | None], int]") -> "Iterator[Future[Result | None]]":

@@ -126,9 +126,12 @@ def test_a_failure_is_told_in_its_own_words(
     assert [call[0] for call in calls()] == ["finetune", "evaluate", "finetune"]
 
 
-def test_an_interrupted_run_is_told_once_and_resumed(tmp_path: Path, calls: Callable) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, calls: Callable) -> None:
     code = (
-        "import sys, pathlib; sys.path.insert(0, sys.argv[1]);"
+        "import signal, sys, pathlib; sys.path.insert(0, sys.argv[1]);"
+        # A shell's background jobs are born with SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
         "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=1)"
         "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
@@ -140,7 +143,7 @@ def test_an_interrupted_run_is_told_once_and_resumed(tmp_path: Path, calls: Call
         deadline = time.monotonic() + 60
         while not waiting.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         said = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 130
     assert "saved its state" in said
