@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
@@ -104,6 +104,7 @@ def test_windows_cover_each_passage_without_a_gap(family, asked, length, stride)
 @settings(deadline=None)
 def test_a_window_reads_as_the_tokenizer_frames_a_pair(family, asked, stride):
     tokenizer = tokenizer_of(family)
+    assume(len(tokenizer(asked.text, add_special_tokens=False)["input_ids"]) <= 64)  # a longer question loses its end
     for window in encode([asked], family, 500, stride):
         text = asked.passages[window.passage].text
         theirs = tokenizer(asked.text, text, return_token_type_ids=True, return_offsets_mapping=True)
