@@ -128,10 +128,10 @@ def _jobs(
     jobs: list[_Job] = []
     skipped: dict[str, str] = {}
     for benchmark in suite.benchmarks:
-        place = locate(benchmark, root)
         if options.only and benchmark.name not in options.only:
-            skipped[benchmark.name] = "not asked for"
-        elif place is None:
+            continue
+        place = locate(benchmark, root)
+        if place is None:
             skipped[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {options.data}"
         else:
             try:
