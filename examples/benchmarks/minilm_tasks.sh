@@ -10,12 +10,12 @@ biosqueeze benchmark demo:minilm --suite blurb --data "$data" --seeds "$seeds" -
     --set lr=2e-4 --set warmup=0.1 \
     --set ncbi-disease.epochs=10 \
     --set bc5-chem.epochs=6 --set bc5-chem.label-all-pieces=true \
-    --set bc5-disease.epochs=4 --set bc5-disease.label-all-pieces=true \
-    --set bc2gm.epochs=4 --set bc2gm.train-size=3000 \
+    --set bc5-disease.epochs=10 --set bc5-disease.label-all-pieces=true \
+    --set bc2gm.epochs=3 --set bc2gm.train-size=3000 \
     --set biosses.representation=cosine --set biosses.lr=1e-4 --set biosses.epochs=8 --set biosses.batch-size=8 \
-    --set hoc.lr=3e-4 --set hoc.epochs=4 --set hoc.max-length=256 \
-    --set pubmedqa.lr=1e-4 --set pubmedqa.epochs=4
+    --set hoc.lr=3e-4 --set hoc.epochs=3 --set hoc.max-length=256 \
+    --set pubmedqa.lr=1e-4 --set pubmedqa.epochs=3
 
 # SciBERT's release of ChemProt (13 classes, no negative pairs), which the compact-transformers paper uses too.
 biosqueeze benchmark demo:minilm --suite compact --data "$data" --seeds "$seeds" --jobs 2 --out compact \
-    --only chemprot --set lr=2e-4 --set epochs=4 --set max-length=128
+    --only chemprot --set lr=2e-4 --set epochs=3 --set max-length=128
