@@ -6,7 +6,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import ctypes
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,3 +113,21 @@ def biobert_v11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Hub cache that holds dmis-lab/biobert-v1.1 as it is; the value is a stock copy of the same weights."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return layouts.lay_out_biobert(tmp_path)
+
+
+class _Stack(ctypes.Structure):
+    """C's stack_t."""
+
+    _fields_ = (("pointer", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@pytest.fixture(autouse=True)
+def plain_signal_stack() -> None:
+    """Have signals delivered on the thread's own stack.
+
+    Some library that a test loads leaves the main thread an alternate signal stack that does not hold: the next signal,
+    such as that of a data loader's worker that ends, then kills the whole session.
+    """
+    if sys.platform.startswith("linux"):
+        disabled = 2
+        ctypes.CDLL(None).sigaltstack(ctypes.byref(_Stack(None, disabled, 0)), None)
