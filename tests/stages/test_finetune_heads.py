@@ -157,7 +157,7 @@ def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[
     options = evaluate.Options(checkpoint=str(path), split=split, backend=backend)
     setting = evaluate._settle(options)
     examples = setting.task.read(setting.data, (split,)).splits[split]
-    return evaluate._predictions(options, setting, examples)
+    return evaluate._predictions(options, setting, examples)[1]
 
 
 def with_scores(path: Path, target: Path, **changes: Any) -> Path:
