@@ -187,6 +187,8 @@ def rows_of(windows: Sequence[SequenceWindow], logits: Sequence[Floats], example
     """
     if sorted(window.example for window in windows) != list(range(examples)):
         raise ValueError("every example has one window")
+    if not examples:
+        return np.zeros((0, 1), dtype=np.float32)
     order = np.argsort([window.example for window in windows])
     return np.stack(logits)[order]
 

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +11,10 @@ from numpy.typing import NDArray
 from biosqueeze.data.tables import Record, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, Formulation, _hoc, _rows
-from biosqueeze.tasks._metrics import score_classes, score_label_sets
-from biosqueeze.tasks._sequences import (
-    Floats,
-    Labelled,
-    SequenceWindow,
-    class_ids,
-    describe_classes,
-    id_of,
-    likeliest,
-    rows_of,
-    sigmoid,
-    windows_of,
-)
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from biosqueeze.tasks import Dataset, _hoc, _rows
+from biosqueeze.tasks._answering import Answering
+from biosqueeze.tasks._metrics import score_label_sets
+from biosqueeze.tasks._sequences import Floats, Labelled, id_of, sigmoid
 
 ROLES = _rows.Roles(
     {
@@ -44,15 +31,11 @@ SEPARATORS = (";", "|")
 
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(Answering):
     """Classification; `with_scheme` binds it to single or multi, and unbound the data decide when they are read."""
 
-    HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "macro_f1"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    USES: ClassVar[tuple[str, ...]] = ("column",)
 
-    form: Formulation = field(default_factory=Formulation)
     scheme: str = ""
 
     def with_scheme(self, scheme: str) -> "Kind":
@@ -103,34 +86,6 @@ class Kind:
         )
         return _rows.assemble(source, splits, examples, _hoc.HALLMARKS, "multi")
 
-    def encode(
-        self,
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
-        max_length: int,
-    ) -> list[SequenceWindow]:
-        """One window per text, the end cut off where it is too long; `labels` () is the id of the class.
-
-        Raises:
-            SqueezeError: an example has a label that is none of these, or max_length leaves no room for text.
-        """
-        return windows_of(examples, class_ids(examples, labels), tokenizer, max_length)
-
-    def decode(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[Any]:
-        """The likeliest label of each text."""
-        return likeliest(rows_of(windows, logits, len(examples)), labels)
-
-    def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """See `score_classes`."""
-        return score_classes(gold, predicted)
-
     def pose(self, record: Mapping[str, Any]) -> Labelled:
         """An unlabelled text from {"text": ...} or {"title": ..., "abstract": ...}.
 
@@ -140,64 +95,29 @@ class Kind:
         row = _rows.pose_row(record, ROLES, self.form.column)
         return Labelled((_text(row),), None, _id(row))
 
-    def describe(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[dict[str, Any]]:
-        """The likeliest label and the probability of each."""
-        return describe_classes(rows_of(windows, logits, len(examples)), labels)
-
 
 class MultiLabel(Kind):
     """Classification with any number of labels; each is decided for itself, at a probability of 0.5."""
 
     METRIC: ClassVar[str] = "f1"
 
-    def encode(
-        self,
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
-        max_length: int,
-    ) -> list[SequenceWindow]:
-        """One window per text; `targets` (labels,) float32 is 1 for every label that holds.
-
-        Raises:
-            SqueezeError: an example has a label that is none of these, or max_length leaves no room for text.
-        """
-        ids = {label: number for number, label in enumerate(labels)}
-        return windows_of(examples, [_targets(example, ids) for example in examples], tokenizer, max_length)
-
-    def decode(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[Any]:
-        """For each text the labels with a logit above 0, which is a probability above 0.5."""
-        rows = rows_of(windows, logits, len(examples))
-        return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
-
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
         """See `score_label_sets`."""
         return score_label_sets(gold, predicted)
 
-    def describe(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[dict[str, Any]]:
+    def truths(self, examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+        """`targets` (labels,) float32 is 1 for every label that holds."""
+        ids = {label: number for number, label in enumerate(labels)}
+        return [_targets(example, ids) for example in examples]
+
+    def answers(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
+        """For each row the labels with a logit above 0, which is a probability above 0.5."""
+        return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
+
+    def told(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         """The labels that hold, the likeliest first, and the probability of each."""
-        held = self.decode(windows, logits, examples, labels)
-        chances = sigmoid(rows_of(windows, logits, len(examples)))
         described = []
-        for names, row in zip(held, chances, strict=True):
+        for names, row in zip(self.answers(rows, labels), sigmoid(rows), strict=True):
             scores = dict(zip(labels, map(float, row), strict=True))
             described.append({"labels": sorted(names, key=scores.__getitem__, reverse=True), "scores": scores})
         return described

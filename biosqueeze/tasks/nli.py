@@ -1,29 +1,16 @@
 """Classification of pairs: inference (MedNLI) and yes-or-no questions about a text (PubMedQA, BioASQ)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any
 
 from biosqueeze.data.hub import is_hub
 from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, Formulation, _pubmedqa, _rows, _yesno
-from biosqueeze.tasks._metrics import score_classes
-from biosqueeze.tasks._sequences import (
-    Floats,
-    Labelled,
-    SequenceWindow,
-    class_ids,
-    describe_classes,
-    likeliest,
-    rows_of,
-    windows_of,
-)
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from biosqueeze.tasks import Dataset, _pubmedqa, _rows, _yesno
+from biosqueeze.tasks._answering import Answering
+from biosqueeze.tasks._sequences import Labelled
 
 ROLES = _rows.Roles(
     {
@@ -38,20 +25,8 @@ ROLES = _rows.Roles(
 MEDNLI = "mli_{}_v1.jsonl"
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Answering):
     """One label for each pair."""
-
-    HEAD: ClassVar[str] = "sequence-classification"
-    METRIC: ClassVar[str] = "accuracy"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    USES: ClassVar[tuple[str, ...]] = ("column",)
-
-    form: Formulation = field(default_factory=Formulation)
-
-    def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
-        """The same kind."""
-        return self
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: MedNLI's, PubMedQA's or BioASQ's own files, or records with two texts and a label.
@@ -84,34 +59,6 @@ class Kind:
         if self.form.column:
             raise UsageError(f"--column {self.form.column[0]} means nothing to {name}; leave it out")
 
-    def encode(
-        self,
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
-        max_length: int,
-    ) -> list[SequenceWindow]:
-        """One window per pair, the longer text cut where both are too long; `labels` () is the id of the class.
-
-        Raises:
-            SqueezeError: an example has a label that is none of these, or max_length leaves no room for text.
-        """
-        return windows_of(examples, class_ids(examples, labels), tokenizer, max_length)
-
-    def decode(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[str]:
-        """The likeliest label of each pair."""
-        return likeliest(rows_of(windows, logits, len(examples)), labels)
-
-    def score(self, gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-        """See `score_classes`."""
-        return score_classes(gold, predicted)
-
     def pose(self, record: Mapping[str, Any]) -> Labelled:
         """An unlabelled pair from a record with two texts, such as {"question": ..., "context": ...}.
 
@@ -120,16 +67,6 @@ class Kind:
         """
         row = _rows.pose_row(record, ROLES, self.form.column)
         return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
-
-    def describe(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[dict[str, Any]]:
-        """The likeliest label and the probability of each."""
-        return describe_classes(rows_of(windows, logits, len(examples)), labels)
 
 
 def _example(row: _rows.Row) -> Labelled:

@@ -6,8 +6,7 @@ How the entities are shown and where the relation is read from follows the PubMe
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,26 +14,22 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn
-from biosqueeze.tasks import Dataset, Formulation, _relations
+from biosqueeze.tasks import Dataset, _relations
+from biosqueeze.tasks._answering import Answering
 from biosqueeze.tasks._around import Kept, Pieces, fitted, pieces_of, unknown_signs
 from biosqueeze.tasks._entities import MARKERS, Relation, Segment, shown
 from biosqueeze.tasks._pairs import no_entities
-from biosqueeze.tasks._sequences import Floats, SequenceWindow, describe_classes, id_of, likeliest, rows_of
+from biosqueeze.tasks._sequences import Floats, SequenceWindow, id_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Answering):
     """One label for a sentence and two entities in it."""
 
-    HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "f1"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column", "negative", "entities", "representation")
-
-    form: Formulation = field(default_factory=Formulation)
 
     def __post_init__(self) -> None:
         """Refuse what is for pairs of texts.
@@ -46,10 +41,6 @@ class Kind:
             raise UsageError(
                 "--representation cosine compares two texts; a relation takes cls, mentions, entity-starts"
             )
-
-    def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 - the protocol's
-        """The kind itself: there is one scheme."""
-        return self
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits; see `_relations.read`."""
@@ -98,16 +89,6 @@ class Kind:
         _say_cut(kept, max_length)
         return windows
 
-    def decode(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Relation],
-        labels: Sequence[str],
-    ) -> list[str]:
-        """The likeliest label of each example, from logits (labels,) of each window."""
-        return likeliest(rows_of(windows, logits, len(examples)), labels) if examples else []
-
     def score(self, gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
         """Scores over the labels other than the negative one.
 
@@ -128,7 +109,7 @@ class Kind:
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
         """For each example its label, the probability of every label, and the entities in the text without marks."""
-        rows = describe_classes(rows_of(windows, logits, len(examples)), labels) if examples else []
+        rows = super().describe(windows, logits, examples, labels)
         return [{**row, **_entities_in(example)} for row, example in zip(rows, examples, strict=True)]
 
     def _features(self, pieces: Pieces, places: Ids, frame: Frame) -> dict[str, NDArray[Any]]:

@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, Formulation, _rows
+from biosqueeze.tasks import Dataset, _rows
+from biosqueeze.tasks._answering import Answering
 from biosqueeze.tasks._entities import FIRST, SECOND
 from biosqueeze.tasks._metrics import pearson, spearman
-from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, encode_sequences, rows_of, windows_of
+from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, encode_sequences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,16 +31,11 @@ ROLES = _rows.Roles(
 LABELS = ("score",)
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Answering):
     """A regression; scores keep the unit of the data, for no correlation depends on it."""
 
-    HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "pearson"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column", "representation")
-
-    form: Formulation = field(default_factory=Formulation)
 
     def __post_init__(self) -> None:
         """Refuse what is for relations.
@@ -52,10 +47,6 @@ class Kind:
             raise UsageError(
                 f"--representation {self.form.representation} is of two entities; a similarity takes cls or cosine"
             )
-
-    def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
-        """The same kind."""
-        return self
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: records with two sentences and a score (BLURB's TSV of BIOSSES, or STS-B's names).
@@ -85,26 +76,13 @@ class Kind:
         Raises:
             SqueezeError: the model has not one output, or max_length leaves no room for text.
         """
-        _check_labels(labels)
-        targets = [_target(example) for example in examples]
         if self.form.representation == "cls":
-            return windows_of(examples, targets, tokenizer, max_length)
+            return super().encode(examples, labels, tokenizer, max_length)
         first, second = (
             encode_sequences([(e.texts[side],) for e in examples], tokenizer, max_length) for side in (0, 1)
         )
-        sides = zip(first, second, targets, strict=True)
+        sides = zip(first, second, self.truths(examples, labels), strict=True)
         return [SequenceWindow(number, {**_apart(*pair), **target}) for number, (*pair, target) in enumerate(sides)]
-
-    def decode(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[float]:
-        """The score of each pair, in the unit of the data."""
-        _check_labels(labels)
-        return [float(value) for value in rows_of(windows, logits, len(examples))[:, 0]]
 
     def score(self, gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
         """Pearson's and Spearman's correlation; 0.0 where either side is constant, which leaves both undefined."""
@@ -119,15 +97,19 @@ class Kind:
         row = _rows.pose_row(record, ROLES, self.form.column)
         return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
 
-    def describe(
-        self,
-        windows: Sequence[SequenceWindow],
-        logits: Sequence[Floats],
-        examples: Sequence[Labelled],
-        labels: Sequence[str],
-    ) -> list[dict[str, Any]]:
+    def truths(self, examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+        """`targets` () float32 is the score."""
+        _check_labels(labels)
+        return [_target(example) for example in examples]
+
+    def answers(self, rows: Floats, labels: Sequence[str]) -> list[float]:
+        """The score of each pair, in the unit of the data."""
+        _check_labels(labels)
+        return [float(value) for value in rows[:, 0]]
+
+    def told(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         """The similarity of each pair, in the unit of the data."""
-        return [{"similarity": value} for value in self.decode(windows, logits, examples, labels)]
+        return [{"similarity": value} for value in self.answers(rows, labels)]
 
 
 def _apart(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
