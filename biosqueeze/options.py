@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+from biosqueeze.errors import UsageError
+
 _Marker = TypeVar("_Marker")
 
 
@@ -56,6 +58,31 @@ class Writing(Noting):
     out: Annotated[str | None, "Directory to write; derived from the input and the stage when left out."] = None
     force: Annotated[bool, "Replace an existing output."] = False
     seed: Annotated[int, "Seed of everything random in this stage."] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking(Noting):
+    """Options of a stage that asks a fine-tuned checkpoint."""
+
+    backend: Annotated[
+        str | None,
+        "RUNTIME[:PRECISION], such as torch:bf16 or onnxruntime:int8; if left out, what was last made for.",
+    ] = None
+    batch_size: Annotated[int, "Sequences in a batch."] = 32
+    max_length: Annotated[
+        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
+    ] = None
+    threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be asked with.
+
+        Raises:
+            UsageError: a number is too small.
+        """
+        for flag, number in (("--batch-size", self.batch_size), ("--threads", self.threads)):
+            if number is not None and number < 1:
+                raise UsageError(f"{flag} {number} is too small; give 1 or more")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.options import Argument, Asking, Outcome, Plan
 from biosqueeze.progress import note, table
 from biosqueeze.tasks._formulation import Formulation, Reading
 
@@ -21,7 +21,7 @@ DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Reading, Noting):
+class Options(Reading, Asking):
     """Score a fine-tuned checkpoint on labelled data, and note the scores beside it.
 
     The scores go to results/evaluate-BACKEND.json. A score below --min ends with exit code 4, after they are noted.
@@ -35,16 +35,7 @@ class Options(Reading, Noting):
         str | None, "Kind of task, or a named benchmark such as blurb/hoc; that of the fine-tuning if left out."
     ] = None
     split: Annotated[str, "Which split to score."] = "test"
-    backend: Annotated[
-        str | None,
-        "RUNTIME[:PRECISION], such as torch:bf16 or onnxruntime:int8; if left out, what was last made for.",
-    ] = None
     min: Annotated[tuple[str, ...], "METRIC=FLOOR, repeatable; a score below its floor exits with code 4."] = ()
-    batch_size: Annotated[int, "Sequences in a batch."] = 32
-    max_length: Annotated[
-        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
-    ] = None
-    threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +56,6 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.tasks._suites import resolve
 
     floors = dict(map(_floor, options.min))
-    for flag, number in (("--batch-size", options.batch_size), ("--threads", options.threads)):
-        if number is not None and number < 1:
-            raise UsageError(f"{flag} {number} is too small; give 1 or more")
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
     data = options.data or known.get("data")

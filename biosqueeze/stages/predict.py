@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.incoming import NAMES, STDIN, Incoming, Source, open_source
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.options import Argument, Data, Noting, Outcome, Plan
+from biosqueeze.options import Argument, Asking, Data, Outcome, Plan
 from biosqueeze.progress import held_warnings, note, track, warn
 from biosqueeze.tasks._formulation import Formulation
 
@@ -32,7 +32,7 @@ _WRITTEN = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(Asking):
     """Answer records with a fine-tuned checkpoint, in their order, as they arrive.
 
     Without --out the predictions stream to standard output, one JSON object a line with the record's id and what the
@@ -51,10 +51,6 @@ class Options(Noting):
         Data(),
     ]
     task: Annotated[str | None, "Kind of task; that of the fine-tuning if left out."] = None
-    backend: Annotated[
-        str | None,
-        "RUNTIME[:PRECISION], such as torch:bf16 or onnxruntime:int8; if left out, what was last made for.",
-    ] = None
     out: Annotated[
         str | None, "File to write, whole or not at all; .gz is packed. Standard output if left out.", Data()
     ] = None
@@ -67,11 +63,6 @@ class Options(Noting):
     ] = ()
     keep_fields: Annotated[bool, 'Put the whole record beside its prediction, as "record".'] = False
     skip_bad: Annotated[bool, "Answer a bad record with its error, in its place, and go on."] = False
-    batch_size: Annotated[int, "Sequences in a batch."] = 32
-    max_length: Annotated[
-        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
-    ] = None
-    threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
 
 
 @dataclass(frozen=True)
@@ -158,9 +149,6 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
     from biosqueeze.tasks import open_task
 
-    for flag, number in (("--batch-size", options.batch_size), ("--threads", options.threads)):
-        if number is not None and number < 1:
-            raise UsageError(f"{flag} {number} is too small; give 1 or more")
     if options.skip_bad and options.format == "pubtator":
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
     out = _target(options)
