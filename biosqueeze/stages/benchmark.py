@@ -23,6 +23,11 @@ EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks 
 # The papers give a range of epochs; this many are trained at most, the best on dev being kept.
 MOST_EPOCHS = 20.0
 DEV_SHARE = 0.1
+# What this command itself decides for each run, and what would make a search of a run.
+_NOT_TO_SET = {
+    *("checkpoint", "sources", "data", "task", "out", "force", "resume", "seed"),
+    *("grid", "seeds", "folds", "jobs"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +99,9 @@ def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[
     """What --set says, by benchmark; "" is all of them."""
     from biosqueeze import search
 
-    fields = {f.name: f for f in option_fields(registry.load("stages", "finetune").Options)}
+    fields = {
+        f.name: f for f in option_fields(registry.load("stages", "finetune").Options) if f.name not in _NOT_TO_SET
+    }
     changes: dict[str, dict[str, Any]] = {}
     for text in asked:
         name, equals, value = text.partition("=")

@@ -80,6 +80,8 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     _, task = _task(options)
+    if _is_search(options):
+        return _plan_of_search(options, source)
     data = _read(options, task)
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
@@ -96,6 +98,12 @@ def plan(options: Options) -> Plan:
         if own
         else parameters_of(source, head=task.HEAD, labels=len(data.labels) or None),
     )
+
+
+def _plan_of_search(options: Options, source: Checkpoint) -> Plan:
+    out = _out(options, source)
+    runs = [run.name for run in _search_plan(options, out.with_name(out.name + ".runs")).runs()]
+    return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
 
 
 def run(options: Options) -> Outcome:

@@ -73,6 +73,7 @@ def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, roo
         (("--set", "lr"), "does not read [BENCHMARK.]OPTION=VALUE"),
         (("--set", "ncbi-diseas.lr=1"), "Did you mean 'ncbi-disease'?"),
         (("--set", "rate=1"), "'rate' is no option"),
+        (("--set", "out=there"), "'out' is no option"),
         (("--set", "lr=high"), "lr=high is no float"),
         (("--seeds", 0), "--seeds must be at least 1"),
         (("--data", "nowhere"), "there is no directory nowhere"),

@@ -155,3 +155,14 @@ def test_killed_and_resumed_keeps_the_best_of_both_parts(pico_bert: Path, learna
         entry.pop("seconds", None)
     assert entries[0] == entries[1]
     assert Path("whole/model.safetensors").read_bytes() == Path("killed/model.safetensors").read_bytes()
+
+
+def test_a_search_is_planned_run_by_run(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    search = ("--grid", "lr=1e-4,5e-4", "--seeds", 2)
+    said = shell("finetune", pico_bert, "--data", learnable, *search, "--dry-run", "--json")
+    assert said.code == 0, said.err
+    steps = json.loads(said.out)["steps"]
+    assert steps[0].endswith("4 times")
+    assert steps[1:] == [f"lr={lr}, seed={seed}" for lr in (0.0001, 0.0005) for seed in (0, 1)]
+    assert shell("finetune", pico_bert, "--data", learnable, "--grid", "rate=1", "--dry-run").code == 2
+    assert shell("finetune", pico_bert, "--data", learnable, "--folds", "--dry-run").code == 1
