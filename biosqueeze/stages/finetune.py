@@ -45,6 +45,9 @@ class Options(Formulation, FineTuning):
     dev_share: Annotated[
         float | None, "Share of train to hold out as dev, in place of a dev split that the data have or lack."
     ] = None
+    with_dev: Annotated[
+        bool, "Train on the data's own dev split too, as BioBERT's train_dev files do; --dev-share is then of both."
+    ] = False
     metric: Annotated[str | None, "Dev score by which the best is kept; the task's own if left out."] = None
     epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 5.0
     lr: Annotated[
@@ -178,12 +181,15 @@ def _read(options: Options, task: "Task") -> "Dataset":
     share = options.dev_share
     if share is not None and not 0 < share < 1:
         raise UsageError(f"--dev-share must be between 0 and 1, not {share:g}")
-    data = task.read(options.data, ("train",) if share else ("train", "dev"))
+    if options.with_dev and not share:
+        raise UsageError("--with-dev leaves nothing to choose the best by; add --dev-share 0.05")
+    data = task.read(options.data, ("train",) if share and not options.with_dev else ("train", "dev"))
     splits = dict(data.splits)
     _check_counts(options, data)
     if share:
-        splits["train"], splits["dev"] = hold_out(splits["train"], share, options.seed)
-        note(f"{len(splits['dev']):,} examples of train are held out as dev, {len(splits['train']):,} are left")
+        pool, of = (splits["train"], "train") if not options.with_dev else (splits["train"] + splits["dev"], "both")
+        splits["train"], splits["dev"] = hold_out(pool, share, options.seed)
+        note(f"{len(splits['dev']):,} examples of {of} are held out as dev, {len(splits['train']):,} are left")
     if options.train_size:
         splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
         note(f"trained on {len(splits['train']):,} examples only, drawn with seed {options.seed}")

@@ -57,6 +57,16 @@ def test_it_learns_and_keeps_the_best_on_dev(pico_bert: Path, learnable: Path, s
     assert model.config.id2label == dict(enumerate(pico.LABELS))
 
 
+def test_dev_can_be_trained_on_where_another_is_held_out(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    refused = shell("finetune", pico_bert, "--data", learnable, "--with-dev", *QUICK)
+    assert (refused.code, "--dev-share" in refused.err) == (2, True)
+    assert not Path("out").exists()
+    said = shell("finetune", pico_bert, "--data", learnable, "--with-dev", "--dev-share", "0.25", *QUICK, "--dry-run")
+    counts = {split: (learnable / f"{split}.tsv").read_text().strip().count("\n\n") + 1 for split in ("train", "dev")}
+    held = round(0.25 * sum(counts.values()))
+    assert f"{sum(counts.values()) - held} in train, {held} in dev" in said.out + said.err
+
+
 def test_a_gate_that_is_missed_is_exit_4(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     said = shell("evaluate", pico_ner, "--data", folder(tmp_path), "--min", "f1=1.1")
     assert said.code == 4
