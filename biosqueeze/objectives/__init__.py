@@ -1,26 +1,83 @@
-"""The losses of distillation: one file each, a pure function of what student and teacher said about the same tokens.
+"""The losses of distillation: one file each, a pure function of what student and teacher said about the same batch.
 
-A file NAME.py is the loss called NAME. It has `KINDS` (the kinds of distillation that it fits: "mlm", "task"),
-`NEEDS_TEACHER_LOGITS`, and `loss(signals) -> Tensor` (a scalar, a mean over rows). Padding is cut away before any loss
-sees a tensor, so a loss needs no mask.
+A file NAME.py is the loss called NAME. It has
+
+- `KINDS`: the kinds of distillation that it fits: "mlm", "task";
+- `READS`: what its `loss` takes: "rows" for `Rows`; "hidden", "attention" or "relations" for a `Pair` of layers;
+- `UNIT`: what it is a mean over: "rows", "labelled" (rows whose label is known), "tokens", or "pairs" of tokens that may
+  look at each other;
+- `LAYERS`, unless it reads rows: on which pairs of the layer map it acts: "all", "last", or "embeddings";
+- `NEEDS_TEACHER_LOGITS`;
+- `loss(signals) -> Tensor`: the sum over its units, a float32 scalar. The engine divides it by the number of units in
+  the whole step, over accumulated batches and processes, so that how a step is cut up changes nothing; it adds up the
+  pairs of layers, each with the weight that the user gives it.
+
+Padding counts for nothing: rows and tokens are real ones only, and a `Pair` says which positions may look at which.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from torch import Tensor
+
+# What a row of logits says: one class of many, each class for itself, or a number.
+Problem = Literal["class", "multi", "score"]
 
 
 @dataclass(frozen=True)
-class Signals:
-    """What one forward pass of student and teacher gives to the losses.
+class TopK:
+    """The likeliest classes of each row, as a teacher's answers are kept on disk, at the temperature of the run."""
 
-    Rows are the masked positions in task-agnostic distillation, and all real tokens in task-specific distillation;
-    tokens are all real tokens. There is no padding in either.
+    ids: Tensor  # (rows, k) int64, different ones in each row
+    log_probabilities: Tensor  # (rows, k)
+    rest: Tensor  # (rows,) logarithm of the probability of all other classes together
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was predicted: masked positions, real tokens, sequences, or starts and ends of spans."""
+
+    student: Tensor  # (rows, classes) logits; (rows, 1) for a score
+    teacher: Tensor | TopK | None  # the same of the teacher; None where no loss reads it
+    labels: Tensor  # (rows,) class, -100 unknown; multi: (rows, classes); score: (rows,); NaN unknown in both
+    temperature: float = 1.0
+    problem: Problem = "class"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one model had inside at one depth. Queries, keys and values are there only where a loss reads them."""
+
+    hidden: Tensor | None = None  # (tokens, hidden size), padding cut away; the student's projected where widths differ
+    query: Tensor | None = None  # (batch, heads, length, head size)
+    key: Tensor | None = None  # (batch, heads, length, head size)
+    value: Tensor | None = None  # (batch, heads, length, head size)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A layer of the student beside the layer of the teacher that it learns from."""
+
+    student: Layer
+    teacher: Layer
+    allowed: Tensor  # (batch, length, length) bool: which query may look at which key; no padding in either
+    relation_heads: int = 0  # into how many heads relations are split anew; 0 is the teacher's number
+
+
+def states_of(pair: Pair, part: str) -> tuple[Tensor, Tensor]:
+    """One part of both layers, student first.
+
+    Raises:
+        ValueError: the engine did not read it.
     """
+    student, teacher = getattr(pair.student, part), getattr(pair.teacher, part)
+    if student is None or teacher is None:
+        raise ValueError(f"{part} was not read from both models")
+    return student, teacher
 
-    labels: Tensor  # (rows,) the true token or tag, -100 where it is not known
-    student_logits: Tensor  # (rows, classes)
-    teacher_logits: Tensor | None  # (rows, classes); None where the teacher has no such head
-    student_hidden: Tensor  # (tokens, hidden) last layer, in the teacher's width
-    teacher_hidden: Tensor  # (tokens, hidden) last layer
-    temperature: float
+
+Combination = Mapping[str, float]
+
+_BLOCKED = torch.finfo(torch.float32).min
