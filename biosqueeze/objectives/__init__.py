@@ -4,22 +4,21 @@ A file NAME.py is the loss called NAME. It has
 
 - `KINDS`: the kinds of distillation that it fits: "mlm", "task";
 - `READS`: what its `loss` takes: "rows" for `Rows`; "hidden", "attention" or "relations" for a `Pair` of layers;
-- `UNIT`: what it is a mean over: "rows", "labelled" (rows whose label is known), "tokens", or "pairs" of tokens that may
-  look at each other;
+- `UNIT`: what it is a mean over: "rows", "labelled" (rows with a label, see `labelled`), "tokens", or "pairs" of tokens
+  that may look at each other;
 - `LAYERS`, unless it reads rows: on which pairs of the layer map it acts: "all", "last", or "embeddings";
+- `SAME_HEADS`, if it reads attention or relations: whether student and teacher must have as many heads;
 - `NEEDS_TEACHER_LOGITS`;
-- `loss(signals) -> Tensor`: the sum over its units, a float32 scalar. The engine divides it by the number of units in
-  the whole step, over accumulated batches and processes, so that how a step is cut up changes nothing; it adds up the
-  pairs of layers, each with the weight that the user gives it.
+- `loss(signals) -> Tensor`: the sum over its units, a scalar of float32 (of float64 where the signals are). The engine
+  divides it by the number of units in the whole step, over accumulated batches and processes, so that how a step is cut
+  up changes nothing; it adds up the pairs of layers, each with the weight that the user gives it.
 
 Padding counts for nothing: rows and tokens are real ones only, and a `Pair` says which positions may look at which.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 # What a row of logits says: one class of many, each class for itself, or a number.
@@ -78,6 +77,12 @@ def states_of(pair: Pair, part: str) -> tuple[Tensor, Tensor]:
     return student, teacher
 
 
-Combination = Mapping[str, float]
+def labelled(labels: Tensor) -> Tensor:
+    """Which rows have a label, bool (rows,): no class below 0, and nothing that is NaN."""
+    known = ~labels.isnan() if labels.is_floating_point() else labels >= 0
+    return known.all(dim=-1) if known.dim() > 1 else known
 
-_BLOCKED = torch.finfo(torch.float32).min
+
+def full(tensor: Tensor) -> Tensor:
+    """At least float32, in which all losses are computed."""
+    return tensor.float() if tensor.element_size() < 4 else tensor

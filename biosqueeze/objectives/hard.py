@@ -1,16 +1,27 @@
-"""Hard labels: cross entropy with the gold tags, on the tokens that have one."""
+"""Hard labels: what fine-tuning learns from, on the rows that have a label."""
 
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import Signals
+from biosqueeze.objectives import Rows, full, labelled
 
 KINDS = ("task",)
+READS = "rows"
+UNIT = "labelled"
 NEEDS_TEACHER_LOGITS = False
 
 
-def loss(signals: Signals) -> Tensor:
-    """Mean cross entropy with the gold label over the labelled rows; zero (with a gradient) where none is. Scalar."""
-    known = signals.labels >= 0
-    total = functional.cross_entropy(signals.student_logits[known].float(), signals.labels[known], reduction="sum")
-    return total / known.sum().clamp(min=1)
+def loss(rows: Rows) -> Tensor:
+    """Sum over the labelled rows; zero (with a gradient) where there are none. Scalar.
+
+    The cross entropy with the class; where each class is decided for itself, the mean of its binary cross entropies
+    over classes; of a score, the squared difference.
+    """
+    known = labelled(rows.labels)
+    student, labels = full(rows.student[known]), rows.labels[known]
+    if rows.problem == "class":
+        return functional.cross_entropy(student, labels, reduction="sum")
+    labels = labels.to(student.dtype)
+    if rows.problem == "score":
+        return functional.mse_loss(student.squeeze(-1), labels, reduction="sum")
+    return functional.binary_cross_entropy_with_logits(student, labels, reduction="sum") / student.shape[-1]

@@ -5,19 +5,25 @@ here: D(teacher || student), whose gradient is that of a cross entropy with soft
 """
 
 from torch import Tensor
-from torch.nn import functional
 
-from biosqueeze.objectives import Signals
+from biosqueeze.objectives import Rows
+from biosqueeze.objectives._soft_labels import distributions, scale, squared_difference
 
 KINDS = ("mlm", "task")
+READS = "rows"
+UNIT = "rows"
 NEEDS_TEACHER_LOGITS = True
 
 
-def loss(signals: Signals) -> Tensor:
-    """Mean over rows of D(teacher || student) at the temperature, times its square (Hinton et al. 2015). Scalar."""
-    if signals.teacher_logits is None:
-        raise ValueError("kl needs the teacher's logits")
-    heat = signals.temperature
-    student = functional.log_softmax(signals.student_logits.float() / heat, dim=-1)  # (rows, classes)
-    teacher = functional.log_softmax(signals.teacher_logits.float() / heat, dim=-1)  # (rows, classes)
-    return functional.kl_div(student, teacher, reduction="batchmean", log_target=True) * heat**2
+def loss(rows: Rows) -> Tensor:
+    """Sum over rows of D(teacher || student) at the temperature, times its square (Hinton et al. 2015). Scalar.
+
+    Where each class is decided for itself it is the mean over classes; where a row is a score, the squared difference.
+
+    Raises:
+        ValueError: the teacher's answer is missing.
+    """
+    if rows.problem == "score":
+        return squared_difference(rows)
+    student, teacher = distributions(rows)
+    return (teacher.exp() * (teacher - student)).sum() * scale(rows)

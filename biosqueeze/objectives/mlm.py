@@ -3,12 +3,14 @@
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import Signals
+from biosqueeze.objectives import Rows, full
 
 KINDS = ("mlm",)
+READS = "rows"
+UNIT = "labelled"
 NEEDS_TEACHER_LOGITS = False
 
 
-def loss(signals: Signals) -> Tensor:
-    """Mean cross entropy of the student's distribution with the true token, over the masked positions. Scalar."""
-    return functional.cross_entropy(signals.student_logits.float(), signals.labels)
+def loss(rows: Rows) -> Tensor:
+    """Sum over the masked positions of the cross entropy with the true token. Scalar."""
+    return functional.cross_entropy(full(rows.student), rows.labels, ignore_index=-100, reduction="sum")
