@@ -1,16 +1,60 @@
 """What a fine-tuned checkpoint must bring along before it is scored or asked."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import head_of
 from biosqueeze.models.custom import task_head_in
+from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks._formulation import Formulation
+from biosqueeze.tasks._suites import resolve
 
 USUAL_LENGTH = 256
+_KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 
 def length_for(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
     """Tokens in a sequence: as asked for, else as in the fine-tuning, else 256; never more than the model takes."""
     noted = ((checkpoint.manifest or {}).get("task") or {}).get("max_length")
     return min(asked or int(noted or USUAL_LENGTH), positions)
+
+
+def task_of(checkpoint: Checkpoint, asked: str | None, purpose: str, column: tuple[str, ...] = ()) -> tuple[str, Task]:
+    """The kind that a checkpoint was fine-tuned for, and the task as it was posed.
+
+    Args:
+        checkpoint: fine-tuned; one that is not from biosqueeze says its kind by its head, or not at all.
+        asked: name of a kind or of a named benchmark; None for the checkpoint's own.
+        purpose: what cannot be done without a task ("to predict with").
+        column: see `Formulation`; that of the fine-tuning if left out.
+
+    Raises:
+        SqueezeError: it has no head of a task.
+        UsageError: its head fits several kinds and none is named.
+    """
+    known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
+    name = _kind(checkpoint, asked, purpose)
+    same = known.get("name") == name
+    multi = checkpoint.config.get("problem_type") == "multi_label_classification"
+    scheme = str(known.get("scheme") or "") if same else ("multi" if multi else "single") * (name == "classification")
+    form = Formulation.noted(known if same else None)
+    return name, open_task(name, replace(form, column=column) if column else form, scheme)
+
+
+def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:
+    head = head_of(checkpoint.config)
+    name = asked or checkpoint.task or _KINDS.get(head)
+    if name is not None:
+        return resolve(name)[0]
+    if head == "sequence-classification":
+        raise UsageError(
+            f"{checkpoint.name} does not say which task it was fine-tuned on; "
+            "give --task classification, relation, nli or similarity"
+        )
+    raise no_head(checkpoint, "task", "ner", purpose)
 
 
 def no_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> SqueezeError:

@@ -4,19 +4,18 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.incoming import NAMES, STDIN, Incoming, Source, open_source
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Asking, Data, Outcome, Plan
 from biosqueeze.progress import held_warnings, note, track, warn
-from biosqueeze.tasks._formulation import Formulation
 
 if TYPE_CHECKING:
     from biosqueeze.backends._answerer import Answerer, Item, Posed
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:int8 --out entities.jsonl"
 AT_ONCE = 1024
-_KINDS = {"token-classification": "ner", "question-answering": "qa"}
 _ERROR = "error"
 _NUMBER = re.compile(r"\d[\d,]*")
 _COUNTED = re.compile(r"(\d[\d,]*)( of \d[\d,]*)?")
@@ -147,43 +145,17 @@ def run(options: Options) -> Outcome:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.tasks import open_task
+    from biosqueeze.models.fitted import task_of
 
     if options.skip_bad and options.format == "pubtator":
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
     out = _target(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
-    known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
-    name = _kind(options.task, checkpoint)
-    same = known.get("name") == name
-    form = Formulation.noted(known if same else None)
-    form = replace(form, column=options.column) if options.column else form
-    multi = checkpoint.config.get("problem_type") == "multi_label_classification"
-    scheme = str(known.get("scheme") or "") if same else ("multi" if multi else "single") * (name == "classification")
-    task = open_task(name, form, scheme)
+    name, task = task_of(checkpoint, options.task, "to predict with", options.column)
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator is for entities, and {name} finds none; leave it out")
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
     return _Setting(checkpoint, name, task, spec, out)
-
-
-def _kind(asked: str | None, checkpoint: Checkpoint) -> str:
-    """The task kind: as asked for, as fine-tuned, or the only one that has such a head."""
-    from biosqueeze.manifest import head_of
-    from biosqueeze.tasks._suites import resolve
-
-    head = head_of(checkpoint.config)
-    name = asked or checkpoint.task or _KINDS.get(head)
-    if name is not None:
-        return resolve(name)[0]
-    if head == "sequence-classification":
-        raise UsageError(
-            f"{checkpoint.name} does not say which task it was fine-tuned on; "
-            "give --task classification, relation, nli or similarity"
-        )
-    from biosqueeze.models.fitted import no_head
-
-    raise no_head(checkpoint, "task", "ner", "to predict with")
 
 
 def _target(options: Options) -> Path | None:

@@ -1,0 +1,79 @@
+"""The options of distillation, and what they decide before anything heavy is loaded. Torch-free."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from biosqueeze import registry
+from biosqueeze.errors import UsageError
+from biosqueeze.training.mixes import MIXES
+from biosqueeze.training.options import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distilling(Training):
+    """How a student learns from its teachers."""
+
+    loss: Annotated[
+        tuple[str, ...],
+        f"NAME[=WEIGHT], repeatable: a named mix ({', '.join(MIXES)}) or a loss of your own mix "
+        f"({', '.join(registry.names('objectives'))}); distilbert or, for a task, task if left out.",
+    ] = ()
+    temperature: Annotated[float | None, "Softens both distributions; the mix's own if left out."] = None
+    layer_map: Annotated[
+        str | None,
+        "Which layer learns from which: uniform, every-other, 2i+1, last, top, or pairs like 1:3,2:6; the mix's own if "
+        "left out.",
+    ] = None
+    layer_weights: Annotated[str | None, "Weight of each pair of the layer map, such as 1,1,2; all 1 if left out."] = (
+        None
+    )
+    projection: Annotated[
+        Literal["shared", "per-layer"] | None,
+        "How hidden states reach the teacher's width: through one linear layer, or one for each; the mix's own if left "
+        "out.",
+    ] = None
+    relation_heads: Annotated[int | None, "Heads of minilmv2's relations; the teacher's number if left out."] = None
+    mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
+    unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
+    warm_start: Annotated[
+        Literal["none", "finetune"], "finetune: the student first learns the labels of --data on its own."
+    ] = "none"
+    warm_epochs: Annotated[float, "Passes over the labelled data in a warm start."] = 3.0
+    dropout: Annotated[float | None, "The student's dropout while it trains; its config's if left out."] = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be distilled with.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        super().__post_init__()
+        if self.temperature is not None and not self.temperature > 0:
+            raise UsageError(f"--temperature must be positive, not {self.temperature:g}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
+        if not 0 < self.mask_rate < 1:
+            raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
+        if self.unlabelled < 0:
+            raise UsageError(f"--unlabelled must not be negative, and was {self.unlabelled:g}")
+        if not self.warm_epochs > 0:
+            raise UsageError(f"--warm-epochs must be above 0, not {self.warm_epochs:g}")
+        if self.warm_start == "none" and self.warm_epochs != Distilling.warm_epochs:
+            raise UsageError("--warm-epochs is for a warm start; give --warm-start finetune too, or leave it out")
+
+
+def layer_weights(asked: str | None, pairs: int) -> tuple[float, ...]:
+    """What --layer-weights says for each pair of layers; () where it is left out.
+
+    Raises:
+        UsageError: they are not as many positive numbers as there are pairs.
+    """
+    if asked is None:
+        return ()
+    try:
+        weights = tuple(float(word) for word in asked.split(","))
+    except ValueError:
+        weights = ()
+    if len(weights) != pairs or not all(weight > 0 for weight in weights):
+        raise UsageError(f"--layer-weights {asked!r}: expected {pairs} positive numbers, one for each pair of layers")
+    return weights

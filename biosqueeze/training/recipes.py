@@ -1,0 +1,120 @@
+"""From the options of distillation and two models to a recipe that can be computed: what cannot is said here."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+
+from transformers import PreTrainedConfig
+
+from biosqueeze import registry
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.layer_maps import layer_map
+from biosqueeze.models.layers import attention_sizes
+from biosqueeze.progress import warn
+from biosqueeze.training.distiller import Recipe
+from biosqueeze.training.distilling import Distilling, layer_weights
+from biosqueeze.training.mixes import Mix, mix_of
+from biosqueeze.training.teachers import Question
+
+
+def recipe_of(
+    options: Distilling, kind: str, problem: str, student: PreTrainedConfig, teacher: PreTrainedConfig
+) -> Recipe:
+    """The recipe that --loss and its companions ask for.
+
+    Args:
+        options: of the stage.
+        kind: "mlm" or "task".
+        problem: see `tasks.problem_of`; "tokens" for mlm.
+        student: its config.
+        teacher: the config of the first teacher.
+
+    Raises:
+        UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
+    """
+    mix = mix_of(options.loss, kind)
+    modules = {name: registry.load("objectives", name) for name in mix.weights}
+    _check_kind(modules, kind)
+    pairs = layer_map(options.layer_map or mix.layers, student.num_hidden_layers, teacher.num_hidden_layers)
+    recipe = Recipe(
+        weights=mix.weights,
+        question=Question(kind, problem, logits=any(module.READS == "rows" for module in modules.values())),
+        temperature=mix.temperature if options.temperature is None else options.temperature,
+        layers=pairs,
+        layer_weights=layer_weights(options.layer_weights, len(pairs)),
+        projection=options.projection or mix.projection,
+        relation_heads=options.relation_heads or 0,
+        dropout=options.dropout,
+    )
+    _refuse_idle(options, modules)
+    _check_heads(recipe, modules, student, teacher)
+    return recipe
+
+
+def without(recipe: Recipe, names: list[str]) -> Recipe:
+    """The recipe less some losses."""
+    weights = {name: weight for name, weight in recipe.weights.items() if name not in names}
+    reads_rows = any(registry.load("objectives", name).READS == "rows" for name in weights)
+    return replace(recipe, weights=weights, question=replace(recipe.question, logits=reads_rows))
+
+
+def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) -> Recipe:
+    """Leave out the losses that need a head that the teacher lacks, unless they were asked for: that is an error.
+
+    Raises:
+        SqueezeError: they were, or nothing else is left.
+    """
+    blocked = [name for name, module in recipe.losses.items() if module.NEEDS_TEACHER_LOGITS]
+    if has_head or not blocked:
+        return recipe
+    why = f"{teacher} was saved without its masked-language-model head, and a fresh one would give random distributions"
+    ways = "take a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
+    if asked or len(blocked) == len(recipe.weights):
+        raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or {ways}")
+    kept = without(recipe, blocked)
+    warn(f"{why}; distilling with {' + '.join(kept.weights)} and without {', '.join(blocked)}. To have all: {ways}")
+    return kept
+
+
+def _check_kind(modules: Mapping[str, ModuleType], kind: str) -> None:
+    unfit = [name for name, module in modules.items() if kind not in module.KINDS]
+    if unfit:
+        fit = [name for name in registry.names("objectives") if kind in registry.load("objectives", name).KINDS]
+        raise UsageError(f"--loss {', '.join(unfit)} does not fit this kind of distillation; fit: {', '.join(fit)}")
+
+
+def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType]) -> None:
+    """No option is ignored in silence."""
+    layered = any(module.READS != "rows" for module in modules.values())
+    hidden = any(module.READS == "hidden" for module in modules.values())
+    for flag, given, used in (
+        ("--layer-map", options.layer_map, layered),
+        ("--layer-weights", options.layer_weights, layered),
+        ("--projection", options.projection, hidden),
+        ("--relation-heads", options.relation_heads, "minilmv2" in modules),
+    ):
+        if given is not None and not used:
+            raise UsageError(f"{flag} acts on none of the losses {', '.join(modules)}; leave it out")
+
+
+def _check_heads(
+    recipe: Recipe, modules: Mapping[str, ModuleType], student: PreTrainedConfig, teacher: PreTrainedConfig
+) -> None:
+    (mine, size), (its, its_size) = attention_sizes(student), attention_sizes(teacher)
+    bound = [name for name, module in modules.items() if getattr(module, "SAME_HEADS", False)]
+    if bound and mine != its:
+        raise UsageError(
+            f"--loss {', '.join(bound)} compares attention head by head, but the student has {mine} heads and the "
+            f"teacher {its}; take minilmv2, whose relations need no equal heads, or a student with {its}"
+        )
+    heads = recipe.relation_heads or its
+    if "minilmv2" in modules and (mine * size % heads or its * its_size % heads):
+        raise UsageError(
+            f"--relation-heads {heads} does not divide both widths, {mine * size} of the student and {its * its_size} of "
+            "the teacher; give a number that does"
+        )
+
+
+def described(mix: Mix) -> str:
+    """The mix in one line: 2 mlm + 5 kl + 1 cosine."""
+    return " + ".join(f"{weight:g} {name}" for name, weight in mix.weights.items())
