@@ -26,6 +26,12 @@ def attention_divergence(pair: Pair) -> Tensor:
     return divergence(student, teacher, pair.allowed)
 
 
+def relation_divergence(student: Tensor, teacher: Tensor, allowed: Tensor) -> Tensor:
+    """`divergence` of how alike a head's vectors are to each other: (batch, heads, length, head size). Scalar."""
+    student, teacher = full(student), full(teacher)  # before they part, so that their gradients meet unrounded
+    return divergence((student, student), (teacher, teacher), allowed)
+
+
 def divergence(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor], allowed: Tensor) -> Tensor:
     """Sum over queries of D(teacher || student) of the softmax over allowed keys, the mean over heads. Scalar.
 

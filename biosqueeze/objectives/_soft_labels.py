@@ -51,7 +51,8 @@ def _softened(logits: Tensor, temperature: float) -> Tensor:
     logits = full(logits)
     if temperature == 1:
         return logits
-    return (logits / temperature).clamp(min=_lowest(logits))  # impossible classes stay finite
+    softened = logits / temperature
+    return softened if temperature > 1 else softened.clamp(min=_lowest(logits))  # impossible classes stay finite
 
 
 def _log_probabilities(logits: Tensor, problem: Problem) -> Tensor:

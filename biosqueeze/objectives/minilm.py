@@ -6,7 +6,7 @@ The hidden sizes may differ; the numbers of heads may not.
 from torch import Tensor
 
 from biosqueeze.objectives import Pair, states_of
-from biosqueeze.objectives._relations import attention_divergence, divergence
+from biosqueeze.objectives._relations import attention_divergence, relation_divergence
 
 KINDS = ("mlm", "task")
 READS = "relations"
@@ -23,4 +23,4 @@ def loss(pair: Pair) -> Tensor:
     are means over heads.
     """
     student, teacher = states_of(pair, "value")
-    return attention_divergence(pair) + divergence((student, student), (teacher, teacher), pair.allowed)
+    return attention_divergence(pair) + relation_divergence(student, teacher, pair.allowed)

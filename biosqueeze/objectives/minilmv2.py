@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from biosqueeze.objectives import Pair, states_of
-from biosqueeze.objectives._relations import divergence
+from biosqueeze.objectives._relations import relation_divergence
 
 KINDS = ("mlm", "task")
 READS = "relations"
@@ -29,8 +29,7 @@ def loss(pair: Pair) -> Tensor:
 def _relation(pair: Pair, part: str) -> Tensor:
     student, teacher = states_of(pair, part)
     heads = pair.relation_heads or teacher.shape[1]
-    mine, theirs = _regrouped(student, heads), _regrouped(teacher, heads)
-    return divergence((mine, mine), (theirs, theirs), pair.allowed)
+    return relation_divergence(_regrouped(student, heads), _regrouped(teacher, heads), pair.allowed)
 
 
 def _regrouped(vectors: Tensor, heads: int) -> Tensor:
