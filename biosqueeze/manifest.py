@@ -20,9 +20,9 @@ FORMAT = 1
 HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"
 PARTS = ("embeddings", "attention", "ffn", "head")
 
-# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT and ALBERT, the first pattern that matches wins.
+# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT and MobileBERT, the first pattern that matches wins.
 _PART_PATTERNS = (
-    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.")),
+    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.")),
     (
         "ffn",
         re.compile(
@@ -143,7 +143,7 @@ def head_of(config: Mapping[str, Any]) -> str:
     architecture = (config.get("architectures") or [""])[0]
     endings = {
         "ForMaskedLM": "mlm",
-        "ForPreTraining": "mlm" if config.get("model_type") == "bert" else "base",
+        "ForPreTraining": "base" if config.get("model_type") == "electra" else "mlm",
         "ForTokenClassification": "token-classification",
         "ForSequenceClassification": "sequence-classification",
         "ForQuestionAnswering": "question-answering",

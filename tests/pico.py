@@ -16,7 +16,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-FAMILIES = ("bert", "roberta", "electra", "distilbert")
+FAMILIES = ("bert", "roberta", "electra", "distilbert", "albert", "mobilebert")
 LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 4, 32, 4, 64, 128
 LABELS = ("O", "B-Disease", "I-Disease")
 
@@ -42,6 +42,19 @@ _CLASSES = {
     ("distilbert", "base"): "DistilBertModel",
     ("distilbert", "token-classification"): "DistilBertForTokenClassification",
     ("distilbert", "sequence-classification"): "DistilBertForSequenceClassification",
+    ("albert", "mlm"): "AlbertForMaskedLM",
+    ("albert", "base"): "AlbertModel",
+    ("albert", "token-classification"): "AlbertForTokenClassification",
+    ("albert", "sequence-classification"): "AlbertForSequenceClassification",
+    ("mobilebert", "mlm"): "MobileBertForMaskedLM",
+    ("mobilebert", "base"): "MobileBertModel",
+    ("mobilebert", "token-classification"): "MobileBertForTokenClassification",
+    ("mobilebert", "sequence-classification"): "MobileBertForSequenceClassification",
+}
+_NARROW_EMBEDDINGS = {
+    "electra": transformers.ElectraConfig,
+    "albert": transformers.AlbertConfig,
+    "mobilebert": transformers.MobileBertConfig,
 }
 HEADS_OF = {family: tuple(h for f, h in _CLASSES if f == family) for family in FAMILIES}
 
@@ -88,6 +101,26 @@ def _byte_pairs() -> str:
     return tokenizer.to_str()
 
 
+@cache
+def _unigrams(cased: bool) -> str:
+    """A SentencePiece-like tokenizer with ALBERT's special tokens, as JSON."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC()] if cased else [normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=500,
+        show_progress=False,
+        special_tokens=["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        unk_token="<unk>",
+        initial_alphabet=[chr(c) for c in range(33, 127) if cased or not chr(c).isupper()],
+    )
+    tokenizer.train_from_iterator(sentences(200, seed=1), trainer)
+    frame = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", frame)
+    return tokenizer.to_str()
+
+
 def tokenizer_of(family: str, cased: bool = True) -> transformers.PreTrainedTokenizerFast:
     """The family's fast tokenizer over the invented words."""
     if family == "roberta":
@@ -102,6 +135,17 @@ def tokenizer_of(family: str, cased: bool = True) -> transformers.PreTrainedToke
             mask_token="<mask>",
             model_max_length=POSITIONS,
             model_input_names=["input_ids", "attention_mask"],
+        )
+    if family == "albert":
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(_unigrams(cased)),
+            cls_token="[CLS]",
+            sep_token="[SEP]",
+            unk_token="<unk>",
+            pad_token="<pad>",
+            mask_token="[MASK]",
+            model_max_length=POSITIONS,
+            model_input_names=["input_ids", "attention_mask", "token_type_ids"],
         )
     vocabulary = {piece: i for i, piece in enumerate(wordpieces(cased))}
     core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -123,7 +167,7 @@ def tokenizer_of(family: str, cased: bool = True) -> transformers.PreTrainedToke
 
 
 def config_of(family: str, vocab_size: int, labels: Sequence[str] = LABELS) -> transformers.PreTrainedConfig:
-    """The family's config in pico size; ELECTRA's embeddings are narrower than its layers."""
+    """The family's config in pico size; embeddings of ELECTRA, ALBERT and MobileBERT are narrower than the layers."""
     names = dict(enumerate(labels))
     common = {
         "vocab_size": vocab_size,
@@ -149,10 +193,10 @@ def config_of(family: str, vocab_size: int, labels: Sequence[str] = LABELS) -> t
     if family == "roberta":
         positions = POSITIONS + 2  # RoBERTa counts positions from padding_idx + 1
         return transformers.RobertaConfig(max_position_embeddings=positions, type_vocab_size=1, **shape, **common)
-    if family == "electra":
-        return transformers.ElectraConfig(
-            max_position_embeddings=POSITIONS, embedding_size=HIDDEN // 2, **shape, **common
-        )
+    if family in _NARROW_EMBEDDINGS:
+        build = _NARROW_EMBEDDINGS[family]
+        bottleneck = {"intra_bottleneck_size": HIDDEN // 2} if family == "mobilebert" else {}
+        return build(max_position_embeddings=POSITIONS, embedding_size=HIDDEN // 2, **bottleneck, **shape, **common)
     return transformers.BertConfig(max_position_embeddings=POSITIONS, **shape, **common)
 
 

@@ -54,6 +54,25 @@ def read_pieces(file: Path) -> dict[str, int]:
     return {line.rstrip("\r"): row for row, line in enumerate(lines)}
 
 
+def read_sentencepiece(file: Path) -> Any:
+    """The ModelProto in a spiece.model, as ALBERT's tokenizers were published before tokenizer.json.
+
+    Raises:
+        SqueezeError: it is none, or protobuf, which reads it, is not installed.
+    """
+    from transformers.convert_slow_tokenizer import import_protobuf
+
+    try:
+        proto = import_protobuf().ModelProto()
+    except ImportError as error:
+        raise SqueezeError(f"{file} is read with protobuf, which is not installed; pip install protobuf") from error
+    try:
+        proto.ParseFromString(file.read_bytes())
+    except Exception as error:  # protobuf's DecodeError, which differs between its implementations
+        raise SqueezeError(f"{file} is no SentencePiece model ({error}); fetch or copy it again") from error
+    return proto
+
+
 def tokenizer_facts(path: Path) -> dict[str, Any] | None:
     """Kind, number of pieces and casing of the tokenizer in a checkpoint's directory; None where there is none.
 
@@ -67,6 +86,9 @@ def tokenizer_facts(path: Path) -> dict[str, Any] | None:
     if (path / "vocab.txt").is_file():
         pieces = read_pieces(path / "vocab.txt")
         return {"kind": "WordPiece", "pieces": len(pieces), "cased": is_cased(pieces)}
+    if (path / "spiece.model").is_file():
+        names = [piece.piece for piece in read_sentencepiece(path / "spiece.model").pieces]
+        return {"kind": "Unigram", "pieces": len(names), "cased": is_cased(names)}
     if (path / "vocab.json").is_file():
         return {"kind": "BPE", "pieces": len(manifest.read_json(path / "vocab.json")), "cased": True}
     return None

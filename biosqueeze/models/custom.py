@@ -30,6 +30,7 @@ from biosqueeze.tasks._entities import FIRST, SECOND
 from biosqueeze.tasks._formulation import Formulation
 
 Loss = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
+_CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")  # the second is ALBERT's name
 
 
 class BiLstm(nn.Module):
@@ -39,7 +40,7 @@ class BiLstm(nn.Module):
         super().__init__()
         width = config.hidden_size // 2
         self.lstm = _Lstm(config.hidden_size, width, batch_first=True, bidirectional=True)
-        self.dropout = nn.Dropout(_dropout_of(config, "classifier_dropout"))
+        self.dropout = nn.Dropout(_dropout_of(config, *_CLASSIFIER_DROPOUTS))
         self.classifier = _linear(config, 2 * width, labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor, _entities: Tensor | None) -> Tensor:
@@ -71,7 +72,7 @@ class MentionHead(nn.Module):
     def __init__(self, config: PreTrainedConfig, labels: int, *, starts: bool) -> None:
         super().__init__()
         self.starts = starts
-        self.dropout = nn.Dropout(_dropout_of(config, "classifier_dropout", "seq_classif_dropout"))
+        self.dropout = nn.Dropout(_dropout_of(config, *_CLASSIFIER_DROPOUTS, "seq_classif_dropout"))
         self.classifier = _linear(config, 2 * config.hidden_size, labels)
 
     def forward(self, hidden: Tensor, _attention_mask: Tensor, entities: Tensor) -> Tensor:

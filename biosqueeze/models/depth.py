@@ -4,8 +4,9 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from torch import nn
-from transformers import PreTrainedModel
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
@@ -44,6 +45,22 @@ def choose_layers(text: str, total: int) -> tuple[int, ...]:
     return _listed(numbers, total) if "," in text else _spread(numbers[0], total)
 
 
+def choose_layers_of(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
+    """`choose_layers` among those of a model. Of an ALBERT, which runs one layer again and again, only how many.
+
+    Raises:
+        UsageError: as there; or an ALBERT's layers are named, or are of several groups.
+    """
+    chosen = choose_layers(text, config.num_hidden_layers)
+    if not family_of(config).shares_layers:
+        return chosen
+    if config.num_hidden_groups > 1:
+        raise UsageError("the layers of an ALBERT with several groups change with their number, so --layers is refused")
+    if not text.strip().isdigit():
+        raise UsageError(f"an ALBERT's layers are all the same, so --layers only says how many; give {len(chosen)}")
+    return tuple(range(len(chosen)))
+
+
 def _spread(count: int, total: int) -> tuple[int, ...]:
     if not 1 <= count <= total:
         raise UsageError(f"--layers {count} of {total} cannot be kept; give a number from 1 to {total}")
@@ -77,12 +94,24 @@ def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrain
     config = copy.deepcopy(model.config)
     setattr(config, family.layers_key, len(layers))
     shallow = new_model(config, type(model).__name__, seed=0)
+    if family.shares_layers:
+        return shallow, _run_less_often(model, shallow)
     renumbered = {f"{family.layers}.{old}.": f"{family.layers}.{new}." for new, old in enumerate(layers)}
     shallow.load_state_dict(_renamed(model, family.layers, renumbered), strict=True)
     batch = padded_batch(model)
     with _only(model.base_model, family.layers, layers):
         wanted = outputs(model, batch)
     return shallow, ensure_same(f"keeping layers {list(layers)}", outputs(shallow, batch), wanted)
+
+
+@torch.no_grad()
+def _run_less_often(model: PreTrainedModel, shallow: PreTrainedModel) -> float:
+    """Fill a model that runs the same weights fewer times; the largest difference of hidden states at equal depths."""
+    shallow.load_state_dict(model.state_dict(), strict=True)
+    batch = padded_batch(model)
+    found: tuple[Tensor, ...]
+    found, wanted = (m(**batch, output_hidden_states=True).hidden_states for m in (shallow, model))
+    return ensure_same("running fewer layers", found, wanted[: len(found)])
 
 
 def _renamed(model: PreTrainedModel, path: str, renumbered: dict[str, str]) -> dict[str, object]:

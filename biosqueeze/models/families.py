@@ -45,6 +45,17 @@ class Family:
     first_position: int = 0
     """RoBERTa's first token sits at padding_idx + 1 = 2, so two rows of its table are never used."""
     takes_token_types: bool = True
+    shares_layers: bool = False
+    """ALBERT runs the same weights at every depth; `layers` are then its few groups of them."""
+    has_bottleneck: bool = False
+    """MobileBERT's layers work in a narrower size than the one that they hand on, and each has several FFNs."""
+    packs: bool = True
+    """Whether texts side by side in one row can be kept apart. MobileBERT's embeddings mix neighbouring tokens."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether neurons, heads and hidden dimensions can be cut."""
+        return not (self.shares_layers or self.has_bottleneck)
 
     @property
     def attention(self) -> str:
@@ -119,16 +130,38 @@ FAMILIES: Mapping[str, Family] = {
             head_count_attribute="n_heads",
             takes_token_types=False,
         ),
+        Family(
+            name="albert",
+            classes="Albert",
+            heads=(("predictions.", "mlm"), *_CLASSIFIERS),
+            tied=("predictions.decoder.weight", "predictions.decoder.bias"),
+            layers="encoder.albert_layer_groups",
+            query="attention.query",
+            key="attention.key",
+            value="attention.value",
+            attention_output="attention.dense",
+            ffn_input="ffn",
+            ffn_output="ffn_output",
+            shares_layers=True,
+        ),
+        Family(
+            name="mobilebert",
+            classes="MobileBert",
+            heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
+            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+            has_bottleneck=True,
+            packs=False,
+        ),
     )
 }
 
-# Families that we know of and do not handle, and a tensor that gives them away where names have no prefix.
-_FOREIGN = (
-    ("albert", "encoder.albert_layer_groups."),
-    ("deberta", "encoder.rel_embeddings."),
-    ("mobilebert", "embeddings.embedding_transformation."),
-    ("t5", "encoder.block."),
+# What gives a family away where names have no prefix: how a tensor's name begins, and a key of config.json.
+_MARKS = (
+    ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
+    ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
 )
+# Families that we know of and do not handle.
+_FOREIGN = (("deberta", "encoder.rel_embeddings."), ("t5", "encoder.block."))
 
 
 def supported() -> str:
@@ -166,6 +199,9 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
     known = [family for family in FAMILIES if family in prefixes]
     if known:
         return known[0]
+    for family, start, key in _MARKS:
+        if key in config or any(name.startswith(start) for name in names):
+            return family
     foreign = [family for family, mark in _FOREIGN if family in prefixes or any(n.startswith(mark) for n in names)]
     if foreign:
         return foreign[0]

@@ -35,6 +35,10 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     match model.config.model_type:
         case "bert":
             logits = parts.cls(hidden)
+        case "mobilebert":
+            logits = _two_part_logits(parts.cls.predictions, hidden)
+        case "albert":
+            logits = parts.predictions(hidden)
         case "roberta":
             logits = parts.lm_head(hidden)
         case "electra":
@@ -45,3 +49,13 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
         case family:
             raise SqueezeError(f"{family} has no masked-language-model head that biosqueeze knows")
     return logits
+
+
+def _two_part_logits(head: Any, hidden: Tensor) -> Tensor:
+    """MobileBERT's: its embeddings are narrower than its layers, so the decoder is the embeddings and a second matrix.
+
+    transformers joins the two in every call, which for few rows takes longer than all the rest.
+    """
+    states = head.transform(hidden)  # (rows, hidden)
+    tied, own = states.split([head.decoder.in_features, head.dense.out_features], dim=-1)
+    return torch.addmm(head.decoder(tied), own, head.dense.weight)

@@ -262,8 +262,8 @@ def _check_trunk(checkpoint: Checkpoint, model: PreTrainedModel, missing: Sequen
 
 
 def _is_harmless(name: str) -> bool:
-    """Tensors that a stock model without them loses nothing of use by: pooler and next-sentence head."""
-    return ".pooler." in f".{name}" or name.startswith("cls.seq_relationship.")
+    """Tensors that a stock model loses nothing of use without: the pooler, heads for the order of sentences."""
+    return ".pooler." in f".{name}" or name.startswith(("cls.seq_relationship.", "sop_classifier."))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, keep_layers
 from biosqueeze.models.families import family_of
@@ -33,6 +34,8 @@ class Student:
     """The teacher's layers that it is made of, None where it starts from random weights."""
     sentence: str
     """What was made of what, for the user."""
+    has_head: bool
+    """Whether its head is the teacher's; a fresh one knows nothing."""
 
 
 def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-is") -> Student:
@@ -45,7 +48,7 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
         head: the head that the student gets; one that the teacher lacks, or that is of another width, is fresh.
 
     Raises:
-        UsageError: there is no such preset.
+        UsageError: there is no such preset, or it does not fit the teacher's family.
         SqueezeError: the teacher does not load, or has no such layers.
     """
     row = find_preset(preset)
@@ -53,29 +56,38 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     tokenizer = load_tokenizer(teacher)
     if row.take:
         total = loaded.model.config.num_hidden_layers
-        layers = choose_layers(row.take, total)
+        layers = _taken(loaded.model.config, row.take)
         model, _ = keep_layers(loaded.model, layers)
         listed = ", ".join(map(str, layers))
-        return Student(model, tokenizer, layers, f"{row.name}: layers {listed} of {total} of {teacher.name}")
+        sentence = f"{row.name}: layers {listed} of {total} of {teacher.name}"
+        return Student(model, tokenizer, layers, sentence, loaded.has_head)
     model = new_model(student_config(loaded.model.config, row), type(loaded.model).__name__, seed=seed)
-    copied = _copy_what_fits(loaded, model)
+    copied, has_head = _copy_what_fits(loaded, model)
     family = family_of(model.config)
     tokenizer.model_max_length = model.config.max_position_embeddings - family.first_position
     sentence = (
         f"{row.name}: {row.layers} layers x {row.hidden}, {row.heads} heads, ffn {row.ffn}, random weights "
         f"(seed {seed}); from {teacher.name}: tokenizer{copied}"
     )
-    return Student(model, tokenizer, None, sentence)
+    return Student(model, tokenizer, None, sentence, has_head)
 
 
 def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
-    """The teacher's config in the student's shape."""
+    """The teacher's config in the student's shape.
+
+    Raises:
+        UsageError: the teacher's family has sizes that the preset does not say.
+    """
     family = family_of(config)
     changed = copy.deepcopy(config)
     if preset.take:
-        layers = len(choose_layers(preset.take, config.num_hidden_layers))
-        setattr(changed, family.layers_key, layers)
+        setattr(changed, family.layers_key, len(_taken(config, preset.take)))
         return changed
+    if family.has_bottleneck:
+        raise UsageError(
+            f"the student {preset.name} says nothing of the bottlenecks in a model of type {family.name}; "
+            "take one that keeps layers of the teacher: distil, compact"
+        )
     if getattr(config, "embedding_size", None) == config.hidden_size:
         changed.embedding_size = preset.hidden  # ELECTRA-base has no projection, and its student needs none
     sizes = family.shape_changes(layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
@@ -84,6 +96,12 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
     for key, value in sizes.items():
         setattr(changed, key, value)
     return changed
+
+
+def _taken(config: PreTrainedConfig, take: str) -> tuple[int, ...]:
+    """The teacher's layers that a student gets; of an ALBERT, whose layers are all the same, the first so many."""
+    layers = choose_layers(take, config.num_hidden_layers)
+    return tuple(range(len(layers))) if family_of(config).shares_layers else layers
 
 
 def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") -> int:
@@ -99,7 +117,7 @@ def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") ->
 
 
 @torch.no_grad()
-def _copy_what_fits(teacher: Loaded, student: PreTrainedModel) -> str:
+def _copy_what_fits(teacher: Loaded, student: PreTrainedModel) -> tuple[str, bool]:
     """Copy embeddings of the same width, and a head whose every tensor has the same shape; says which."""
     old, new = teacher.model.state_dict(), student.state_dict()
     embeddings = [name for name in new if ".embeddings." in f".{name}"]
@@ -109,12 +127,13 @@ def _copy_what_fits(teacher: Loaded, student: PreTrainedModel) -> str:
             _copy_rows(old[name], new[name])
         said = ", embeddings"
     head = _head_tensors(student, new) if teacher.has_head else []
-    if head and all(name in old and old[name].shape == new[name].shape for name in head):
+    fits = bool(head) and all(name in old and old[name].shape == new[name].shape for name in head)
+    if fits:
         for name in head:
             new[name].copy_(old[name])
         said += ", head"
     width = teacher.model.get_input_embeddings().embedding_dim
-    return said or f" (its embeddings are {width} wide, so the student's are new)"
+    return said or f" (its embeddings are {width} wide, so the student's are new)", fits
 
 
 def _copy_rows(source: Tensor, target: Tensor) -> None:

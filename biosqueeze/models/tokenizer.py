@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces
+from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces, read_sentencepiece
 from biosqueeze.models.families import Family
 from biosqueeze.models.notices import note_once
 from biosqueeze.progress import warn
@@ -45,7 +45,7 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
     """The checkpoint's fast tokenizer.
 
     Args:
-        checkpoint: where tokenizer.json, or vocab.txt, or vocab.json and merges.txt, lie.
+        checkpoint: where tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or ALBERT's spiece.model, lie.
         family: decides the names of the model's inputs.
         positions: the longest sequence that the model takes, special tokens included.
 
@@ -64,9 +64,11 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
         return _from_pieces(checkpoint, settings, common)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
         return _from_merges(path, settings, common)
+    if (path / "spiece.model").is_file():
+        return _from_sentencepiece(checkpoint, settings, common)
     raise SqueezeError(
-        f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt); "
-        "copy those files into the checkpoint's directory"
+        f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
+        "spiece.model); copy those files into the checkpoint's directory"
     )
 
 
@@ -92,9 +94,11 @@ def _inputs(family: Family) -> list[str]:
 
 
 def _specials(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """The special tokens that the settings name, and for the rest those of the vocabulary's style."""
-    style = _SPECIALS["<"] if "<s>" in vocabulary else _SPECIALS["["]
-    usual = {role: token for role, token in style.items() if token in vocabulary}
+    """The special tokens that the settings name, and for the rest the vocabulary's own."""
+    own, other = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
+    # ALBERT's are of both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
+    found = {role: [t for t in (token, other.get(role)) if t in vocabulary] for role, token in own.items()}
+    usual = {role: tokens[0] for role, tokens in found.items() if tokens}
     named = {role: settings[role] for role in _SPECIALS["<"] if isinstance(settings.get(role), str)}
     return usual | named
 
@@ -123,6 +127,19 @@ def _from_pieces(
     lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
     if lacking:
         raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is no BERT vocabulary; fetch it again")
+    tokenizer: PreTrainedTokenizerFast = BertTokenizer(
+        vocab=vocabulary,
+        do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
+        strip_accents=settings.get("strip_accents"),
+        tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        **_specials(settings, vocabulary),
+        **common,
+    )
+    return tokenizer
+
+
+def _keeps_case(checkpoint: Checkpoint, settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> bool:
+    """Whether a tokenizer is cased: by its settings, but a vocabulary with capitals is cased in any case."""
     cased = settings.get("do_lower_case") is False or is_cased(vocabulary)
     if cased and settings.get("do_lower_case") is True:
         warn(
@@ -131,11 +148,27 @@ def _from_pieces(
     elif cased and "do_lower_case" not in settings:
         said = f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)"
         note_once(checkpoint.path, said)
-    tokenizer: PreTrainedTokenizerFast = BertTokenizer(
-        vocab=vocabulary,
-        do_lower_case=not cased,
-        strip_accents=settings.get("strip_accents"),
-        tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    return cased
+
+
+def _from_sentencepiece(
+    checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
+) -> PreTrainedTokenizerFast:
+    file = checkpoint.path / "spiece.model"
+    proto = read_sentencepiece(file)
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    vocabulary = {piece: row for row, (piece, _) in enumerate(pieces)}
+    unigram = proto.trainer_spec.UNIGRAM
+    if proto.trainer_spec.model_type != unigram or vocabulary.get("<unk>") != 1 or "[CLS]" not in vocabulary:
+        raise SqueezeError(
+            f"{file} is not of ALBERT's kind (a Unigram model with <unk> at 1 and [CLS]); save the tokenizer with "
+            "transformers (save_pretrained) and copy tokenizer.json there"
+        )
+    tokenizer: PreTrainedTokenizerFast = AlbertTokenizer(
+        vocab=pieces,
+        do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
+        keep_accents=settings.get("keep_accents", False),
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,
         **_specials(settings, vocabulary),
         **common,
     )

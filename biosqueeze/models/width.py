@@ -51,9 +51,15 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
     """Check the sizes asked for against a config.
 
     Raises:
-        UsageError: a size is larger than what is there, is no multiple of the head size, or contradicts another.
+        UsageError: a size is larger than what is there, is no multiple of the head size, or contradicts another; or
+            the family keeps its width.
     """
     family = family_of(config)
+    if not family.narrows and any(size is not None for size in (ffn, heads, hidden)):
+        raise UsageError(
+            f"--ffn, --heads and --hidden cannot cut a model of type {family.name}, whose layers "
+            f"{'share their weights' if family.shares_layers else 'have bottlenecks'}; give --layers"
+        )
     has_heads, has_ffn = getattr(config, family.heads_key), getattr(config, family.ffn_key)
     size = config.hidden_size // has_heads
     if ffn is not None and not 1 <= ffn <= has_ffn:

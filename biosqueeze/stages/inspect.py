@@ -20,6 +20,7 @@ _TOKENIZER_FILES = {
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    "spiece.model",
 }
 
 

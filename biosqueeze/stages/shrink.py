@@ -96,11 +96,11 @@ def _check(options: Options) -> None:
 
 
 def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
-    from biosqueeze.models.depth import choose_layers
+    from biosqueeze.models.depth import choose_layers_of
     from biosqueeze.models.width import choose_widths
 
     total = config.num_hidden_layers
-    layers = choose_layers(options.layers, total) if options.layers is not None else None
+    layers = choose_layers_of(config, options.layers) if options.layers is not None else None
     widths = choose_widths(config, options.ffn, options.heads, options.hidden)
     if (layers is None or len(layers) == total) and widths.empty:
         raise UsageError(f"the model has just that shape, so nothing would be cut; it has {total} layers")

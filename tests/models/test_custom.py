@@ -279,6 +279,10 @@ def test_dropout_is_the_configs(name: str, pico_any: Path) -> None:
         config.dropout, config.seq_classif_dropout = 0.21, 0.43
         assert make(config, 2).dropout.p == (0.21 if name == "bilstm" else 0.43)
         return
+    if config.model_type == "albert":
+        config.classifier_dropout_prob = 0.32
+        assert make(config, 2).dropout.p == 0.32
+        return
     config.hidden_dropout_prob = 0.21
     assert make(config, 2).dropout.p == 0.21
     config.classifier_dropout = 0.0

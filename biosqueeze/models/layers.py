@@ -1,0 +1,36 @@
+"""The layers of an encoder in the order in which they run, and the sizes of their attention."""
+
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from biosqueeze.models.families import family_of
+
+
+def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules whose outputs are the hidden states at depth 1, 2, ..., the number of layers.
+
+    ALBERT's few modules run again and again, so each occurs as often as it runs: a hook on one fires at each of these
+    depths, in rising order within one forward pass. `Family.query`, `key` and `value` are paths within such a module.
+
+    Args:
+        model: with or without a head.
+    """
+    config, trunk = model.config, model.base_model
+    family = family_of(config)
+    stack: Any = trunk.get_submodule(family.layers)
+    if not family.shares_layers:
+        return list(stack)
+    runs = config.num_hidden_layers
+    groups = (stack[int(run / (runs / len(stack)))] for run in range(runs))
+    return [layer for group in groups for layer in group.albert_layers]
+
+
+def attention_sizes(config: PreTrainedConfig) -> tuple[int, int]:
+    """Number of heads and size of each: queries, keys and values are (batch, length, heads x size).
+
+    MobileBERT attends in its bottleneck, which is narrower than its hidden size.
+    """
+    heads = int(config.num_attention_heads)
+    return heads, int(getattr(config, "true_hidden_size", config.hidden_size)) // heads
