@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import __version__, card, manifest
+from biosqueeze import __version__, card, manifest, processes
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Writing, resolved
 from biosqueeze.progress import note
@@ -24,7 +24,7 @@ STATE_GLOB = "state-*"
 UNFINISHED_STATE = "saving"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
-_OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html"}
+_OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html", "runs"}
 _ARTEFACTS = {"onnx", "openvino"}
 
 
@@ -196,7 +196,13 @@ class Draft:
     out: Path
 
     def finish(self, record: Record) -> Checkpoint:
-        """Write model card and manifest (last), flush all to the disk, and rename to OUT."""
+        """Write model card and manifest (last), flush all to the disk, and rename to OUT, in the main process."""
+        if processes.is_main():
+            self._make_whole(record)
+        processes.wait()
+        return Checkpoint(self.out, str(self.out))
+
+    def _make_whole(self, record: Record) -> None:
         for state in self.path.glob(STATE_GLOB):
             shutil.rmtree(state)
         entry = _manifest_of(self.path, record)
@@ -204,7 +210,6 @@ class Draft:
         write_json(self.path / manifest.FILE_NAME, entry)
         _flush(self.path)
         _replace(self.path, self.out)
-        return Checkpoint(self.out, str(self.out))
 
 
 def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
@@ -255,7 +260,7 @@ def derive_out(source: Checkpoint, suffix: str) -> Path:
 def drafting(
     out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
 ) -> Iterator[Draft]:
-    """Give a stage OUT.partial to write to. A failure leaves nothing but what --resume can use.
+    """Give a stage OUT.partial to write to, which the main process alone touches; after a failure, --resume finds it.
 
     Raises:
         SqueezeError: OUT exists or is one of the inputs, an interrupted run lies in OUT.partial, another process
@@ -264,6 +269,9 @@ def drafting(
     if any(out.resolve() == source.path.resolve() for source in inputs):
         raise SqueezeError(f"{out} is the input itself, which is never overwritten; give another name with --out")
     partial = out.with_name(out.name + ".partial")
+    if not processes.is_main():
+        yield Draft(partial, out)
+        return
     _check_free(out, partial, force=force, resume=resume)
     try:
         partial.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from biosqueeze import processes
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -45,7 +47,8 @@ def _console() -> "Console":
     if _voice.bar is not None:
         return _voice.bar.console
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    # Of processes that train together one speaks.
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True, quiet=not processes.is_main())
 
 
 def note(message: str) -> None:
@@ -145,7 +148,7 @@ def _short(value: Any) -> str:
 def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Tracker]:
     """Show progress with an estimate of the time left; `done` is where a resumed piece of work starts."""
     console = _console()
-    if _voice.level < Level.NORMAL or not console.is_terminal:
+    if _voice.level < Level.NORMAL or not console.is_terminal or console.quiet:
         yield Tracker(what, total, done)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn

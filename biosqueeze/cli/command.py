@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 
-from biosqueeze import progress
+from biosqueeze import processes, progress
 from biosqueeze.cli.parameters import arguments_help, parameters, read_options
 from biosqueeze.cli.streams import stdout_kept_clean, write_lines
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Outcome, Plan
 from biosqueeze.registry import closest
+from biosqueeze.training.options import Training
 
 
 def common_options() -> list[click.Parameter]:
@@ -37,12 +38,16 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         context = click.get_current_context()
         prepare(context.params)
         _warn_of_strange_variables(name, context.command)
+        if not issubclass(stage.Options, Training):
+            refuse_several(name)
         with stdout_kept_clean() as stdout:
             options = read_options(stage, context)
             done: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
             if isinstance(done, Outcome) and done.lines is not None:
                 _stream(done.lines, stdout, as_json=context.params["as_json"])
                 return
+        if not processes.is_main():
+            return
         if isinstance(done, Plan):
             if context.params["as_json"]:
                 click.echo(json.dumps(plan_fields(name, done)))
@@ -60,6 +65,19 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         short_help=documentation.strip().splitlines()[0],
         epilog=f"Example: {stage.EXAMPLE}",
     )
+
+
+def refuse_several(name: str) -> None:
+    """Refuse to be started as several processes.
+
+    Raises:
+        UsageError: it was.
+    """
+    if processes.count() > 1:
+        raise UsageError(
+            f"`{name}` works in one process, and {processes.count()} were started; call it without the launcher, which "
+            "is for distill and finetune"
+        )
 
 
 def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) -> None:

@@ -10,10 +10,10 @@ from typing import TypeGuard
 
 import click
 
-from biosqueeze import __version__, registry
+from biosqueeze import __version__, processes, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
@@ -85,16 +85,17 @@ def run(args: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     try:
         code = cli.main(args=args, prog_name="biosqueeze", standalone_mode=False)
+        processes.leave()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         return _say_in_one_line(error)
     except SqueezeError as error:
-        click.echo(f"error: {error}", err=True)
+        _say(f"error: {error}", everywhere=error.exit_code != UsageError.exit_code)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
         # Click turns the KeyboardInterrupt, which says what was saved, into an Abort without words.
         said = str(error.__cause__ or error)
-        click.echo(f"interrupted: {said}" if said else "interrupted", err=True)
+        _say(f"interrupted: {said}" if said else "interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -103,13 +104,21 @@ def run(args: list[str] | None = None) -> int:
         return _report_refusal(error) if _is_refusal(error) else _report_bug(error)
 
 
+def _say(text: str, *, everywhere: bool = False) -> None:
+    """Of processes that train together, only the main one says what all would say alike."""
+    if processes.is_main():
+        click.echo(text, err=True)
+    elif everywhere:
+        click.echo(f"process {processes.index()}: {text}", err=True)
+
+
 def _say_in_one_line(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     context = error.ctx if isinstance(error, click.UsageError) else None
     hint = f" (see {context.command_path} --help)" if context else ""
-    click.echo(f"error: {' '.join(error.format_message().split())}{hint}", err=True)
+    _say(f"error: {' '.join(error.format_message().split())}{hint}")
     return error.exit_code
 
 
@@ -119,7 +128,7 @@ def _is_refusal(error: Exception) -> TypeGuard[OSError]:
 
 def _report_refusal(error: OSError) -> int:
     place = f"{error.filename}: " if error.filename else ""
-    click.echo(f"error: {place}{error.strerror}; {_WAYS_OUT[error.errno or 0]}", err=True)
+    _say(f"error: {place}{error.strerror}; {_WAYS_OUT[error.errno or 0]}", everywhere=True)
     return 1
 
 
@@ -131,6 +140,6 @@ def _report_bug(error: Exception) -> int:
     os.close(handle)
     Path(name).write_text(f"biosqueeze {__version__}\n{' '.join(sys.argv)}\n\n{trace}", encoding="utf-8")
     summary = (str(error).strip().splitlines() or [""])[0]
-    click.echo(f"bug: {type(error).__name__}: {summary}", err=True)
-    click.echo(f"This is our fault. The traceback is in {name}; please report it.", err=True)
+    _say(f"bug: {type(error).__name__}: {summary}", everywhere=True)
+    _say(f"This is our fault. The traceback is in {name}; please report it.", everywhere=True)
     return EXIT_BUG

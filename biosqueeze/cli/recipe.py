@@ -19,7 +19,15 @@ import click
 
 from biosqueeze import __version__, progress, registry
 from biosqueeze.checkpoint import STATE_GLOB, write_json
-from biosqueeze.cli.command import answer, common_options, plan_fields, prepare, show_plan, stage_command
+from biosqueeze.cli.command import (
+    answer,
+    common_options,
+    plan_fields,
+    prepare,
+    refuse_several,
+    show_plan,
+    stage_command,
+)
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.errors import UsageError
@@ -37,7 +45,7 @@ from biosqueeze.options import (
 _STATE_FILE = "recipe-state.json"
 _REFERENCE = "@"
 # What a stage adds to a directory without changing the model: not part of its identity.
-_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results"}
+_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
 
 
 @dataclass(frozen=True)
@@ -303,6 +311,7 @@ def _flat(values: Any) -> list[Any]:
 
 def _callback(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> None:
     prepare(flags)
+    refuse_several("run")
     path = Path(recipe).expanduser()
     steps = read_recipe(path, overrides)
     with _opened(Path(out).expanduser() if out else Path(f"{path.stem}-run")) as run, stdout_kept_clean():

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from biosqueeze import processes
 from biosqueeze.checkpoint import (
     Checkpoint,
     Record,
@@ -131,6 +132,8 @@ def _is_search(options: Options) -> bool:
         raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
     if options.jobs is not None and not asked:
         raise UsageError("--jobs is for a search; give --grid, --seeds or --folds too, or leave it out")
+    if asked and processes.count() > 1:
+        raise UsageError("a search starts its runs by itself, one on each GPU; call it without the launcher")
     if options.resume and asked:
         raise UsageError("a search goes on by itself when the command is repeated; leave --resume out")
     return asked
@@ -245,10 +248,11 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     features = [window.features for window in windows["train"]]
+    learner = fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model))
     summary = train(
         Job(
             what="fine-tune",
-            learner=fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model)),
+            learner=learner,
             source=Mixture(features, None, 0.0, tokenizer.pad_token_id),
             options=options,
             directory=work.directory,
@@ -256,8 +260,9 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
             judge_by=work.metric,
         )
     )
-    model.save_pretrained(work.directory)
-    tokenizer.save_pretrained(work.directory)
+    if processes.is_main():
+        learner.model.save_pretrained(work.directory)
+        tokenizer.save_pretrained(work.directory)
     return summary
 
 

@@ -6,21 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from biosqueeze import processes
 from biosqueeze.progress import note
 
 
 @contextmanager
 def politely_interrupted() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C (or SIGTERM) into an event, so that the step in hand ends and its state is saved."""
+    """Turn the first Ctrl-C (or SIGTERM) into an event, so that the step in hand ends and its state is saved.
+
+    A second one ends the process at once, unless it is one of several: to those a launcher hands on what the terminal
+    has sent them already, and it kills them by itself after a while.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
 
     def ask(number: int, _frame: object) -> None:
+        if not asked.is_set():
+            note("interrupted: saving the state after this step")
         asked.set()
-        note("interrupted: saving the state after this step")
-        signal.signal(number, former[number])
+        if processes.count() == 1:
+            signal.signal(number, former[number])
 
     former: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in former:

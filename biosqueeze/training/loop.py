@@ -2,125 +2,78 @@
 
 import json
 import math
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TextIO
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import set_seed
-from torch import Tensor, nn
-from torch.optim import AdamW
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    InitProcessGroupKwargs,
+    ProjectConfiguration,
+    broadcast_object_list,
+    set_seed,
+)
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedModel
 
-from biosqueeze.checkpoint import UNFINISHED_STATE
+from biosqueeze import processes
+from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import detail, note, track
-from biosqueeze.training import state
-from biosqueeze.training.batches import Schedule, Source, loader
-from biosqueeze.training.groups import Group, layered_groups, parameter_groups
+from biosqueeze.progress import detail, note, track, warn
+from biosqueeze.training import failures, state
+from biosqueeze.training.autobatch import fitted
+from biosqueeze.training.batches import Batch, group, loader, one
+from biosqueeze.training.compiling import compiled
 from biosqueeze.training.interrupt import politely_interrupted
+from biosqueeze.training.job import Job, Summary
+from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
-from biosqueeze.training.options import FineTuning, Training
+from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
+from biosqueeze.training.precision import has_bf16, precision_of
+from biosqueeze.training.smart import Chance
+from biosqueeze.training.step import Measured, Stepper
+from biosqueeze.training.trackers import FOLDER, check_tracker, tracking
+from biosqueeze.training.whole import Whole
+
+__all__ = ["METRICS_FILE", "Job", "Learner", "Summary", "has_bf16", "precision_of", "train"]
 
 METRICS_FILE = "metrics.jsonl"
-
-
-class Learner(nn.Module):
-    """What is trained: a model whose forward pass gives named loss terms, each a scalar."""
-
-    model: Any  # a PreTrainedModel, or a HeadedEncoder that is used like one
-    weights: Mapping[str, float]
-
-    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """The loss terms for one padded batch, (batch, length) each, before weighting."""
-        raise NotImplementedError
-
-    def scored(self, batch: Mapping[str, Tensor]) -> int:
-        """How many items the terms are means over, so that accumulated batches weigh what they hold; 1: all alike."""
-        del batch
-        return 1
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the loop is given; `judge` scores the model on dev by `judge_by`, higher is better."""
-
-    what: str
-    learner: Learner
-    source: Source
-    options: Training
-    directory: Path
-    judge: Callable[[PreTrainedModel], dict[str, float]] | None = None
-    judge_by: str = "f1"
-
-
-@dataclass
-class Summary:
-    """How a run ended."""
-
-    steps: int
-    tokens: int
-    seconds: float
-    precision: str
-    device: str
-    last: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-    best_step: int | None = None
-
-    def as_metrics(self) -> dict[str, Any]:
-        """For the manifest."""
-        speed = self.tokens / self.seconds if self.seconds else 0.0
-        metrics: dict[str, Any] = {
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 1),
-        }
-        metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
-        metrics |= {"last_losses": {name: round(value, 6) for name, value in self.last.items()}}
-        return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})
-
-
-def has_bf16() -> bool:
-    """Whether the GPU, or else the CPU, has units for bf16 matrix products."""
-    if torch.cuda.is_available():
-        return bool(torch.cuda.is_bf16_supported())
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def precision_of(options: Training) -> str:
-    """fp32 or bf16: what --precision asks for, `auto` decided by the hardware."""
-    if options.precision != "auto":
-        return options.precision
-    return "bf16" if has_bf16() else "fp32"
+# The other processes wait while the main one scores on dev or writes.
+PATIENCE = timedelta(hours=6)
 
 
 def train(job: Job) -> Summary:
-    """Train job.learner in place; the best weights by `judge`, if there is one, are in it at the end.
+    """Train job.learner in place; the best weights by `judge`, if there is one, are in its model at the end.
+
+    Started as several processes, all of them train; the main one alone judges, and has the whole model at the end.
 
     Raises:
-        SqueezeError: the loss is no number any more, or the saved state does not fit.
+        SqueezeError: the loss is no number any more or explodes, the memory does not suffice, the saved state does not
+            fit, or the processes cannot be joined.
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
     _refuse_idle_options(job)
+    check_tracker(job.options)
     keep_freed_memory()
-    set_seed(job.options.seed)
-    precision = precision_of(job.options)
-    AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
-    accelerator = Accelerator(
-        mixed_precision="bf16" if precision == "bf16" else "no",
-        gradient_accumulation_steps=job.options.accumulate,
-        step_scheduler_with_optimizer=False,
-    )
-    with politely_interrupted() as interrupt:
-        return _Loop(job, accelerator, precision, interrupt).run()
+    accelerator = _accelerator(job)
+    # Each process draws its own dropout; in the first it is that of the seed.
+    set_seed(job.options.seed, device_specific=True)
+    asked = job.options
+    if asked.gradient_checkpointing:
+        checkpoint_activations(job.learner.model)
+    if asked.auto_batch:
+        job = fitted(job, accelerator)
+    with politely_interrupted() as interrupt, compiled(job.learner.compiled(), asked=asked.compile):
+        return _Loop(job, accelerator, precision_of(asked), interrupt).run()
 
 
 def _refuse_idle_options(job: Job) -> None:
@@ -133,46 +86,78 @@ def _refuse_idle_options(job: Job) -> None:
         raise UsageError(f"--gradient-checkpointing does not work with a {type(job.learner.model).__name__}")
 
 
+def _accelerator(job: Job) -> Accelerator:
+    """An accelerator that has joined all processes."""
+    options = job.options
+    together = processes.count()
+    AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
+    accelerator = Accelerator(
+        mixed_precision="bf16" if precision_of(options) == "bf16" else "no",
+        step_scheduler_with_optimizer=False,
+        log_with=options.tracker,
+        project_config=ProjectConfiguration(str(job.directory), logging_dir=str(job.directory / FOLDER)),
+        # Without this, Accelerate leaves processes on CPUs to themselves, except where its launcher was told --cpu.
+        cpu=together > 1 and not torch.accelerator.is_available(),
+        # A head may go without gradients where no loss reads it.
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=True),
+            InitProcessGroupKwargs(timeout=PATIENCE),
+        ],
+    )
+    if accelerator.num_processes != together:
+        raise SqueezeError(
+            f"{together} processes were started and cannot be joined; start them with `accelerate launch` or torchrun"
+        )
+    if together == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        warn(
+            "`accelerate launch --cpu` starts a single process, whatever its --num_processes; for several on CPUs: "
+            "accelerate launch --multi_gpu --num_processes 2 -m biosqueeze ..."
+        )
+    return accelerator
+
+
 class _Loop:
     def __init__(self, job: Job, accelerator: Accelerator, precision: str, interrupt: threading.Event) -> None:
         self.job, self.options, self.accelerator, self.interrupt = job, job.options, accelerator, interrupt
-        plan = Schedule(job.source, self.options.batch_size, self.options.seed, 0)
+        self.share = (accelerator.process_index, accelerator.num_processes)
+        plan = job.schedule(*self.share)
         self.per_epoch = math.ceil(plan.batches_per_epoch / self.options.accumulate)
         self.total = self.options.steps or max(1, round(self.options.epochs * self.per_epoch))
-        if self.options.gradient_checkpointing:
-            _checkpoint_activations(job.learner.model)
-        optimizer = AdamW(self._groups(), lr=self.options.lr, fused=True)
-        self.learner, self.optimizer = accelerator.prepare(job.learner, optimizer)
-        self.schedule = LambdaLR(optimizer, _warm_up_and_decay(self.total, self.options.warmup))
+        self.whole = Whole(accelerator, job.learner)
+        optimizer = optimizer_of(job.learner, self.options)
+        self.learner, prepared = accelerator.prepare(job.learner, optimizer)
+        self.schedule = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup))
         accelerator.register_for_checkpointing(self.schedule)
+        company = one(plan) if accelerator.num_processes > 1 else {}
+        self.stepper = Stepper(accelerator, job.learner, self.learner, prepared, self.options.clip, company)
         self.progress = state.Progress(fingerprint=self._fingerprint())
+        self.watch = failures.Watch({})
+        self.last: Sequence[Batch] = ()
         self.best: state.Weights | None = None
-        self.summary = Summary(self.total, 0, 0.0, precision, str(accelerator.device.type))
+        self.summary = Summary(self.total, 0, 0.0, precision, str(accelerator.device.type), chosen=self._chosen())
 
-    def _groups(self) -> list[Group]:
-        learner, options = self.job.learner, self.options
-        if isinstance(options, FineTuning) and options.layer_decay != 1:
-            return layered_groups(learner, learner.model, options.weight_decay, options.lr, options.layer_decay)
-        return parameter_groups(learner, options.weight_decay)
+    def _chosen(self) -> dict[str, int]:
+        found = {"processes": self.share[1]} if self.share[1] > 1 else {}
+        size = {"batch_size": self.options.batch_size, "accumulate": self.options.accumulate}
+        return found | (size if self.options.auto_batch else {})
 
     def _fingerprint(self) -> dict[str, Any]:
         """What must be the same for a resumed run to be the run that was interrupted."""
         names = ("batch_size", "accumulate", "lr", "warmup", "weight_decay", "clip", "seed", "max_length")
         fixed = {name: getattr(self.options, name) for name in names}
-        return {**fixed, **self.options.changed(), "steps": self.total, "steps_per_epoch": self.per_epoch}
+        # States of an older version know neither of these; None is a single process, and a new masking each epoch.
+        later = {"processes": self.share[1] if self.share[1] > 1 else None, "maskings": self.job.maskings}
+        return {**fixed, **self.options.changed(), **later, "steps": self.total, "steps_per_epoch": self.per_epoch}
 
     def run(self) -> Summary:
         if self.options.resume:
-            self.progress, self.best = state.load(self.accelerator, self.job.directory, self._fingerprint())
-            state.cut_metrics(self.job.directory / METRICS_FILE, self.progress.step)
-            note(f"going on from step {self.progress.step} of {self.total}")
+            self._resume()
         started = time.monotonic()
         self.learner.train()
-        path = self.job.directory / METRICS_FILE
-        with (
-            path.open("a", encoding="utf-8") as log,
-            track(self.job.what, self.total, self.progress.step) as bar,
-        ):
+        with ExitStack() as open_ones:
+            log = open_ones.enter_context(self._open_log())
+            open_ones.enter_context(tracking(self.accelerator, self.options, self.job.directory, self.progress.step))
+            bar = open_ones.enter_context(track(self.job.what, self.total, self.progress.step))
             for terms, tokens in () if self.progress.stopped else self._steps():
                 self._after_step(terms, tokens, log, started)
                 speed = self.summary.tokens / (time.monotonic() - started)
@@ -182,63 +167,78 @@ class _Loop:
         self._finish(started)
         return self.summary
 
+    def _open_log(self) -> Any:
+        if not self.accelerator.is_main_process:
+            return nullcontext()
+        return (self.job.directory / METRICS_FILE).open("a", encoding="utf-8")
+
+    def _resume(self) -> None:
+        rates = list(self.schedule.base_lrs)
+        self.progress, self.best = state.load(self.accelerator, self.job.directory, self._fingerprint())
+        set_rates(self.schedule, rates)
+        step = self.progress.step
+        self.watch = failures.Watch(self.progress.means, self.progress.highest, step)
+        if self.accelerator.is_main_process:
+            state.cut_metrics(self.job.directory / METRICS_FILE, step)
+        note(f"going on from step {step} of {self.total}")
+
     def _steps(self) -> Iterator[tuple[dict[str, float], int]]:
         """Do the optimiser steps that are left; yields the mean loss terms and the real tokens of each."""
-        options = self.options
-        plan = Schedule(
-            self.job.source,
-            options.batch_size,
-            options.seed,
-            total=self.total * options.accumulate,
-            start=self.progress.step * options.accumulate,
+        size = self.options.accumulate
+        plan = self.job.schedule(*self.share, total=self.total * size, start=self.progress.step * size)
+        for batches in group(loader(plan, self.options.workers), size):
+            self.chance = Chance(self.accelerator.device)
+            measured = self._step(batches)
+            self.last = batches
+            yield measured.terms, measured.tokens
+
+    def _step(self, batches: Sequence[Batch]) -> Measured:
+        """One step, or an explained end before anything is changed by it."""
+        try:
+            measured = self.stepper.gradients(batches)
+            trouble = self.watch.trouble(measured)
+            if trouble is None:
+                self.stepper.update()
+        except (RuntimeError, MemoryError) as error:
+            if not failures.is_out_of_memory(error):
+                raise
+            raise self._out_of_memory(batches) from error
+        if trouble is not None:
+            raise self._gone_wrong(trouble)
+        self.watch.note(measured.terms)
+        return measured
+
+    def _gone_wrong(self, trouble: failures.Trouble) -> SqueezeError:
+        """The loss or the gradient is of no use any more; the last state that was saved is kept."""
+        # A state is saved now only where there is none, and where the weights do as well as before the last update.
+        first = not any(self.job.directory.glob(STATE_GLOB))
+        self.stepper.forget()
+        if first and self.last and self.watch.trouble(self.stepper.look(self.last)) is None:
+            self._save_as_before()
+        step = state.mark_failed(self.job.directory) if self.accelerator.is_main_process else None
+        advice = f"a lower --lr than {self.options.lr:g}, a longer --warmup, or --precision fp32"
+        kept = f"the state at step {step} is kept: go on from it with --resume and" if step else "try"
+        return SqueezeError(f"{trouble.what} at step {self.progress.step + 1} ({trouble.where}); {kept} {advice}")
+
+    def _out_of_memory(self, batches: Sequence[Batch]) -> SqueezeError:
+        """The memory of this process does not suffice; what others do by now cannot be known."""
+        self.stepper.forget()
+        first = not any(self.job.directory.glob(STATE_GLOB))
+        if first and self.progress.step and self.accelerator.num_processes == 1:
+            self._save_as_before()
+        step = state.mark_failed(self.job.directory)
+        kept = f" (with --resume it goes on from step {step})" if step else ""
+        return SqueezeError(
+            f"out of memory at step {self.progress.step + 1} with {failures.describe(batches)}; give "
+            f"{failures.ways_out_of_memory(self.options)}{kept}"
         )
-        batches = self.accelerator.prepare(loader(plan, options.workers))
-        sums: dict[str, float] = {}
-        tokens = scored = 0
-        for batch in batches:
-            weight = self.job.learner.scored(batch) if options.accumulate > 1 else 1
-            scored += weight
-            with self.accelerator.accumulate(self.learner):
-                terms = self._backward(batch, weight)
-                if self.accelerator.sync_gradients:
-                    self._scale_gradients(options.accumulate / max(1, scored))
-                    self.accelerator.clip_grad_norm_(self.learner.parameters(), options.clip)
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-            for name, value in terms.items():
-                sums[name] = sums.get(name, 0.0) + value * weight
-            tokens += int(batch["attention_mask"].sum())
-            if self.accelerator.sync_gradients:
-                yield {name: value / max(1, scored) for name, value in sums.items()}, tokens
-                sums, tokens, scored = {}, 0, 0
 
-    def _scale_gradients(self, factor: float) -> None:
-        """From the sum over accumulated batches, each by its items, to the mean over all their items."""
-        if factor == 1:
-            return
-        for parameter in self.learner.parameters():
-            if parameter.grad is not None:
-                parameter.grad.mul_(factor)
+    def _save_as_before(self) -> None:
+        """Save the state after the last good step, random states included."""
+        with self.chance.again():
+            self._save()
 
-    def _backward(self, batch: dict[str, Tensor], weight: int) -> dict[str, float]:
-        terms = self.learner(**batch)
-        weights = self.job.learner.weights
-        loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
-        values = {"loss": float(loss.detach()), **{name: float(term.detach()) for name, term in terms.items()}}
-        self._refuse_nan(values)
-        self.accelerator.backward(loss if weight == 1 else loss * weight)
-        return values
-
-    def _refuse_nan(self, values: Mapping[str, float]) -> None:
-        broken = [name for name, value in values.items() if not math.isfinite(value) and name != "loss"]
-        if broken:
-            step, lr = self.progress.step + 1, self.options.lr
-            raise SqueezeError(
-                f"the loss is no number any more at step {step} ({', '.join(broken)}); "
-                f"try a lower --lr than {lr:g}, a longer --warmup, or --precision fp32"
-            )
-
-    def _after_step(self, terms: dict[str, float], tokens: int, log: TextIO, started: float) -> None:
+    def _after_step(self, terms: dict[str, float], tokens: int, log: TextIO | None, started: float) -> None:
         self.progress.step += 1
         self.progress.tokens += tokens
         self.summary.tokens += tokens
@@ -249,34 +249,52 @@ class _Loop:
         step = self.progress.step
         if self.job.judge and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
             self._judge(log)
-        if self.interrupt.is_set():
+        if self._anyone_interrupted():
             self._save()
             raise KeyboardInterrupt(f"the state at step {step} of {self.total} is saved; --resume goes on from there")
         if step % self.options.save_every == 0 and step < self.total:
             self._save()
 
-    def _log(self, log: TextIO, entry: Mapping[str, Any]) -> None:
-        if self.accelerator.is_main_process:
+    def _anyone_interrupted(self) -> bool:
+        """Whether any process was asked to end; all get the same answer."""
+        if self.accelerator.num_processes == 1:
+            return self.interrupt.is_set()
+        asked = torch.tensor(int(self.interrupt.is_set()), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(asked))
+
+    def _log(self, log: TextIO | None, entry: Mapping[str, Any]) -> None:
+        if log is not None:
             log.write(json.dumps({"step": self.progress.step, **entry}) + "\n")
             log.flush()
+        scores = entry.get("dev")
+        values = {f"dev/{name}": value for name, value in scores.items()} if scores else dict(entry)
+        self.accelerator.log(values, step=self.progress.step)
 
-    def _judge(self, log: TextIO) -> None:
+    def _judge(self, log: TextIO | None) -> None:
         if self.job.judge is None:
             return
-        model = self.accelerator.unwrap_model(self.learner).model
+        model = self.whole.model(self.learner)
         self.learner.eval()
-        scores = self.job.judge(model)
+        scores = self._told(self.job.judge(model) if self.accelerator.is_main_process else {})
         self.learner.train()
         self._log(log, {"dev": scores})
         score = scores[self.job.judge_by]
         note(f"step {self.progress.step}: dev {self.job.judge_by} {score:.4f}")
         if self.progress.best_score is None or score > self.progress.best_score:
             self.progress.best_score, self.progress.best_step = score, self.progress.step
-            self.best = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-            self.summary.best = self.progress.best = scores
+            if self.accelerator.is_main_process:
+                self.best = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+            self.progress.best = scores
             self.progress.stale = 0
         else:
             self._lose_patience()
+
+    def _told(self, scores: dict[str, float]) -> dict[str, float]:
+        """The main process's scores, in every process."""
+        told = [scores]
+        if self.accelerator.num_processes > 1:
+            broadcast_object_list(told)
+        return told[0]
 
     def _lose_patience(self) -> None:
         self.progress.stale += 1
@@ -287,38 +305,20 @@ class _Loop:
             note(f"stopped at step {step} of {self.total}, as --patience {patience} asks: the best on dev is {best}")
 
     def _save(self) -> None:
-        state.save(self.accelerator, self.job.directory, self.progress, self.best)
+        progress = replace(self.progress, means=self.watch.means, highest=self.watch.highest)
+        state.save(self.accelerator, self.job.directory, progress, self.best)
         detail(f"state saved at step {self.progress.step}")
 
     def _finish(self, started: float) -> None:
-        shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)  # left by a kill while saving
+        if self.accelerator.is_main_process:  # left by a kill while saving
+            shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)
         self.summary.seconds = time.monotonic() - started
         self.summary.best_step = self.progress.best_step
         self.summary.steps = self.progress.step
-        model = self.accelerator.unwrap_model(self.learner).model
+        if self.progress.best_score is not None:  # the scores may be those of before an interruption
+            self.summary.best = self.progress.best or {self.job.judge_by: self.progress.best_score}
+        model = self.whole.model(self.learner)
         if self.best is not None:
             model.load_state_dict(self.best)
-            if not self.summary.best:  # the best was found before the interruption
-                known = {self.job.judge_by: self.progress.best_score or 0.0}
-                self.summary.best = self.progress.best or known
         model.eval()
-        model.to("cpu")
-
-
-def _checkpoint_activations(model: Any) -> None:
-    """Let each layer be computed anew in the backward pass; dropout drops the same units again."""
-    # transformers 5.2x renamed it, and warns of the older name.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-
-
-def _warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:
-    """The learning rate's factor at a step: 0 to 1 over the warm-up, then to 0 at the end, in straight lines."""
-    rising = max(1, round(total * warmup))
-
-    def factor(step: int) -> float:
-        if step < rising:
-            return (step + 1) / rising
-        return max(0.0, (total - step) / max(1, total - rising))
-
-    return factor
+        self.job.learner.model = model.to("cpu")

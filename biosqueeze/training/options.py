@@ -55,8 +55,11 @@ class Training(Writing):
 
     epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 3.0
     steps: Annotated[int | None, "Optimiser steps, whatever the size of the data."] = None
-    batch_size: Annotated[int, "Sequences in a batch."] = 16
+    batch_size: Annotated[int, "Sequences in a batch, in each process that trains."] = 16
     accumulate: Annotated[int, "Batches whose gradients make one optimiser step."] = 1
+    auto_batch: Annotated[
+        bool, "Try the longest batch first, and cut it into as many parts (--accumulate) as the memory asks for."
+    ] = False
     lr: Annotated[float, "Peak learning rate; it rises from 0 and falls back to 0 in straight lines."] = 1e-4
     warmup: Annotated[float, "Share of the steps in which the learning rate rises."] = 0.1
     weight_decay: Annotated[float, "AdamW's weight decay (not on biases and layer norms)."] = 0.01
@@ -72,6 +75,11 @@ class Training(Writing):
     gradient_checkpointing: Annotated[
         bool, "Compute each layer anew in the backward pass: about a third slower, and far less memory."
     ] = False
+    compile: Annotated[bool, "Compile the model by torch.compile: a slow start, and faster steps after it."] = False
+    tracker: Annotated[
+        Literal["tensorboard", "wandb", "mlflow"] | None,
+        "Log losses and scores there too; metrics.jsonl has them always. TensorBoard's files go to OUT/runs.",
+    ] = None
     eval_every: Annotated[int | None, "Steps between two scorings on dev; once after each epoch if left out."] = None
     patience: Annotated[
         int | None, "Stop after so many scorings on dev in a row without a better one; never if left out."

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
-from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE
+from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE, write_json
 from biosqueeze.errors import SqueezeError
 
 Weights = dict[str, torch.Tensor]
+
+# After a loss that exploded, or memory that did not suffice, a run may go on with other values of these.
+_MAY_CHANGE = {"lr", "warmup", "clip", "batch_size", "accumulate", "gradient_checkpointing"}
+_PROGRESS = "progress.json"
 
 
 @dataclass
@@ -27,6 +32,9 @@ class Progress:
     best: dict[str, float] = field(default_factory=dict)
     stale: int = 0  # scorings on dev in a row without a better one
     stopped: bool = False  # patience has run out: a resumed run takes no further step
+    failed: bool = False  # the run went wrong after this state, so it may go on with other options
+    means: dict[str, float] = field(default_factory=dict)  # see failures.Watch
+    highest: float = 0.0
     fingerprint: dict[str, Any] = field(default_factory=dict)
 
 
@@ -39,10 +47,11 @@ def save(accelerator: Accelerator, directory: Path, progress: Progress, best: We
         partial.mkdir(parents=True)
     accelerator.wait_for_everyone()
     accelerator.save_state(str(partial))
+    accelerator.wait_for_everyone()  # each process has written its random states
     if accelerator.is_main_process:
         if best is not None:
             save_file(best, partial / "best.safetensors")
-        (partial / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        (partial / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
         older = list(directory.glob(STATE_GLOB))
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
@@ -52,23 +61,50 @@ def save(accelerator: Accelerator, directory: Path, progress: Progress, best: We
     accelerator.wait_for_everyone()
 
 
-def load(accelerator: Accelerator, directory: Path, fingerprint: dict[str, Any]) -> tuple[Progress, Weights | None]:
+def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, Any]) -> tuple[Progress, Weights | None]:
     """Load the newest state into the prepared model, optimiser and schedule.
 
     Raises:
         SqueezeError: the state belongs to a run with other options.
     """
-    state = max(directory.glob(STATE_GLOB))
-    progress = Progress(**json.loads((state / "progress.json").read_text(encoding="utf-8")))
-    changed = [key for key, value in fingerprint.items() if progress.fingerprint.get(key) != value]
-    if changed:
+    state = _newest(directory)
+    progress = _read(state)
+    changed = {key for key, value in fingerprint.items() if progress.fingerprint.get(key) != value}
+    refused = changed - _MAY_CHANGE if progress.failed else changed
+    if refused:
         raise SqueezeError(
-            f"{directory} was started with other values of {', '.join(changed)}; repeat the command as it was, "
+            f"{directory} was started with other values of {', '.join(sorted(refused))}; repeat the command as it was, "
             "or start over with --force"
         )
     accelerator.load_state(str(state))
+    progress.fingerprint, progress.failed = dict(fingerprint), False
     best = state / "best.safetensors"
     return progress, load_file(best) if best.is_file() else None
+
+
+def batch_of(directory: Path) -> tuple[int, int]:
+    """Batch size and accumulation of the run that was interrupted."""
+    known = _read(_newest(directory)).fingerprint
+    return known["batch_size"], known["accumulate"]
+
+
+def mark_failed(directory: Path) -> int | None:
+    """Note that the run went wrong after its last state; that state's step, or None where there is no state."""
+    if not any(directory.glob(STATE_GLOB)):
+        return None
+    state = _newest(directory)
+    progress = _read(state)
+    progress.failed = True
+    write_json(state / _PROGRESS, asdict(progress))
+    return progress.step
+
+
+def _newest(directory: Path) -> Path:
+    return max(directory.glob(STATE_GLOB))
+
+
+def _read(state: Path) -> Progress:
+    return Progress(**json.loads((state / _PROGRESS).read_text(encoding="utf-8")))
 
 
 def cut_metrics(path: Path, step: int) -> None:

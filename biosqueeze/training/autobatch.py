@@ -1,0 +1,82 @@
+"""--auto-batch: the longest batch is tried before training, and cut into parts until it fits."""
+
+import gc
+from dataclasses import replace
+
+import torch
+from accelerate import Accelerator
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note
+from biosqueeze.training import state
+from biosqueeze.training.batches import longest
+from biosqueeze.training.failures import is_out_of_memory, smaller, ways_out_of_memory
+from biosqueeze.training.job import Job
+
+# Copies of the weights that a step holds beside weights and gradients: AdamW's two moments, and DDP's buckets.
+_MOMENTS, _BUCKETS = 2, 1
+
+
+def fitted(job: Job, accelerator: Accelerator) -> Job:
+    """The job with a batch size that fits, and as much more accumulation as keeps the global batch.
+
+    Weights, gradients and random states are left as they were. A resumed run takes what its first part found.
+
+    Raises:
+        SqueezeError: not even a single sequence fits.
+    """
+    options = job.options
+    if options.resume:
+        size, accumulate = state.batch_of(job.directory)
+        return replace(job, options=replace(options, batch_size=size, accumulate=accumulate))
+    job.learner.to(accelerator.device)
+    while not _fits_everywhere(job, accelerator):
+        if options.batch_size == 1:
+            raise SqueezeError(
+                f"not even one sequence of {options.max_length} tokens fits into the memory; "
+                f"give {ways_out_of_memory(options)}"
+            )
+        size, accumulate = smaller(options.batch_size, options.accumulate)
+        options = replace(options, batch_size=size, accumulate=accumulate)
+        job = replace(job, options=options)
+    note(f"--auto-batch: --batch-size {options.batch_size} --accumulate {options.accumulate} fits")
+    return job
+
+
+def _fits_everywhere(job: Job, accelerator: Accelerator) -> bool:
+    failed = torch.tensor(int(not _fits(job, accelerator)), device=accelerator.device)
+    if accelerator.num_processes > 1:
+        failed = accelerator.reduce(failed)
+    return int(failed) == 0
+
+
+def _fits(job: Job, accelerator: Accelerator) -> bool:
+    """Whether forward and backward of the longest batch fit, beside all that a step holds."""
+    device = accelerator.device
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            _try(job, accelerator)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        job.learner.zero_grad(set_to_none=True)
+        # The frames of a failed try hold its tensors until here.
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    return True
+
+
+def _try(job: Job, accelerator: Accelerator) -> None:
+    copies = _MOMENTS + (_BUCKETS if accelerator.num_processes > 1 else 0)
+    trained = [p for p in job.learner.parameters() if p.requires_grad]
+    held = [torch.empty_like(parameter) for parameter in trained for _ in range(copies)]
+    batch = longest(job.schedule(accelerator.process_index, accelerator.num_processes))
+    job.learner.train()
+    with accelerator.autocast():
+        terms = job.learner(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
+    loss = torch.stack([job.learner.weights[name] * term for name, term in terms.items()]).sum()
+    accelerator.backward(loss)
+    del held

@@ -1,0 +1,56 @@
+"""What the loop is given, and what it gives back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.training.batches import Schedule, Source
+from biosqueeze.training.learner import Learner
+from biosqueeze.training.options import Training
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the loop is given; `judge` scores the model on dev by `judge_by`, higher is better."""
+
+    what: str
+    learner: Learner  # its `model` is the trained one at the end
+    source: Source
+    options: Training
+    directory: Path
+    judge: Callable[[Any], dict[str, float]] | None = None
+    judge_by: str = "f1"
+    maskings: int | None = None  # so many different maskings of each item, over and over; None is a new one each epoch
+
+    def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> Schedule:
+        """The batches of one of the processes."""
+        options = self.options
+        return Schedule(self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings)
+
+
+@dataclass
+class Summary:
+    """How a run ended."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    precision: str
+    device: str
+    last: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    best_step: int | None = None
+    chosen: dict[str, int] = field(default_factory=dict)  # what no option says: processes, and what --auto-batch found
+
+    def as_metrics(self) -> dict[str, Any]:
+        """For the manifest."""
+        speed = self.tokens / self.seconds if self.seconds else 0.0
+        metrics: dict[str, Any] = {
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1),
+        }
+        metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
+        metrics |= {**self.chosen, "last_losses": {name: round(value, 6) for name, value in self.last.items()}}
+        return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})

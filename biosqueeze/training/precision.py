@@ -1,0 +1,19 @@
+"""fp32 or bf16."""
+
+import torch
+
+from biosqueeze.training.options import Training
+
+
+def has_bf16() -> bool:
+    """Whether the GPU, or else the CPU, has units for bf16 matrix products."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported())
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def precision_of(options: Training) -> str:
+    """fp32 or bf16: what --precision asks for, `auto` decided by the hardware."""
+    if options.precision != "auto":
+        return options.precision
+    return "bf16" if has_bf16() else "fp32"
