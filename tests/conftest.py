@@ -42,6 +42,14 @@ def without_optional_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("biosqueeze.backends.openvino.available", lambda checkpoint: ())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tests prepare is kept apart from the user's own cache; the processes that they start inherit it."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["BIOSQUEEZE_CACHE"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real benchmarks; only for tests marked `real`."""
@@ -81,6 +89,18 @@ def pico_electra(pico_root: Path) -> Path:
 def pico_distilbert(pico_root: Path) -> Path:
     """DistilBERT with its MLM head; takes no token types."""
     return pico.save("distilbert", pico_root / "pico-distilbert")
+
+
+@pytest.fixture(scope="session")
+def pico_albert(pico_root: Path) -> Path:
+    """ALBERT with its MLM head and a Unigram tokenizer; four layers of one set of weights."""
+    return pico.save("albert", pico_root / "pico-albert")
+
+
+@pytest.fixture(scope="session")
+def pico_mobilebert(pico_root: Path) -> Path:
+    """MobileBERT with its MLM head."""
+    return pico.save("mobilebert", pico_root / "pico-mobilebert")
 
 
 @pytest.fixture(scope="session")

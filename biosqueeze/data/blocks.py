@@ -1,15 +1,15 @@
-"""A corpus as token ids: each line is one block; a long line is cut into several, so that nothing is lost."""
+"""Text as token ids: a line is one sequence; a long line is cut into several, so that nothing is lost."""
 
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.lines import Advancing
 from biosqueeze.errors import SqueezeError
 
 if TYPE_CHECKING:
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 LINES_AT_ONCE = 1024
-
-
-class Advancing(Protocol):
-    """What `progress.track` gives: something to tell how much is done."""
-
-    def advance(self, amount: int = 1) -> None:
-        """Add to what is done."""
+NO_TOKEN = "no line of the corpus gives a single token; check that it is text the tokenizer knows"
 
 
 @dataclass(frozen=True)
@@ -51,74 +45,41 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Token ids of many blocks in one flat array; special tokens are added when a block is asked for."""
+class Encoded:
+    """Some lines of a corpus as token ids, without special tokens."""
 
-    flat: NDArray[np.int32]  # (tokens,) without special tokens
-    offsets: Ids  # (blocks + 1,) where each block starts in flat
-    frame: Frame
-
-    def __len__(self) -> int:
-        """How many blocks there are."""
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> Ids:
-        """Ids of one block with its special tokens, int64 (length,)."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        return self.frame.around(self.flat[self.offsets[index] : self.offsets[index + 1]])
-
-    @cached_property
-    def lengths(self) -> Ids:
-        """Length of each block with its special tokens, (blocks,)."""
-        return np.diff(self.offsets) + len(self.frame)
+    texts: int
+    ids: NDArray[np.integer]  # (tokens,)
+    sizes: Ids  # (sequences,) tokens of each; a line longer than the room is several sequences
 
 
-def encode_corpus(
-    lines: Iterable[str],
-    tokenizer: "PreTrainedTokenizerBase",
-    max_length: int,
-    progress: Advancing | None = None,
-) -> Blocks:
-    """Tokenise a corpus; the lines are streamed, the ids stay (4 bytes each).
+def encode(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int) -> Iterator[Encoded]:
+    """Tokenise lines as they come, some at once.
 
     Args:
         lines: one sentence or document each.
         tokenizer: a fast tokenizer.
-        max_length: tokens in a block, special tokens included; a longer line becomes several blocks.
-        progress: told how many lines are done.
-
-    Raises:
-        SqueezeError: max_length leaves no room beside the special tokens, or no line gave a token.
+        room: tokens in a sequence, special tokens not counted.
     """
-    frame = Frame.of(tokenizer)
-    room = room_within(max_length, frame)
-    flat, sizes = array("i"), array("i")
-    for batch in _batches(lines):
+    stream = iter(lines)
+    while batch := list(islice(stream, LINES_AT_ONCE)):
         encoded = tokenizer(
             batch,
             add_special_tokens=False,
             return_attention_mask=False,
             return_token_type_ids=False,
             verbose=False,
-        )
-        for ids in encoded["input_ids"]:
-            flat.extend(ids)
-            sizes.extend(min(room, len(ids) - start) for start in range(0, len(ids), room))
-        if progress is not None:
-            progress.advance(len(batch))
-    if not sizes:
-        raise SqueezeError("no line of the corpus gives a single token; check that it is text the tokenizer knows")
-    offsets = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
-    return Blocks(np.asarray(flat, dtype=np.int32), offsets, frame)
+        )["input_ids"]
+        ids = np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
+        sizes = [min(room, len(text) - start) for text in encoded for start in range(0, len(text), room)]
+        yield Encoded(len(batch), ids, np.array(sizes, dtype=np.int64))
 
 
 def room_within(max_length: int, frame: Frame) -> int:
     """How many tokens of text fit beside the special ones.
 
     Raises:
-        SqueezeError: none.
+        SqueezeError: none does; the message says how long is long enough.
     """
     room = max_length - len(frame)
     if room < 1:
@@ -129,7 +90,63 @@ def room_within(max_length: int, frame: Frame) -> int:
     return room
 
 
-def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    stream = iter(lines)
-    while batch := list(islice(stream, LINES_AT_ONCE)):
-        yield batch
+@dataclass(frozen=True)
+class Blocks:
+    """Token ids of many sequences in one flat array in memory; special tokens are added when one is asked for."""
+
+    flat: NDArray[np.int32]  # (tokens,) without special tokens
+    offsets: Ids  # (sequences + 1,) where each starts in flat
+    frame: Frame
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Ids:
+        """Ids of one sequence with its special tokens, int64 (length,)."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        return self.frame.around(self.flat[self.offsets[index] : self.offsets[index + 1]])
+
+    @cached_property
+    def lengths(self) -> Ids:
+        """Length of each sequence with its special tokens, (sequences,)."""
+        return np.diff(self.offsets) + len(self.frame)
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Lengths of these sequences with their special tokens, (items,)."""
+        return self.lengths[items]
+
+    def features(self, index: int) -> dict[str, Ids]:
+        """`input_ids` (length,) of one sequence."""
+        return {"input_ids": self[index]}
+
+
+def encode_corpus(
+    lines: Iterable[str],
+    tokenizer: "PreTrainedTokenizerBase",
+    max_length: int,
+    progress: Advancing | None = None,
+) -> Blocks:
+    """Tokenise a small corpus in memory; `prepared.prepare_corpus` is for one of any size.
+
+    Args:
+        lines: one sentence or document each.
+        tokenizer: a fast tokenizer.
+        max_length: tokens in a sequence, special tokens included; a longer line becomes several.
+        progress: told how many lines are done.
+
+    Raises:
+        SqueezeError: max_length leaves no room beside the special tokens, or no line gave a token.
+    """
+    frame = Frame.of(tokenizer)
+    parts = []
+    for part in encode(lines, tokenizer, room_within(max_length, frame)):
+        parts.append(part)
+        if progress is not None:
+            progress.advance(part.texts)
+    if not any(len(part.ids) for part in parts):
+        raise SqueezeError(NO_TOKEN)
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.sizes for part in parts]))])
+    return Blocks(np.concatenate([part.ids for part in parts]), offsets, frame)

@@ -19,7 +19,8 @@ def pad(features: Sequence[Features], pad_token_id: int) -> dict[str, NDArray[An
 
     Args:
         features: one mapping per sequence, all with the same keys: `input_ids` (length,), and any others of
-            the same length (`labels`, `words`, `token_type_ids`), scalar (), or `targets` (classes,).
+            the same length (`labels`, `words`, `token_type_ids`, and of packed texts `positions` and `segments`),
+            scalar (), or `targets` (classes,).
         pad_token_id: fills `input_ids`; `labels` are filled with -100, `words` with -1, all else with 0.
 
     Returns:
@@ -33,7 +34,9 @@ def pad(features: Sequence[Features], pad_token_id: int) -> dict[str, NDArray[An
         key: np.stack([f[key] if key in _FIXED else _padded(f[key], longest, fill.get(key, 0)) for f in features])
         for key in features[0]
     }
-    batch["attention_mask"] = (np.arange(longest) < lengths[:, None]).astype(np.int64)  # (batch, longest)
+    # Packed blocks are filled up to one length already: there, a position outside every text is padding.
+    real = batch["segments"] > 0 if "segments" in batch else np.arange(longest) < lengths[:, None]  # (batch, longest)
+    batch["attention_mask"] = real.astype(np.int64)
     return batch
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import Advancing, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 
@@ -44,7 +44,7 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
     """
     if find(source) is None:
         return iter(demo_text())
-    return _not_empty(source, files_of(source), field)
+    return read_files(source, files_of(source), field)
 
 
 def find(source: str) -> Path | None:
@@ -104,10 +104,21 @@ def _kind(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def _not_empty(source: str, files: tuple[Path, ...], field: str) -> Iterator[str]:
+def read_files(source: str, files: tuple[Path, ...], field: str, progress: Advancing | None = None) -> Iterator[str]:
+    """What `read_lines` gives of a corpus whose files are known.
+
+    Args:
+        source: what the user calls the corpus.
+        files: as `files_of` gives them.
+        field: which field of a JSONL record holds the text.
+        progress: told how many bytes of the files are read.
+
+    Raises:
+        SqueezeError: a line cannot be read, or no line holds text.
+    """
     empty = True
     for path in files:
-        for line in _texts(path, field):
+        for line in _texts(path, field, progress):
             text = line.strip()
             if text:
                 empty = False
@@ -116,10 +127,11 @@ def _not_empty(source: str, files: tuple[Path, ...], field: str) -> Iterator[str
         raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
 
 
-def _texts(path: Path, field: str) -> Iterator[str]:
+def _texts(path: Path, field: str, progress: Advancing | None) -> Iterator[str]:
+    lines = numbered_lines(path, progress)
     if _kind(path) in _JSONL:
-        return (_field_of(line, field, f"{path}:{number}") for number, line in numbered_lines(path) if line.strip())
-    return (line for _, line in numbered_lines(path))
+        return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
+    return (line for _, line in lines)
 
 
 def _field_of(line: str, field: str, where: str) -> str:

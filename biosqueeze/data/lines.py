@@ -1,27 +1,40 @@
 """Numbered lines of UTF-8 text, plain or gzipped, from a file or standard input: errors can say where they are."""
 
 import gzip
+import io
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from biosqueeze.errors import SqueezeError, UsageError
 
 STANDARD_INPUT = "standard input"
 _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
+_READ_AT_ONCE = 1 << 20
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+class Advancing(Protocol):
+    """Something to tell how much is done, such as what `progress.track` gives."""
+
+    def advance(self, amount: int = 1) -> None:
+        """Add to what is done."""
+
+
+def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tuple[int, str]]:
     r"""Each line and its number, from 1, without its line end (\n or \r\n) and without a byte order mark.
+
+    Args:
+        path: a plain or gzipped file.
+        progress: told how many bytes of the file, as it lies on the disk, are read.
 
     Raises:
         SqueezeError: the file cannot be read, is no UTF-8 text, or is a damaged .gz.
     """
-    return _numbered(_opened(path), str(path))
+    return _numbered(_opened(path, progress), str(path))
 
 
 def piped_lines() -> Iterator[tuple[int, str]]:
@@ -51,9 +64,22 @@ def _numbered(opened: AbstractContextManager[BinaryIO], name: str) -> Iterator[t
         ) from error
 
 
+class _Counted(io.FileIO):
+    """A file that tells how many bytes of it are read."""
+
+    def __init__(self, path: Path, progress: Advancing) -> None:
+        super().__init__(path)
+        self._progress = progress
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        self._progress.advance(count)
+        return count
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    with path.open("rb") as plain:
+def _opened(path: Path, progress: Advancing | None) -> Iterator[BinaryIO]:
+    with path.open("rb") if progress is None else io.BufferedReader(_Counted(path, progress), _READ_AT_ONCE) as plain:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=plain) as unpacked:
                 yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does

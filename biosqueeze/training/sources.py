@@ -1,24 +1,39 @@
 """The training data of the stages: labelled windows, unlabelled blocks, both mixed, and masked blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Blocks
-from biosqueeze.data.masking import IGNORED, mask
+from biosqueeze.data.masking import mask
 from biosqueeze.training.batches import Features
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Ids = NDArray[np.int64]
 
 _FOR_DECODING = ("words",)  # no model reads these
 
 
+class Blocks(Protocol):
+    """Unlabelled text in pieces that a model can read, such as `data.prepared.prepare_corpus` gives."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Their lengths in tokens, (items,)."""
+
+    def features(self, item: int) -> Mapping[str, Ids]:
+        """What a model reads of one: `input_ids` (length,), and where texts are packed `positions` and `segments`."""
+
+
 @dataclass(frozen=True)
 class Masked:
-    """Blocks of text for masked language modelling, masked anew in every epoch."""
+    """Blocks of text, packed or not, for masked language modelling; masked anew in every epoch."""
 
     blocks: Blocks
     pad_token_id: int
@@ -27,6 +42,12 @@ class Masked:
     vocabulary: int
     rate: float
 
+    @classmethod
+    def of(cls, blocks: Blocks, tokenizer: "PreTrainedTokenizerBase", rate: float) -> Self:
+        """Blocks masked as their tokenizer does; it must have a mask token."""
+        pad, hide = int(tokenizer.pad_token_id), int(tokenizer.mask_token_id)
+        return cls(blocks, pad, hide, tuple(tokenizer.all_special_ids), len(tokenizer), rate)
+
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
         """All blocks."""
         del epoch, rng
@@ -34,14 +55,15 @@ class Masked:
 
     def length(self, items: Ids) -> Ids:
         """Tokens with the special ones."""
-        return self.blocks.lengths[items]
+        return self.blocks.lengths_of(items)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """Masked input_ids (length,) and labels (length,): the true id where masked, -100 elsewhere."""
+        """What the block has, input_ids masked, and labels (length,): the true id where masked, -100 elsewhere."""
+        block = self.blocks.features(item)
         ids, labels = mask(
-            self.blocks[item], self.special_ids, self.vocabulary, self.mask_token_id, rng, rate=self.rate
+            block["input_ids"], self.special_ids, self.vocabulary, self.mask_token_id, rng, rate=self.rate
         )
-        return {"input_ids": ids, "labels": labels}
+        return {**block, "input_ids": ids, "labels": labels}
 
 
 @dataclass(frozen=True)
@@ -67,19 +89,18 @@ class Mixture:
 
     def length(self, items: Ids) -> Ids:
         """Tokens with the special ones."""
-        return self._lengths[items]
-
-    @cached_property
-    def _lengths(self) -> Ids:
-        known = np.array([len(item["input_ids"]) for item in self.labelled], dtype=np.int64)
-        return known if self.unlabelled is None else np.concatenate([known, self.unlabelled.lengths])
+        lengths = np.empty(len(items), dtype=np.int64)
+        known = items < len(self.labelled)
+        lengths[known] = [len(self.labelled[item]["input_ids"]) for item in items[known]]
+        if self.unlabelled is not None:
+            lengths[~known] = self.unlabelled.lengths_of(items[~known] - len(self.labelled))
+        return lengths
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """What a model reads and the truth; unlabelled text has input_ids (length,) and labels (length,), all -100."""
+        """What a model reads and the truth; of unlabelled blocks what they have, the truth left open among it."""
         del rng
         if item < len(self.labelled):
             return {key: value for key, value in self.labelled[item].items() if key not in _FOR_DECODING}
         if self.unlabelled is None:
             raise IndexError(item)
-        ids = self.unlabelled[item - len(self.labelled)]
-        return {"input_ids": ids, "labels": np.full_like(ids, IGNORED)}
+        return self.unlabelled.features(item - len(self.labelled))
