@@ -62,8 +62,9 @@ def read_sentencepiece(file: Path) -> Any:
     """
     from transformers.convert_slow_tokenizer import import_protobuf
 
+    load_protobuf: Any = import_protobuf
     try:
-        proto = import_protobuf().ModelProto()
+        proto = load_protobuf().ModelProto()
     except ImportError as error:
         raise SqueezeError(f"{file} is read with protobuf, which is not installed; pip install protobuf") from error
     try:

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_parts
-from biosqueeze.models.depth import choose_layers, keep_layers
+from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import (
     Loaded,
@@ -101,7 +101,7 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
 def _taken(config: PreTrainedConfig, take: str) -> tuple[int, ...]:
     """The teacher's layers that a student gets; of an ALBERT, whose layers are all the same, the first so many."""
     layers = choose_layers(take, config.num_hidden_layers)
-    return tuple(range(len(layers))) if family_of(config).shares_layers else layers
+    return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers
 
 
 def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") -> int:

@@ -97,7 +97,7 @@ def _specials(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dic
     """The special tokens that the settings name, and for the rest the vocabulary's own."""
     own, other = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
     # ALBERT's are of both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
-    found = {role: [t for t in (token, other.get(role)) if t in vocabulary] for role, token in own.items()}
+    found = {role: [t for t in (token, other.get(role, "")) if t in vocabulary] for role, token in own.items()}
     usual = {role: tokens[0] for role, tokens in found.items() if tokens}
     named = {role: settings[role] for role in _SPECIALS["<"] if isinstance(settings.get(role), str)}
     return usual | named
@@ -164,7 +164,8 @@ def _from_sentencepiece(
             f"{file} is not of ALBERT's kind (a Unigram model with <unk> at 1 and [CLS]); save the tokenizer with "
             "transformers (save_pretrained) and copy tokenizer.json there"
         )
-    tokenizer: PreTrainedTokenizerFast = AlbertTokenizer(
+    build: Any = AlbertTokenizer
+    tokenizer: PreTrainedTokenizerFast = build(
         vocab=pieces,
         do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
         keep_accents=settings.get("keep_accents", False),

@@ -7,10 +7,11 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer
+from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.families import infer_family
 from biosqueeze.models.load import load_config, load_model, load_tokenizer
 from biosqueeze.models.verify import last_hidden
 from tests import pico
@@ -51,6 +52,24 @@ def test_family_of_bare_names(tmp_path, family):
         (path / "merges.txt").write_text("#version: 0.2\n")
     edit_json(path / "config.json", drop=("model_type", "architectures", "type_vocab_size"))
     assert load_config(opened(path)).model_type == family
+
+
+@pytest.mark.parametrize(("family", "key"), [("albert", "num_hidden_groups"), ("mobilebert", "intra_bottleneck_size")])
+def test_family_by_the_config_alone(family, key):
+    assert infer_family((), {key: 1, "embedding_size": 16}, ()) == family
+
+
+def test_an_albert_as_it_was_pretrained(tmp_path, capsys):
+    model = AlbertForPreTraining(pico.config_of("albert", 200)).eval()
+    model.save_pretrained(tmp_path)
+    checkpoint = opened(tmp_path)
+    assert type(load_model(checkpoint).model).__name__ == "AlbertForPreTraining"
+    loaded = load_model(checkpoint, "mlm")
+    batch = pico.padded_batch(model)
+    assert loaded.has_head and torch.equal(loaded.model(**batch)[0], model(**batch)[0])
+    edit_json(tmp_path / "config.json", drop=("architectures",))
+    assert type(load_model(checkpoint).model).__name__ == "AlbertForPreTraining"
+    assert capsys.readouterr().err == ""
 
 
 def test_biobert_v11_as_the_hub_holds_it(biobert_v11, capsys):
@@ -199,7 +218,7 @@ def test_a_bin_of_something_else(pico_bert, copy_of):
         ({"hidden_size": "wide"}, "does not fit"),
         ({"num_attention_heads": 5}, "multiple"),
         ({"hidden_act": "nope"}, "nope"),
-        ({"model_type": "albert"}, "'albert' are not supported.*bert, roberta, electra, distilbert"),
+        ({"model_type": "deberta"}, "'deberta' are not supported.*bert, roberta, .*mobilebert"),
         ({"architectures": ["BertCrfTagger"]}, "BertCrfTagger.*BertForMaskedLM"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "decoder"),
@@ -213,14 +232,14 @@ def test_configs_that_do_not_fit(pico_bert, copy_of, changes, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("prefix", ["albert.", "mystery."])
+@pytest.mark.parametrize("prefix", ["deberta.", "mystery."])
 def test_unknown_families_are_explained(pico_bert, copy_of, prefix):
     path = copy_of(pico_bert)
     tensors = load_file(path / "model.safetensors")
     renamed = {f"{prefix}block.{i}": tensor for i, tensor in enumerate(tensors.values())}
     save_file(renamed, path / "model.safetensors")
     edit_json(path / "config.json", drop=("model_type",))
-    with pytest.raises(SqueezeError, match="bert, roberta, electra, distilbert"):
+    with pytest.raises(SqueezeError, match="bert, roberta, electra, distilbert, albert, mobilebert"):
         load_model(opened(path))
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
+from transformers.convert_slow_tokenizer import import_protobuf
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.casing import is_cased, lowers_case, tokenizer_facts
@@ -96,7 +97,7 @@ def test_special_tokens_without_a_config(pico_any, copy_of):
 def test_longest_input_and_input_names(pico_any):
     tokenizer = load_tokenizer(opened(pico_any))
     assert tokenizer.model_max_length == pico.POSITIONS
-    takes_types = load_config(opened(pico_any)).model_type in ("bert", "electra")
+    takes_types = load_config(opened(pico_any)).model_type in ("bert", "electra", "albert", "mobilebert")
     assert ("token_type_ids" in tokenizer.model_input_names) == takes_types
 
 
@@ -108,6 +109,57 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
     (path / "tokenizer.json").unlink()
     text = "BRCA1 mutation of Hepatitis, (p53)."
     assert load_tokenizer(opened(path))(text) == load_tokenizer(opened(pico_roberta))(text)
+
+
+def sentencepiece(path, content=None, **settings):
+    """The tokenizer of a pico ALBERT as ALBERTs were published first: spiece.model alone."""
+    core = json.loads((path / "tokenizer.json").read_text())
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (path / name).unlink(missing_ok=True)
+    proto = import_protobuf().ModelProto()
+    for row, (piece, score) in enumerate(core["model"]["vocab"]):
+        proto.pieces.add(piece=piece, score=score, type=2 if row == 1 else 3 if row < 5 else 1)
+    proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
+    (path / "spiece.model").write_bytes(proto.SerializeToString() if content is None else content)
+    if settings:
+        (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return opened(path)
+
+
+def test_albert_from_sentencepiece(pico_albert, copy_of, tmp_path, capsys):
+    known = load_tokenizer(opened(pico_albert))
+    checkpoint = sentencepiece(copy_of(pico_albert))
+    tokenizer = load_tokenizer(checkpoint)
+    for text in ("BRCA1 mutation of Hepatitis, (p53).", "the  gene\nprotein"):
+        assert tokenizer(text) == known(text)
+    assert tokenizer("gene", "cells") == known("gene", "cells")
+    assert tokenizer.special_tokens_map.items() >= known.special_tokens_map.items()
+    assert "keeps case" in capsys.readouterr().err
+    facts = {"kind": "Unigram", "pieces": len(known), "cased": True}
+    assert tokenizer_facts(checkpoint.path) == facts == tokenizer_facts(pico_albert)
+    shutil.copytree(pico_albert, tmp_path / "out", ignore=shutil.ignore_patterns("*token*"))
+    tokenizer.save_pretrained(tmp_path / "out")
+    assert load_tokenizer(opened(tmp_path / "out"))(text) == known(text)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == known(text)["input_ids"]
+
+
+def test_an_uncased_sentencepiece_lowers_case(tmp_path, capsys):
+    checkpoint = sentencepiece(pico.save("albert", tmp_path / "model", cased=False))
+    tokenizer = load_tokenizer(checkpoint)
+    assert tokenizer.tokenize("Gene") == tokenizer.tokenize("gene")
+    assert not tokenizer_facts(checkpoint.path)["cased"] and capsys.readouterr().err == ""
+
+
+def test_no_sentencepiece(pico_albert, copy_of):
+    with pytest.raises(SqueezeError, match=r"spiece.model is no SentencePiece model"):
+        load_tokenizer(sentencepiece(copy_of(pico_albert), b"version https://git-lfs"))
+
+
+def test_a_sentencepiece_of_another_kind(pico_albert, copy_of):
+    proto = import_protobuf().ModelProto()
+    proto.pieces.add(piece="<unk>", score=0.0, type=2)
+    with pytest.raises(SqueezeError, match=r"not of ALBERT's kind.*copy tokenizer.json"):
+        load_tokenizer(sentencepiece(copy_of(pico_albert), proto.SerializeToString()))
 
 
 def test_no_tokenizer_is_explained(pico_bert, copy_of):

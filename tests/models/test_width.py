@@ -8,12 +8,13 @@ from transformers import AutoModel, ElectraConfig
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.verify import TOLERANCE
 from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
 from tests import pico
 
-ALL = [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]]
+NARROWING = [family for family in pico.FAMILIES if FAMILIES[family].narrows]
+ALL = [(f, h) for f in NARROWING for h in pico.HEADS_OF[f]]
 
 
 def shape_of(model):
@@ -114,6 +115,16 @@ def test_widths_that_do_not_fit(asked, message):
     config = pico.config_of("bert", 100)
     with pytest.raises(UsageError, match=message):
         choose_widths(config, **{"ffn": None, "heads": None, "hidden": None} | asked)
+
+
+@pytest.mark.parametrize("family", sorted(set(pico.FAMILIES) - set(NARROWING)))
+@pytest.mark.parametrize("asked", ["ffn", "heads", "hidden"])
+def test_families_that_keep_their_width(family, asked):
+    config = pico.config_of(family, 100)
+    nothing = dict.fromkeys(("ffn", "heads", "hidden"))
+    assert choose_widths(config, **nothing).empty
+    with pytest.raises(UsageError, match=f"type {family}.*give --layers"):
+        choose_widths(config, **nothing | {asked: 16})
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.data())
