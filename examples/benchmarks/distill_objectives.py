@@ -1,0 +1,288 @@
+"""Which losses keep most of a task teacher? The table of the README, run by run.
+
+    python distill_objectives.py DATA PUBMED.txt.gz --out objectives --jobs 2 --threads 1
+
+DATA holds the directories ncbi-disease and bc5cdr-chem (train.tsv, devel.tsv, test.tsv), the text is unlabelled
+sentences. The teacher is all-MiniLM-L6-v2 fine-tuned on the task. Its students are 3 x 384 (its layers 1, 3 and 5) and
+4 x 312 (the preset tiny, first distilled from MiniLM on the text, --general-steps of it).
+
+1. Every mix of losses on NCBI-disease, one seed, the same steps, rate and text.
+2. The best two of each student by F1 on dev, three seeds, on both data sets.
+
+What is done is not done again: each run leaves a file in OUT/records, and one that was interrupted goes on where it
+was. The tables go to standard output and to OUT/table.md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BASE = "demo:minilm"
+SCREENED = "ncbi-disease"
+# How the teachers of README.md are fine-tuned.
+TEACHERS = {
+    SCREENED: ("--epochs", "10", "--lr", "2e-4"),
+    "bc5cdr-chem": ("--epochs", "6", "--lr", "2e-4", "--label-all-pieces"),
+}
+BARS = {"3x384": 0.99, "4x312": 0.97}
+GENERAL_LOSSES = ("minilmv2=1", "hidden=1")
+WARM = ("--warm-start", "finetune")
+# The soft labels alone, with each other loss that applies to a task, and the published combinations; both students
+# have the teacher's 12 heads, so that attention can be compared.
+MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "hard": (("hard=1",), ()),
+    "kl": (("kl=1",), ()),
+    "soft": (("soft=1",), ()),
+    "kl + hard": (("kl=1", "hard=1"), ()),
+    "kl + cosine": (("kl=1", "cosine=1"), ()),
+    "kl + mse": (("kl=1", "mse=1"), ()),
+    "kl + hidden": (("kl=1", "hidden=1"), ()),
+    "kl + hidden-cosine": (("kl=1", "hidden-cosine=1"), ()),
+    "kl + embedding": (("kl=1", "embedding=1"), ()),
+    "kl + attention": (("kl=1", "attention=1"), ()),
+    "kl + attention-kl": (("kl=1", "attention-kl=1"), ()),
+    "kl + minilm": (("kl=1", "minilm=1"), ()),
+    "kl + minilmv2": (("kl=1", "minilmv2=1"), ()),
+    "tinybert": (("soft=1", "hidden=1", "attention=1", "embedding=1"), ()),
+    "mobilebert": (("kl=1", "hidden=1", "attention-kl=1"), ()),
+    "kl + cosine, warm start": (("kl=1", "cosine=1"), WARM),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One student, distilled and scored."""
+
+    data: str
+    student: str
+    mix: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        mix = self.mix.replace(" + ", "+").replace(", ", "-").replace(" ", "-")
+        return f"{self.data}.{self.student}.{mix}.{self.seed}"
+
+
+class Lab:
+    """Where everything is made: runs biosqueeze and remembers what came out."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.out: Path = arguments.out
+        for name in ("records", "logs", "made"):
+            (self.out / name).mkdir(parents=True, exist_ok=True)
+
+    def data(self, name: str) -> str:
+        """The directory of a data set."""
+        return str(Path(self.arguments.data, name))
+
+    def make(self, name: str, stage: str, *words: str) -> Path:
+        """Run a stage into OUT/made/NAME, unless it is there; go on with what was interrupted."""
+        target = self.out / "made" / name
+        if (target / "biosqueeze.json").exists():
+            return target
+        partial = target.with_name(f"{target.name}.partial")
+        again = ["--resume"] if any(partial.glob("state*")) else ["--force"]
+        self.biosqueeze(name, [stage, *words, "--out", str(target), *again])
+        return target
+
+    def biosqueeze(self, log: str, words: Sequence[str]) -> dict[str, Any]:
+        """What a stage says of itself; its messages go to OUT/logs.
+
+        Raises:
+            RuntimeError: it failed; the last lines say why.
+        """
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
+        command = [sys.executable, "-m", "biosqueeze", *words, "--json"]
+        path = self.out / "logs" / f"{log}.log"
+        with path.open("a", encoding="utf-8") as messages:
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=messages, text=True, check=False
+            )
+        if done.returncode:
+            raise RuntimeError(f"biosqueeze {' '.join(words)}: {_last_line(path)}")
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return said
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What an earlier run came to."""
+        path = self.out / "records" / f"{name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def note(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Keep it for the next time, whole or not at all."""
+        path = self.out / "records" / f"{name}.json"
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+        return result
+
+    def score(self, name: str, checkpoint: Path, data: str) -> dict[str, Any]:
+        """F1 on test (in percent), the best on dev and the minutes of the training."""
+        said = self.biosqueeze(name, ["evaluate", str(checkpoint), "--data", self.data(data), "--backend", "torch"])
+        noted = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
+        minutes = noted["seconds"] / 60
+        return {"f1": 100 * said["metrics"]["f1"], "dev": 100 * noted["f1"], "minutes": minutes, "training": noted}
+
+    def teacher(self, data: str) -> dict[str, Any]:
+        """The fine-tuned teacher of a data set and its scores."""
+        name = f"teacher.{data}"
+        checkpoint = self.make(name, "finetune", BASE, "--data", self.data(data), *TEACHERS[data])
+        known = self.record(name)
+        return known or self.note(name, {**self.score(name, checkpoint, data), "path": str(checkpoint)})
+
+    def start(self, data: str, student: str) -> tuple[str, ...]:
+        """What the distillation of a student starts from, as words of its command line."""
+        if student == "3x384":
+            teacher = self.teacher(data)["path"]
+            return (str(self.make(f"start.{data}.{student}", "shrink", teacher, "--layers", "1,3,5")),)
+        steps = self.arguments.general_steps
+        if not steps:
+            return ("--student", "tiny")
+        losses = [word for loss in GENERAL_LOSSES for word in ("--loss", loss)]
+        text = ("--corpus", self.arguments.text, "--steps", str(steps))
+        return (str(self.make("general.4x312", "distill", "--teacher", BASE, "--student", "tiny", *text, *losses)),)
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        """Distil and score one student."""
+        known = self.record(cell.name)
+        if known:
+            return known
+        losses, more = MIXES[cell.mix]
+        teacher, options = self.teacher(cell.data), self.arguments
+        words = [*self.start(cell.data, cell.student), "--teacher", teacher["path"], "--data", self.data(cell.data)]
+        words += ["--corpus", options.text, "--unlabelled", str(options.unlabelled), "--seed", str(cell.seed)]
+        words += ["--steps", str(options.steps), "--lr", str(options.lr), "--eval-every", str(options.eval_every)]
+        words += [word for loss in losses for word in ("--loss", loss)]
+        made = self.make(cell.name, "distill", *words, *more)
+        result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
+        if not options.keep:
+            shutil.rmtree(made)
+        return self.note(cell.name, result)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def run_all(lab: Lab, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Several side by side; what fails is told and left out."""
+    wanted = list(dict.fromkeys(cells))
+    for data, student in dict.fromkeys((cell.data, cell.student) for cell in wanted):
+        lab.teacher(data)
+        lab.start(data, student)  # what cells share is made before they run side by side
+
+    def attempt(cell: Cell) -> dict[str, Any] | None:
+        try:
+            result = lab.run(cell)
+        except RuntimeError as error:
+            print(f"{cell.name} failed: {error}", file=sys.stderr, flush=True)
+            return None
+        said = f"{cell.name}: F1 {result['f1']:.2f} on test, {result['dev']:.2f} on dev, {result['minutes']:.1f} min"
+        print(said, file=sys.stderr, flush=True)
+        return result
+
+    with ThreadPoolExecutor(lab.arguments.jobs) as pool:
+        return [result for result in pool.map(attempt, wanted) if result]
+
+
+def best(results: Sequence[dict[str, Any]], student: str, count: int) -> list[str]:
+    """The mixes of a student with the highest F1 on dev."""
+    ranked = sorted((r for r in results if r["student"] == student), key=lambda r: -r["dev"])
+    return [result["mix"] for result in ranked[:count]]
+
+
+def kept(result: dict[str, Any]) -> float:
+    """The share of the teacher's F1."""
+    return float(result["f1"] / result["teacher_f1"])
+
+
+def screening_table(results: Sequence[dict[str, Any]]) -> str:
+    """Every mix, one seed; the best on dev first."""
+    lines = ["| student | losses | dev F1 | test F1 | of the teacher | minutes |", "|---|---|---|---|---|---|"]
+    for student in BARS:
+        for r in sorted((r for r in results if r["student"] == student), key=lambda r: -r["dev"]):
+            numbers = f"{r['dev']:.2f} | {r['f1']:.2f} | {kept(r):.1%} | {r['minutes']:.1f}"
+            lines.append(f"| {student} | {r['mix']} | {numbers} |")
+    return "\n".join(lines)
+
+
+def final_table(results: Sequence[dict[str, Any]]) -> str:
+    """Mean and deviation over the seeds."""
+    lines = [
+        "| data | student | losses | seeds | test F1 | teacher | of the teacher | bar | minutes |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for data, student, mix in dict.fromkeys((r["data"], r["student"], r["mix"]) for r in results):
+        same = [r for r in results if (r["data"], r["student"], r["mix"]) == (data, student, mix)]
+        f1, shares = [r["f1"] for r in same], [100 * kept(r) for r in same]
+        minutes = statistics.mean(r["minutes"] for r in same)
+        numbers = [f"{len(same)}", _spread(f1), f"{same[0]['teacher_f1']:.2f}", f"{_spread(shares)} %"]
+        lines.append(f"| {data} | {student} | {mix} | {' | '.join(numbers)} | {BARS[student]:.0%} | {minutes:.1f} |")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="directory that holds ncbi-disease and bc5cdr-chem")
+    parser.add_argument("text", help="unlabelled sentences: .txt, .jsonl, either with .gz")
+    parser.add_argument("--out", type=Path, default=Path("objectives"))
+    parser.add_argument("--students", default=",".join(BARS), help="parted by commas")
+    parser.add_argument("--mixes", default="", help=f"parted by ';', all if left out: {'; '.join(MIXES)}")
+    parser.add_argument("--steps", type=int, default=2000, help="of each distillation")
+    parser.add_argument("--general-steps", type=int, default=5000, help="of 4x312 before any task; 0: random weights")
+    parser.add_argument("--unlabelled", type=float, default=2.0, help="sentences of the text per labelled one")
+    parser.add_argument("--lr", type=float, default=4e-4)
+    parser.add_argument("--eval-every", type=int, default=250, help="steps between two scorings on dev")
+    parser.add_argument("--best", type=int, default=2, help="how many mixes of each student go on")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each run")
+    parser.add_argument("--keep", action="store_true", help="keep the students, and not only what they scored")
+    arguments = parser.parse_args()
+    unknown = [mix for mix in _mixes(arguments) if mix not in MIXES]
+    if unknown:
+        parser.error(f"there is no mix {unknown[0]!r}; known: {'; '.join(MIXES)}")
+    return arguments
+
+
+def _mixes(arguments: argparse.Namespace) -> list[str]:
+    return [mix.strip() for mix in arguments.mixes.split(";")] if arguments.mixes else list(MIXES)
+
+
+def main() -> None:
+    """Screen on one data set, then measure the best on both."""
+    arguments = parse()
+    lab, students = Lab(arguments), arguments.students.split(",")
+    screened = run_all(lab, (Cell(SCREENED, s, mix, 0) for s in students for mix in _mixes(arguments)))
+    first = f"NCBI-disease, seed 0, {arguments.steps:,} steps each\n\n{screening_table(screened)}\n"
+    (arguments.out / "table.md").write_text(first, encoding="utf-8")
+    print(first)
+    chosen = [(student, mix) for student in students for mix in best(screened, student, arguments.best)]
+    seeds = range(arguments.seeds)
+    final = run_all(lab, (Cell(data, s, mix, seed) for data in TEACHERS for s, mix in chosen for seed in seeds))
+    second = f"The best on dev, {arguments.seeds} seeds\n\n{final_table(final)}\n"
+    (arguments.out / "table.md").write_text(f"{first}\n{second}", encoding="utf-8")
+    print(second)
+
+
+if __name__ == "__main__":
+    main()
