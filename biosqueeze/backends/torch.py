@@ -67,11 +67,11 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
         torch.set_num_threads(threads)
     model = load_headed(checkpoint) if checkpoint.own_head else load_model(checkpoint).model
     if precision == "bf16":
-        _cast_products(model)
+        cast_products(model)
     return TorchPredictor(model, precision)
 
 
-def _cast_products(model: torch.nn.Module) -> None:
+def cast_products(model: torch.nn.Module) -> None:
     """Hold the matrices of linear layers in bfloat16.
 
     Autocast casts them anyway, in every call anew; embeddings and LayerNorm stay in float32, as under autocast alone.

@@ -17,10 +17,15 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
         batch: `input_ids` and `attention_mask` (batch, length), `token_type_ids` where the task has them; of packed
             blocks also `positions` (batch, length), from 0 within each text, and `segments` (batch, length), the
             number of the text within its block from 1, and 0 on padding.
+
+    Raises:
+        ValueError: the blocks are packed and the model does not run on SDPA, which alone reads such a mask rightly.
     """
     family = family_of(model.config)
     inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     if "segments" in batch:
+        if model.config._attn_implementation != "sdpa":
+            raise ValueError("packed blocks need a model that is loaded with SDPA")
         # Padding looks at padding: a row that may look at nothing would be no number, and spread from there.
         inputs["attention_mask"] = _alike(batch["segments"]).unsqueeze(1)  # (batch, 1, length, length)
         inputs["position_ids"] = batch["positions"] + family.first_position

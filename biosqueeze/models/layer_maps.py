@@ -8,8 +8,8 @@ LayerMap = tuple[tuple[int, int], ...]
 
 
 def _uniform(student: int, teacher: int) -> list[int]:
-    """TinyBERT's g(m) = m N / M (Jiao et al. 2020, section 3.1), rounded where the depths do not divide."""
-    return [(2 * m * teacher + student) // (2 * student) for m in range(1, student + 1)]
+    """TinyBERT's g(m) = m N / M (Jiao et al. 2020, section 3.1), rounded up where the depths do not divide."""
+    return [-(-m * teacher // student) for m in range(1, student + 1)]
 
 
 _TEACHERS: Mapping[str, Callable[[int, int], list[int]]] = {

@@ -1,40 +1,35 @@
-"""Distil a teacher into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
+"""Distil teachers into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze import registry
+from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.manifest import head_of
 from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
-from biosqueeze.progress import note, track, warn
-from biosqueeze.training.options import Training, fitting_length
+from biosqueeze.progress import warn
+from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.mixes import mix_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from biosqueeze.data.blocks import Blocks
-    from biosqueeze.tasks import Dataset, Task
+    from biosqueeze.training.pairing import Pairing
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz"
 SAMPLE_TEXT = "demo:text"
-TASK_HEADS = {"token-classification": "ner"}
-
-# Task-agnostic: DistilBERT's weights (Sanh et al. 2019), which the compact-transformers paper takes over in equation 4.
-WEIGHTS = {"mlm": {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}, "task": {"kl": 1.0, "cosine": 1.0}}
+TASK_HEADS = ("token-classification", "sequence-classification", "question-answering")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Training):
+class Options(Distilling):
     """Distil a teacher into a student.
 
     With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's
-    distribution over masked tokens, and the cosine of the last hidden states. With a teacher that was fine-tuned
-    on a task it is task-specific: the teacher's soft labels and hidden states, on labelled data (--data) and on
-    any amount of unlabelled text (--corpus).
+    distribution over masked tokens, and its inner states. With a teacher that was fine-tuned on a task it is
+    task-specific: the teacher's soft labels and inner states, on labelled data (--data) and on any amount of unlabelled
+    text (--corpus). What is learned is said by --loss.
     """
 
     checkpoint: Annotated[
@@ -42,97 +37,94 @@ class Options(Training):
         "The student: directory, Hub id, or - ; or make one with --student.",
         Argument(unless="student"),
     ] = None
-    teacher: Annotated[str, "The teacher: directory, Hub id, or demo:minilm."]
+    teacher: Annotated[
+        tuple[str, ...], "The teacher: directory, Hub id, or demo:minilm. Repeatable: their soft labels are averaged."
+    ]
+    teacher_weights: Annotated[
+        str | None, "How much each of several teachers counts, such as 2,1; alike if left out."
+    ] = None
     student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
     corpus: Annotated[tuple[str, ...], "Text (.txt, .jsonl, .gz) or a directory of it; repeatable."] = ()
     field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
     data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
-    loss: Annotated[
-        tuple[str, ...],
-        f"NAME=WEIGHT, repeatable; replaces the default mix. Names: {', '.join(registry.names('objectives'))}.",
-    ] = ()
-    temperature: Annotated[float, "Softens both distributions in kl."] = 2.0
-    mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
-    unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
-    dropout: Annotated[float | None, "The student's dropout while it trains; its config's if left out."] = None
+    task: Annotated[str | None, "Kind of task of a teacher that does not say it; see biosqueeze tasks."] = None
     lr: Annotated[float, "Peak learning rate."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch."] = 32
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be distilled with.
-
-        Raises:
-            UsageError: a number is out of its range.
-        """
-        super().__post_init__()
-        if not self.temperature > 0:
-            raise UsageError(f"--temperature must be positive, not {self.temperature:g}")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
-        if not 0 < self.mask_rate < 1:
-            raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
-        if self.unlabelled < 0:
-            raise UsageError(f"--unlabelled must not be negative, and was {self.unlabelled:g}")
 
 
 @dataclass(frozen=True)
 class _Setting:
     """What is decided before anything heavy is loaded."""
 
-    teacher: Checkpoint
+    teachers: tuple[Checkpoint, ...]
+    shares: tuple[float, ...]  # of the teachers
     student: Checkpoint | None
     kind: str
-    weights: dict[str, float]
     out: Path
+
+    @property
+    def teacher(self) -> Checkpoint:
+        """The one that the student is made of, if it is made of one, and whose task it is."""
+        return self.teachers[0]
 
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     if (options.checkpoint is None) == (options.student is None):
         raise UsageError("name the student: either a checkpoint (or - in a pipe), or --student PRESET, and not both")
-    teacher = open_checkpoint(options.teacher, weights=weights)
+    teachers = tuple(open_checkpoint(name, weights=weights) for name in options.teacher)
     student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
-    for checkpoint in (teacher, *([student] if student else [])):
+    for checkpoint in (*teachers, *([student] if student else [])):
         refuse_own_head(checkpoint, "distill")  # a CRF's logits alone are not its answers
-    kind = "task" if head_of(teacher.config) in TASK_HEADS else "mlm"
-    if kind == "mlm" and options.data:
-        raise UsageError(
-            f"--data needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
-            f"first: biosqueeze finetune {teacher.name} --data {options.data}"
-        )
-    if kind == "task" and not options.data and not options.corpus:
+    kind = _kind(teachers)
+    _check_sources(options, kind, teachers[0])
+    suffix = "distilled" if student else str(options.student)
+    out = Path(options.out) if options.out else derive_out(student or teachers[0], suffix)
+    mix_of(options.loss, kind)
+    return _Setting(teachers, _shares(options, len(teachers)), student, kind, out)
+
+
+def _kind(teachers: tuple[Checkpoint, ...]) -> str:
+    """Whether the teachers have a task, or speak of text alone."""
+    tuned = [teacher for teacher in teachers if head_of(teacher.config) in TASK_HEADS]
+    if tuned and len(tuned) < len(teachers):
+        plain = next(teacher for teacher in teachers if teacher not in tuned)
+        raise UsageError(f"{tuned[0].name} is fine-tuned on a task and {plain.name} is not; give teachers of one kind")
+    return "task" if tuned else "mlm"
+
+
+def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
+    """What is not there, and what has no use, is said before anything is loaded."""
+    from biosqueeze.data.corpus import find
+
+    if kind == "mlm":
+        for flag, given in (("--data", options.data), ("--task", options.task)):
+            if given:
+                raise UsageError(
+                    f"{flag} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
+                    f"first: biosqueeze finetune {teacher.name} --data {options.data or 'DIRECTORY'}"
+                )
+    elif not options.data and not options.corpus:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
-    _find_corpora(options)
-    suffix = "distilled" if student else str(options.student)
-    out = Path(options.out) if options.out else derive_out(student or teacher, suffix)
-    return _Setting(teacher, student, kind, _weights(options.loss, kind), out)
-
-
-def _find_corpora(options: Options) -> None:
-    """What is not there is said before anything is loaded."""
-    from biosqueeze.data.corpus import find
-
+    if options.warm_start != "none" and not options.data:
+        raise UsageError("--warm-start finetune learns from labels; give --data with them")
     for source in options.corpus:
         find(source)
 
 
-def _weights(asked: tuple[str, ...], kind: str) -> dict[str, float]:
-    """The losses and their weights: the kind's default mix, or what --loss asks for."""
-    if not asked:
-        return dict(WEIGHTS[kind])
-    weights: dict[str, float] = {}
-    for item in asked:
-        name, _, value = item.partition("=")
-        if name not in registry.names("objectives"):
-            registry.load("objectives", name)
-        try:
-            weights[name] = float(value or "nan")
-        except ValueError:
-            weights[name] = float("nan")
-        if not 0 < weights[name] < float("inf"):
-            raise UsageError(f"--loss {item!r} does not read NAME=WEIGHT with a positive weight, like kl=5")
-    return weights
+def _shares(options: Options, count: int) -> tuple[float, ...]:
+    if options.teacher_weights is None:
+        return (1.0,) * count
+    try:
+        shares = tuple(float(word) for word in options.teacher_weights.split(","))
+    except ValueError:
+        shares = ()
+    if len(shares) != count or not all(0 < share < float("inf") for share in shares):
+        raise UsageError(
+            f"--teacher-weights {options.teacher_weights!r}: expected {count} positive numbers, one for each --teacher"
+        )
+    return shares
 
 
 def plan(options: Options) -> Plan:
@@ -141,14 +133,17 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.students import student_parameters
 
     setting = _settle(options, weights=False)
-    mix = " + ".join(f"{weight:g} {name}" for name, weight in setting.weights.items())
+    mix = mix_of(options.loss, setting.kind)
+    said = " + ".join(f"{weight:g} {name}" for name, weight in mix.weights.items())
+    heat = mix.temperature if options.temperature is None else options.temperature
     text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
+    names = " and ".join(teacher.name for teacher in setting.teachers)
     return Plan(
         out=setting.out,
         steps=(
-            f"distil {setting.teacher.name} into {options.checkpoint or options.student} ({setting.kind}: {mix}, "
-            f"temperature {options.temperature:g})",
+            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {said}, "
+            f"temperature {heat:g})",
             f"train on {', '.join(text)}: {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(setting.teacher),
@@ -158,189 +153,75 @@ def plan(options: Options) -> Plan:
     )
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Teacher and student, loaded, with the tokenizer that they share."""
-
-    teacher: "PreTrainedModel"
-    student: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
-    teacher_has_head: bool
-    labels: tuple[str, ...]
-    length: int
-
-
 def run(options: Options) -> Outcome:
-    """Load both, train the student, write it."""
+    """Load teachers and student, train the student, write it."""
+    from biosqueeze.training.pairing import load_pairing
+
     setting = _settle(options)
-    inputs = [c for c in (setting.teacher, setting.student) if c is not None]
+    inputs = [c for c in (*setting.teachers, setting.student) if c is not None]
     with drafting(setting.out, inputs, force=options.force, resume=options.resume) as draft:
-        pair = _load(options, setting)
-        metrics = _train(options, setting, pair, draft.path)
-        pair.student.save_pretrained(draft.path)
-        pair.tokenizer.save_pretrained(draft.path)
-        made = draft.finish(_record(options, setting, pair, metrics))
+        pairing = load_pairing(
+            options, setting.kind, setting.teachers, setting.student or str(options.student), options.task
+        )
+        metrics = _train(options, setting, pairing, draft.path)
+        if processes.is_main():
+            pairing.student.save_pretrained(draft.path)
+            pairing.tokenizer.save_pretrained(draft.path)
+        made = draft.finish(_record(options, setting, pairing, metrics))
     return Outcome(made.path, {"metrics": metrics})
 
 
-def _train(options: Options, setting: _Setting, pair: _Pair, directory: Path) -> dict[str, Any]:
-    from biosqueeze.training.learners import Distiller, Recipe
-    from biosqueeze.training.loop import Job, train
+def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: Path) -> dict[str, Any]:
+    from biosqueeze.training.distiller import Distiller
+    from biosqueeze.training.lessons import lessons_of
+    from biosqueeze.training.loop import Job, precision_of, train
+    from biosqueeze.training.pairing import live_teacher
+    from biosqueeze.training.recipes import drop_headless, recipe_of
 
-    weights = _possible_weights(options, setting, pair)
-    recipe = Recipe(setting.kind, weights, options.temperature, options.dropout)
-    source, data = _source(options, setting, pair)
+    student, teacher = pairing.student, pairing.teachers[0]
+    recipe = recipe_of(options, setting.kind, pairing.problem, student.config, teacher.config)
+    recipe = drop_headless(recipe, setting.teacher.name, has_head=pairing.teachers_have_heads, asked=bool(options.loss))
+    lessons = lessons_of(options, pairing, _corpus(options, setting.kind), options.field, options.data)
     summary = train(
         Job(
             what="distil",
-            learner=Distiller(pair.student, pair.teacher, recipe, teacher_has_head=pair.teacher_has_head),
-            source=source,
+            learner=Distiller(
+                student,
+                live_teacher(pairing, recipe, setting.shares, precision_of(options)),
+                recipe,
+                teacher_width=teacher.config.hidden_size,
+            ),
+            source=lessons.source,
             options=options,
             directory=directory,
-            judge=_judge(options, setting, pair, data),
-            judge_by=_task_of(setting.teacher).METRIC if data else "f1",
+            judge=lessons.judge(precision_of(options)),
+            judge_by=pairing.task.METRIC if pairing.task else "f1",
         )
     )
-    return {**summary.as_metrics(), "losses": weights, "temperature": options.temperature}
+    return {**summary.as_metrics(), "losses": dict(recipe.weights), "temperature": recipe.temperature}
 
 
-def _load(options: Options, setting: _Setting) -> _Pair:
-    from biosqueeze.models.load import load_model, load_tokenizer
-
-    head = "mlm" if setting.kind == "mlm" else head_of(setting.teacher.config)
-    teacher = load_model(setting.teacher, head)
-    tokenizer = load_tokenizer(setting.teacher)
-    labels = setting.teacher.labels
-    if setting.student is None:
-        from biosqueeze.models.students import build_student
-
-        built = build_student(setting.teacher, str(options.student), options.seed, head=head)
-        note(built.sentence)
-        length = fitting_length(options.max_length, min(tokenizer.model_max_length, built.tokenizer.model_max_length))
-        return _Pair(teacher.model, built.model, built.tokenizer, teacher.has_head, labels, length)
-    student = load_model(setting.student, head, labels=labels or None, seed=options.seed)
-    own = load_tokenizer(setting.student)
-    if own.get_vocab() != tokenizer.get_vocab():
-        raise SqueezeError(
-            f"{setting.student.name} and {setting.teacher.name} have different vocabularies, so their tokens cannot be "
-            "compared; make the student from the teacher (biosqueeze shrink), or give --student PRESET"
-        )
-    length = fitting_length(options.max_length, min(tokenizer.model_max_length, own.model_max_length))
-    return _Pair(teacher.model, student.model, own, teacher.has_head, labels, length)
-
-
-def _possible_weights(options: Options, setting: _Setting, pair: _Pair) -> dict[str, float]:
-    """Drop the losses that need a head that the teacher lacks, unless they were asked for: that is an error."""
-    modules = {name: registry.load("objectives", name) for name in setting.weights}
-    unfit = [name for name, module in modules.items() if setting.kind not in module.KINDS]
-    if unfit:
-        fit = [n for n in registry.names("objectives") if setting.kind in registry.load("objectives", n).KINDS]
-        raise UsageError(f"--loss {', '.join(unfit)} does not fit this kind of distillation; fit: {', '.join(fit)}")
-    blocked = [name for name, module in modules.items() if module.NEEDS_TEACHER_LOGITS and not pair.teacher_has_head]
-    if not blocked:
-        return setting.weights
-    why = (
-        f"{setting.teacher.name} was saved without its masked-language-model head, and a fresh one would give random "
-        "distributions"
-    )
-    if options.loss:
-        raise SqueezeError(
-            f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or take a teacher with the head "
-            "(for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
-        )
-    kept = {name: weight for name, weight in setting.weights.items() if name not in blocked}
+def _corpus(options: Options, kind: str) -> tuple[str, ...]:
+    if options.corpus or kind == "task":
+        return options.corpus
     warn(
-        f"{why}; distilling with {' + '.join(kept)} and without {', '.join(blocked)}. A teacher with the head "
-        "(for BioBERT: dmis-lab/biobert-base-cased-v1.2) brings it back."
+        "no --corpus was given: training on a small sample that biosqueeze generates, which shows that everything "
+        "runs and teaches next to nothing; give your own text for a student that you can use"
     )
-    return kept
+    return (SAMPLE_TEXT,)
 
 
-def _source(options: Options, setting: _Setting, pair: _Pair) -> tuple[Any, "Dataset | None"]:
-    from biosqueeze.training.sources import Masked, Mixture
-
-    tokenizer = pair.tokenizer
-    blocks = _read_corpus(options, setting.kind, pair)
-    if setting.kind == "mlm":
-        if blocks is None or tokenizer.mask_token_id is None:
-            raise SqueezeError(f"the tokenizer of {setting.teacher.name} has no mask token, so no text can be masked")
-        special = tuple(tokenizer.all_special_ids)
-        source = Masked(
-            blocks,
-            tokenizer.pad_token_id,
-            tokenizer.mask_token_id,
-            special,
-            len(tokenizer),
-            options.mask_rate,
-        )
-        return source, None
-    labelled: list[Any] = []
-    data: Dataset | None = None
-    if options.data:
-        task = _task_of(setting.teacher)
-        data = task.read(options.data, ("train", "dev"))
-        windows = task.encode(data.splits["train"], pair.labels, tokenizer, pair.length)
-        labelled = [window.features for window in windows]
-    return Mixture(labelled, blocks, options.unlabelled, tokenizer.pad_token_id), data
-
-
-def _task_of(teacher: Checkpoint) -> "Task":
-    """The task that the teacher was fine-tuned on, posed as it was for the teacher."""
-    from biosqueeze.tasks import open_task
-    from biosqueeze.tasks._formulation import Formulation
-
-    noted = (teacher.manifest or {}).get("task")
-    name = teacher.task or TASK_HEADS[head_of(teacher.config)]
-    return open_task(name, Formulation.noted(noted), str((noted or {}).get("scheme") or ""))
-
-
-def _read_corpus(options: Options, kind: str, pair: _Pair) -> "Blocks | None":
-    from itertools import chain
-
-    from biosqueeze.data.blocks import encode_corpus
-    from biosqueeze.data.corpus import read_lines
-
-    if not options.corpus and kind == "task":
-        return None
-    if not options.corpus:
-        warn(
-            "no --corpus was given: training on a small sample that biosqueeze generates, which shows that everything "
-            "runs and teaches next to nothing; give your own text for a student that you can use"
-        )
-    sources = options.corpus or (SAMPLE_TEXT,)
-    lines = chain.from_iterable(read_lines(source, options.field) for source in sources)
-    with track("read the corpus") as progress:
-        blocks = encode_corpus(lines, pair.tokenizer, pair.length, progress)
-    note(f"corpus: {len(blocks):,} sequences, {int(blocks.lengths.sum()):,} tokens")
-    return blocks
-
-
-def _judge(options: Options, setting: _Setting, pair: _Pair, data: "Dataset | None") -> Any:
-    if data is None:
-        return None
-    from biosqueeze.training.judge import DevSet
-    from biosqueeze.training.loop import precision_of
-
-    task = _task_of(setting.teacher)
-    windows = task.encode(data.splits["dev"], pair.labels, pair.tokenizer, pair.length)
-    dev = DevSet(task, data.splits["dev"], windows, pair.labels, pair.tokenizer.pad_token_id)
-    return dev.judge(precision_of(options))
-
-
-def _record(options: Options, setting: _Setting, pair: _Pair, metrics: dict[str, Any]) -> Record:
+def _record(options: Options, setting: _Setting, pairing: "Pairing", metrics: dict[str, Any]) -> Record:
     task = None
     if setting.kind == "task":
         earlier = (setting.teacher.manifest or {}).get("task") or {}
-        task = {
-            "name": setting.teacher.task or TASK_HEADS[head_of(setting.teacher.config)],
-            "data": options.data,
-            "labels": list(pair.labels),
-        }
-        task = {**earlier, **{key: value for key, value in task.items() if value}}
+        known = {"name": pairing.task_name, "data": options.data, "labels": list(pairing.labels)}
+        task = {**earlier, **{key: value for key, value in known.items() if value}}
+    others = ((f"teacher {n}", teacher) for n, teacher in enumerate(setting.teachers[1:], 2))
     return Record(
         stage="distill",
         parent=setting.student or setting.teacher,
-        also=(("teacher", setting.teacher),),
+        also=(("teacher", setting.teacher), *others),
         options=options,
         task=task,
         metrics=metrics,

@@ -16,7 +16,7 @@ from biosqueeze.models.layer_maps import LayerMap
 from biosqueeze.models.taps import Taps
 from biosqueeze.objectives import Layer, Pair, Rows, TopK
 from biosqueeze.training.chunks import Work, summed
-from biosqueeze.training.loop import Learner
+from biosqueeze.training.learner import Learner
 from biosqueeze.training.mixes import Projection
 from biosqueeze.training.teachers import Answer, Question, RowsOf, Teacher, layers_of, look, row_mask
 

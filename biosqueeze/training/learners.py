@@ -1,20 +1,16 @@
 """What a model can learn: a task from its labels, or a teacher's outputs and hidden states."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from biosqueeze import registry
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.custom import HeadedEncoder, Loss
-from biosqueeze.models.heads import mlm_logits, output_of
-from biosqueeze.objectives import Signals
-from biosqueeze.training.loop import Learner
+from biosqueeze.models.heads import output_of
+from biosqueeze.training.learner import Learner
 from biosqueeze.training.smart import Chance, Perturbed, smoothness, word_embedding
 
 
@@ -49,9 +45,10 @@ class FineTuner(Learner):
         perturbed = Perturbed(lambda: self._logits(batch), word_embedding(self.model), chance)
         return {"labels": self._loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.problem)}
 
-    def scored(self, batch: Mapping[str, Tensor]) -> int:
-        """Tokens with a label, or sequences."""
-        return int((batch["labels"] >= 0).sum()) if self.problem == "tokens" else len(batch["input_ids"])
+    def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
+        """Tokens with a label, or sequences, for every term."""
+        scored = int((batch["labels"] >= 0).sum()) if self.problem == "tokens" else len(batch["input_ids"])
+        return dict.fromkeys(self.weights, scored)
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         return output_of(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
@@ -107,94 +104,3 @@ _LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "score": score_loss,
     "span": span_loss,
 }
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to distil.
-
-    The kind ("mlm" or "task"), the weighted losses, the temperature of soft labels, and the student's dropout (None is
-    its config's).
-    """
-
-    kind: str
-    weights: Mapping[str, float]
-    temperature: float
-    dropout: float | None = None
-
-
-@dataclass(frozen=True)
-class _View:
-    """What one model said about a batch, padding cut away."""
-
-    logits: Tensor | None  # (rows, classes)
-    hidden: Tensor  # (tokens, hidden)
-
-
-def _set_dropout(model: nn.Module, share: float) -> None:
-    """Set all dropout while training; config.json, and with it later fine-tuning, keeps its own."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = share
-
-
-class Distiller(Learner):
-    """A student that learns from a frozen teacher; a learned projection bridges different widths (bio-lm)."""
-
-    def __init__(
-        self, student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe, *, teacher_has_head: bool
-    ) -> None:
-        super().__init__()
-        self.model = student
-        self.recipe, self.weights = recipe, recipe.weights
-        if recipe.dropout is not None:
-            _set_dropout(student, recipe.dropout)
-        self.losses = {name: registry.load("objectives", name).loss for name in recipe.weights}
-        narrow, wide = student.config.hidden_size, teacher.config.hidden_size
-        self.projection: nn.Module = nn.Linear(narrow, wide) if narrow != wide else nn.Identity()
-        # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
-        self._teacher: tuple[PreTrainedModel] = (teacher,)
-        teacher.train(mode=False)
-        teacher.requires_grad_(requires_grad=False)
-        self.teacher_has_head = teacher_has_head
-
-    @property
-    def teacher(self) -> PreTrainedModel:
-        """The frozen teacher."""
-        return self._teacher[0]
-
-    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """Each loss of the recipe, unweighted. Scalars."""
-        device = batch["input_ids"].device
-        if next(self.teacher.parameters()).device != device:
-            nn.Module.to(self.teacher, device)
-        student = self._look(self.model, batch, with_logits=True)
-        with torch.no_grad():
-            teacher = self._look(self.teacher, batch, with_logits=self.teacher_has_head)
-        if student.logits is None:
-            raise ValueError("a student without a head cannot be distilled")
-        signals = Signals(
-            labels=self._labels(batch),
-            student_logits=student.logits,
-            teacher_logits=teacher.logits,
-            student_hidden=self.projection(student.hidden),
-            teacher_hidden=teacher.hidden,
-            temperature=self.recipe.temperature,
-        )
-        return {name: loss(signals) for name, loss in self.losses.items()}
-
-    def _look(self, model: PreTrainedModel, batch: Mapping[str, Tensor], *, with_logits: bool) -> _View:
-        real = batch["attention_mask"].bool()  # (batch, length)
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        if self.recipe.kind == "task":
-            output = model(**inputs, output_hidden_states=True)
-            return _View(output.logits[real] if with_logits else None, output.hidden_states[-1][real])
-        encoder: Any = model.base_model
-        hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
-        masked = batch["labels"] >= 0
-        return _View(mlm_logits(model, hidden[masked]) if with_logits else None, hidden[real])
-
-    def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.recipe.kind == "task":
-            return batch["labels"][batch["attention_mask"].bool()]
-        return batch["labels"][batch["labels"] >= 0]

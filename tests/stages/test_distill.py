@@ -13,9 +13,6 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
-from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.models.load import load_model
-from biosqueeze.training.learners import Distiller, Recipe
 from tests import pico
 from tests.cli.run import Shell
 
@@ -111,33 +108,6 @@ def test_electra_discriminators_have_no_distribution_to_teach(pico_electra: Path
     assert "kl" not in metrics(Path(said.path))[-1]
 
 
-def test_masked_rows_alone_give_the_same_logits_as_the_whole_model(pico_bert: Path) -> None:
-    model = load_model(open_checkpoint(str(pico_bert)), "mlm").model
-    batch = pico.padded_batch(model)
-    labels = torch.where(batch["attention_mask"].bool() & (torch.rand(batch["input_ids"].shape) < 0.3), 7, -100)
-    labels[0, 1] = 7
-    learner = Distiller(model, model, Recipe("mlm", {"kl": 1.0}, 1.0), teacher_has_head=True)
-    view = learner._look(model, {**batch, "labels": labels}, with_logits=True)
-    whole = AutoModelForMaskedLM.from_pretrained(pico_bert)(**batch)
-    assert torch.allclose(view.logits, whole.logits[labels >= 0], atol=1e-5)
-    assert view.hidden.shape[0] == int(batch["attention_mask"].sum())
-
-
-@pytest.mark.parametrize("kind", ["mlm", "task"])
-def test_padding_contributes_nothing(kind: str, pico_bert: Path, pico_ner: Path) -> None:
-    head = "mlm" if kind == "mlm" else "token-classification"
-    teacher = load_model(open_checkpoint(str(pico_bert if kind == "mlm" else pico_ner)), head).model
-    student = load_model(open_checkpoint(str(pico_bert if kind == "mlm" else pico_ner)), head, num_hidden_layers=2)
-    names = {"mlm": ("mlm", "kl", "cosine", "mse"), "task": ("hard", "kl", "cosine", "mse")}[kind]
-    learner = Distiller(student.model, teacher, Recipe(kind, dict.fromkeys(names, 1.0), 2.0), teacher_has_head=True)
-    learner.eval()
-    batch = pico.padded_batch(teacher)
-    batch["labels"] = torch.where(batch["attention_mask"].bool(), batch["input_ids"] % 3, -100)
-    wide = {k: torch.nn.functional.pad(v, (0, 6), value=-100 if k == "labels" else 0) for k, v in batch.items()}
-    losses, padded = learner(**batch), learner(**wide)
-    assert all(torch.allclose(losses[name], padded[name], atol=1e-5) for name in names)
-
-
 def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, text: Path, shell: Shell) -> None:
     said = shell(
         "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--corpus", text, "--epochs", 12,
@@ -151,18 +121,6 @@ def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, 
     assert steps[-1]["kl"] < 0.5 * steps[0]["kl"]
     _, info = AutoModelForTokenClassification.from_pretrained(said.path, output_loading_info=True)
     assert not info["missing_keys"]
-
-
-def test_dropout_is_set_for_training_only(pico_ner: Path) -> None:
-    student = load_model(open_checkpoint(str(pico_ner)), "token-classification").model
-    recipe = Recipe("task", {"kl": 1.0}, 1.0, dropout=0.0)
-    learner = Distiller(
-        student, load_model(open_checkpoint(str(pico_ner)), "as-is").model, recipe, teacher_has_head=True
-    )
-    learner.train()
-    batch = {**pico.padded_batch(student), "labels": pico.padded_batch(student)["input_ids"] * 0 - 100}
-    assert float(learner(**batch)["kl"].detach()) == pytest.approx(0.0, abs=1e-6)
-    assert student.config.hidden_dropout_prob == 0.1
 
 
 def test_text_alone_is_enough_for_a_tuned_teacher(tuned: Path, text: Path, shell: Shell) -> None:
@@ -198,7 +156,15 @@ def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Sh
         (("TEACHER", "--student", "tiny"), 2, "not both"),
         (("--student", "tiyn"), 2, "Did you mean 'tiny'"),
         (("--student", "distil", "--loss", "kll=1"), 2, "Did you mean 'kl'"),
-        (("--student", "distil", "--loss", "kl"), 2, "NAME=WEIGHT"),
+        (("--student", "distil", "--loss", "kl="), 2, "NAME=WEIGHT"),
+        (("--student", "distil", "--layer-map", "top", "--loss", "kl"), 2, "--layer-map acts on none"),
+        (("--student", "distil", "--layer-map", "1:9"), 2, "possible for 2 and 4 layers"),
+        (("--student", "distil", "--layer-weights", "1,1,1"), 2, "expected"),
+        (("--student", "tiny", "--relation-heads", "5", "--loss", "minilmv2"), 2, "divide"),
+        (("--student", "tiny", "--loss", "attention"), 2, "head by head"),
+        (("--student", "distil", "--warm-start", "finetune"), 2, "--data"),
+        (("--student", "distil", "--warm-epochs", "2"), 2, "--warm-start finetune"),
+        (("--student", "distil", "--teacher-weights", "1,2"), 2, "one for each --teacher"),
         (("--student", "distil", "--loss", "kl=-1"), 2, "positive weight"),
         (("--student", "distil", "--loss", "hard=1"), 2, "does not fit"),
         (("--student", "distil", "--data", "somewhere"), 2, "biosqueeze finetune"),

@@ -1,0 +1,191 @@
+"""What a student is taught from: labelled examples, and text or records whose truth only the teacher knows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from biosqueeze.data.collate import Features
+from biosqueeze.data.corpus import files_of
+from biosqueeze.data.incoming import open_source
+from biosqueeze.data.masking import IGNORED
+from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note, track
+from biosqueeze.tasks import Dataset, Task
+from biosqueeze.training.batches import Source
+from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.judge import DevSet
+from biosqueeze.training.pairing import Pairing
+from biosqueeze.training.sources import Blocks, Ids, Masked, Mixture
+
+# Kinds that read one text and nothing else: any text will do. The others are posed from JSON records.
+_PLAIN = ("ner", "pico", "classification")
+_RECORDS_AT_ONCE = 1024
+
+Judge = Callable[[PreTrainedModel], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Untold:
+    """Unlabelled blocks in the form of labelled examples, the truth left open."""
+
+    blocks: Blocks
+    problem: str
+    classes: int
+    token_types: bool
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.blocks)
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Their lengths in tokens, (items,)."""
+        return self.blocks.lengths_of(items)
+
+    def features(self, item: int) -> Features:
+        """What the block has, and the truth of nobody knows what."""
+        block = self.blocks.features(item)
+        types = {"token_type_ids": np.zeros_like(block["input_ids"])} if self.token_types else {}
+        return {**block, **types, **unknown(self.problem, len(block["input_ids"]), self.classes)}
+
+
+@dataclass(frozen=True)
+class Posed:
+    """Unlabelled examples that were made from records."""
+
+    items: Sequence[Features]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.items)
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Their lengths in tokens, (items,)."""
+        return np.array([len(self.items[item]["input_ids"]) for item in items], dtype=np.int64)
+
+    def features(self, item: int) -> Features:
+        """One of them."""
+        return self.items[item]
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What is trained on, and by what the best checkpoint is chosen."""
+
+    source: Source
+    dev: DevSet | None = None
+
+    def judge(self, precision: str) -> Judge | None:
+        """A function that scores a model on dev, where there are labelled data."""
+        return self.dev.judge(precision) if self.dev else None
+
+
+def lessons_of(options: Distilling, pairing: Pairing, corpus: Sequence[str], field: str, data: str | None) -> Lessons:
+    """Read all that is trained on.
+
+    Args:
+        options: of the stage.
+        pairing: who reads it.
+        corpus: unlabelled text.
+        field: which field of a JSONL corpus holds the text.
+        data: labelled data of the task.
+
+    Raises:
+        SqueezeError: something cannot be read, or does not fit the task.
+    """
+    if pairing.task is None:
+        if pairing.tokenizer.mask_token_id is None:
+            raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take a teacher that has one")
+        blocks = prepare_corpus(corpus, field, pairing.tokenizer, pairing.length, pack=pairing.packs)
+        return Lessons(Masked.of(blocks, pairing.tokenizer, options.mask_rate))
+    labelled, dev = _labelled(pairing, data) if data else ([], None)
+    unlabelled = _unlabelled(pairing, corpus, field, labelled) if corpus else None
+    return Lessons(Mixture(labelled, unlabelled, options.unlabelled, int(pairing.tokenizer.pad_token_id)), dev)
+
+
+def _labelled(pairing: Pairing, data: str) -> tuple[list[Features], DevSet]:
+    task = _task(pairing)
+    read = task.read(data, ("train", "dev"))
+    _check_labels(pairing, read, data)
+    windows = {
+        name: task.encode(examples, pairing.labels, pairing.tokenizer, pairing.length)
+        for name, examples in read.splits.items()
+    }
+    pad = int(pairing.tokenizer.pad_token_id)
+    dev = DevSet(task, read.splits["dev"], windows["dev"], pairing.labels, pad)
+    return [window.features for window in windows["train"]], dev
+
+
+def _check_labels(pairing: Pairing, data: Dataset, source: str) -> None:
+    strange = [label for label in data.labels if pairing.labels and label not in pairing.labels]
+    if strange:
+        raise SqueezeError(
+            f"{source} has the labels {', '.join(strange)}, but the teacher knows only {', '.join(pairing.labels)}; "
+            "distil on the data that it was fine-tuned on"
+        )
+
+
+def _task(pairing: Pairing) -> Task:
+    if pairing.task is None:
+        raise ValueError("there is no task without a teacher that has one")
+    return pairing.task
+
+
+def _unlabelled(pairing: Pairing, corpus: Sequence[str], field: str, labelled: Sequence[Features]) -> Blocks:
+    """Text for kinds that read one, records for the others."""
+    if pairing.task_name in _PLAIN:
+        blocks = prepare_corpus(corpus, field, pairing.tokenizer, pairing.length, pack=False)
+        types = bool(labelled) and "token_type_ids" in labelled[0]
+        return Untold(blocks, pairing.problem, len(pairing.labels), types)
+    return Posed(_posed_features(pairing, corpus))
+
+
+def _posed_features(pairing: Pairing, corpus: Sequence[str]) -> list[Features]:
+    task, features = _task(pairing), list[Features]()
+    with track("read the unlabelled records") as progress:
+        for source in corpus:
+            for records in _batches(_records(source, task)):
+                for window in task.encode(records, pairing.labels, pairing.tokenizer, pairing.length):
+                    given = window.features
+                    truth = unknown(pairing.problem, len(given["input_ids"]), len(pairing.labels))
+                    features.append({**given, **truth})
+                progress.advance(len(records))
+    note(f"unlabelled: {len(features):,} sequences of {', '.join(corpus)}")
+    return features
+
+
+def _records(source: str, task: Task) -> Iterator[Any]:
+    for path in files_of(source):
+        opened = open_source(str(path))
+        if opened.format != "jsonl":
+            raise SqueezeError(
+                f"{path} is plain text, but this task reads more than one text; give JSON lines with its fields, as "
+                "biosqueeze predict reads them"
+            )
+        for incoming in opened.records:
+            if incoming.fault:
+                raise SqueezeError(f"{incoming.where}: {incoming.fault}")
+            yield task.pose(incoming.values)
+
+
+def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(examples, _RECORDS_AT_ONCE)):
+        yield batch
+
+
+def unknown(problem: str, length: int, classes: int) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The truth of an example that nobody has labelled, in the form that `tasks.problem_of` gives each problem."""
+    match problem:
+        case "tokens":
+            return {"labels": np.full(length, IGNORED, dtype=np.int64)}
+        case "multi":
+            return {"targets": np.full(classes, np.nan, dtype=np.float32)}
+        case "score":
+            return {"targets": np.array(np.nan, dtype=np.float32)}
+        case "span":
+            return {name: np.array(IGNORED, dtype=np.int64) for name in ("starts", "ends")}
+    return {"labels": np.array(IGNORED, dtype=np.int64)}

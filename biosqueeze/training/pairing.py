@@ -1,0 +1,141 @@
+"""Teachers and student, loaded, and what they have in common: vocabulary, labels, length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from biosqueeze.backends.torch import cast_products
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import head_of
+from biosqueeze.models.families import family_of
+from biosqueeze.models.fitted import task_of
+from biosqueeze.models.load import Loaded, load_model, load_tokenizer
+from biosqueeze.models.students import build_student
+from biosqueeze.progress import note
+from biosqueeze.tasks import Task, problem_of
+from biosqueeze.training.distiller import Recipe
+from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.options import fitting_length
+from biosqueeze.training.teachers import LiveTeacher
+
+_PROBLEM_TYPES = {"multi_label_classification": "multi", "regression": "score"}
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Who teaches whom."""
+
+    teachers: tuple[PreTrainedModel, ...]
+    teachers_have_heads: bool
+    student: PreTrainedModel
+    student_has_head: bool
+    tokenizer: PreTrainedTokenizerBase  # of both
+    length: int  # tokens in a sequence that both can read
+    task_name: str | None = None
+    task: Task | None = None
+    labels: tuple[str, ...] = ()
+    problem: str = "tokens"  # see tasks.problem_of
+
+    @property
+    def packs(self) -> bool:
+        """Whether both can read several texts side by side."""
+        return all(family_of(model.config).packs for model in (self.student, *self.teachers))
+
+
+def load_pairing(
+    options: Distilling, kind: str, teachers: Sequence[Checkpoint], student: Checkpoint | str, task: str | None = None
+) -> Pairing:
+    """Load the teachers, and load or make the student.
+
+    Args:
+        options: of the stage.
+        kind: "mlm" or "task".
+        teachers: the first one's tokenizer and labels are the student's.
+        student: a checkpoint, or the name of a preset that is made from the first teacher.
+        task: name of the kind, where the teacher does not say it.
+
+    Raises:
+        SqueezeError: one does not load, or they do not have the same vocabulary or labels.
+    """
+    first = teachers[0]
+    head = "mlm" if kind == "mlm" else head_of(first.config)
+    loaded = [load_model(teacher, head) for teacher in teachers]
+    tokenizers = [load_tokenizer(teacher) for teacher in teachers]
+    labels = first.labels if kind == "task" else ()
+    made, has_head, tokenizer = _student(options, student, first, head, labels)
+    names = [(student.name if isinstance(student, Checkpoint) else student, tokenizer)]
+    names += [(t.name, own) for t, own in zip(teachers[1:], tokenizers[1:], strict=True)]
+    for name, own in names:
+        _check_vocabulary(name, own, first.name, tokenizers[0])
+    _check_labels(teachers)
+    length = min(own.model_max_length for own in (tokenizer, *tokenizers))
+    pairing = Pairing(
+        tuple(one.model for one in loaded),
+        all(one.has_head for one in loaded),
+        made,
+        has_head,
+        tokenizer,
+        fitting_length(options.max_length, length),
+    )
+    return pairing if kind == "mlm" else _with_task(pairing, first, labels, task)
+
+
+def _student(
+    options: Distilling, student: Checkpoint | str, teacher: Checkpoint, head: str, labels: Sequence[str]
+) -> tuple[PreTrainedModel, bool, PreTrainedTokenizerBase]:
+    if isinstance(student, str):
+        built = build_student(teacher, student, options.seed, head=head)
+        note(built.sentence)
+        return built.model, built.has_head, built.tokenizer
+    changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
+    loaded: Loaded = load_model(student, head, labels=labels or None, seed=options.seed, **changes)
+    return loaded.model, loaded.has_head, load_tokenizer(student)
+
+
+def _check_vocabulary(
+    name: str, own: PreTrainedTokenizerBase, teacher: str, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    if own.get_vocab() != tokenizer.get_vocab():
+        raise SqueezeError(
+            f"{name} and {teacher} have different vocabularies, so their tokens cannot be "
+            "compared; make the student from the teacher (biosqueeze shrink), or give --student PRESET"
+        )
+
+
+def _check_labels(teachers: Sequence[Checkpoint]) -> None:
+    for other in teachers[1:]:
+        if other.labels != teachers[0].labels:
+            raise SqueezeError(
+                f"{other.name} knows the labels {', '.join(other.labels)}, and {teachers[0].name} "
+                f"{', '.join(teachers[0].labels)}; only teachers with the same ones can be averaged"
+            )
+
+
+def _with_task(pairing: Pairing, teacher: Checkpoint, labels: tuple[str, ...], asked: str | None) -> Pairing:
+    name, task = task_of(teacher, asked, "to distil")
+    noted = ((teacher.manifest or {}).get("task") or {}).get("scheme")
+    problem = problem_of(str(noted)) if noted else _problem(teacher, task)
+    return replace(pairing, task_name=name, task=task, labels=labels, problem=problem)
+
+
+def _problem(teacher: Checkpoint, task: Task) -> str:
+    """What a checkpoint without a manifest answers, by its head."""
+    if task.HEAD == "sequence-classification":
+        return _PROBLEM_TYPES.get(str(teacher.config.get("problem_type")), "single")
+    return "span" if task.HEAD == "question-answering" else "tokens"
+
+
+def live_teacher(pairing: Pairing, recipe: Recipe, shares: Sequence[float], precision: str) -> LiveTeacher:
+    """The teachers, frozen and asked for what the recipe reads; in bf16 their matrices are held so."""
+    if precision == "bf16":
+        for model in pairing.teachers:
+            cast_products(model)
+    return LiveTeacher(
+        pairing.teachers,
+        recipe.question,
+        recipe.wanted(1),
+        weights=shares,
+        temperature=recipe.temperature,
+    )

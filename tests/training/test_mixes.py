@@ -1,0 +1,44 @@
+"""What --loss asks for."""
+
+import pytest
+
+from biosqueeze import registry
+from biosqueeze.errors import UsageError
+from biosqueeze.training.mixes import DEFAULTS, MIXES, mix_of
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_every_mix_is_made_of_losses_that_fit_one_kind(name: str) -> None:
+    kinds = [set(registry.load("objectives", loss).KINDS) for loss in MIXES[name].weights]
+    assert set.intersection(*kinds)
+    assert name not in registry.names("objectives")
+    assert MIXES[name].source
+
+
+def test_the_defaults_are_the_kinds_own() -> None:
+    assert {kind: mix_of((), kind).name for kind in DEFAULTS} == {"mlm": "distilbert", "task": "task"}
+    assert mix_of((), "mlm").weights == {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
+
+
+def test_own_mixes_and_scaled_ones_add_up() -> None:
+    assert mix_of(("kl=5", "mse"), "mlm").weights == {"kl": 5.0, "mse": 1.0}
+    mixed = mix_of(("distilbert=0.5", "kl=1", "minilmv2=0.1"), "mlm")
+    assert mixed.weights == {"mlm": 1.0, "kl": 3.5, "cosine": 0.5, "minilmv2": 0.1}
+    assert mixed.temperature == MIXES["distilbert"].temperature
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("kll=1",), "Did you mean 'kl'"),
+        (("tinybrt",), "Did you mean 'tinybert'"),
+        (("kl=0",), "positive weight"),
+        (("kl=",), "positive weight"),
+        (("kl=inf",), "positive weight"),
+        (("kl=nan",), "positive weight"),
+        (("distilbert", "compact"), "--loss hidden-cosine=3"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        mix_of(asked, "mlm")
