@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.lines import Advancing
 from biosqueeze.errors import SqueezeError
 
 if TYPE_CHECKING:
@@ -88,65 +86,3 @@ def room_within(max_length: int, frame: Frame) -> int:
             f"give at least {len(frame) + 1}"
         )
     return room
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Token ids of many sequences in one flat array in memory; special tokens are added when one is asked for."""
-
-    flat: NDArray[np.int32]  # (tokens,) without special tokens
-    offsets: Ids  # (sequences + 1,) where each starts in flat
-    frame: Frame
-
-    def __len__(self) -> int:
-        """How many sequences there are."""
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> Ids:
-        """Ids of one sequence with its special tokens, int64 (length,)."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        return self.frame.around(self.flat[self.offsets[index] : self.offsets[index + 1]])
-
-    @cached_property
-    def lengths(self) -> Ids:
-        """Length of each sequence with its special tokens, (sequences,)."""
-        return np.diff(self.offsets) + len(self.frame)
-
-    def lengths_of(self, items: Ids) -> Ids:
-        """Lengths of these sequences with their special tokens, (items,)."""
-        return self.lengths[items]
-
-    def features(self, index: int) -> dict[str, Ids]:
-        """`input_ids` (length,) of one sequence."""
-        return {"input_ids": self[index]}
-
-
-def encode_corpus(
-    lines: Iterable[str],
-    tokenizer: "PreTrainedTokenizerBase",
-    max_length: int,
-    progress: Advancing | None = None,
-) -> Blocks:
-    """Tokenise a small corpus in memory; `prepared.prepare_corpus` is for one of any size.
-
-    Args:
-        lines: one sentence or document each.
-        tokenizer: a fast tokenizer.
-        max_length: tokens in a sequence, special tokens included; a longer line becomes several.
-        progress: told how many lines are done.
-
-    Raises:
-        SqueezeError: max_length leaves no room beside the special tokens, or no line gave a token.
-    """
-    frame = Frame.of(tokenizer)
-    parts = []
-    for part in encode(lines, tokenizer, room_within(max_length, frame)):
-        parts.append(part)
-        if progress is not None:
-            progress.advance(part.texts)
-    if not any(len(part.ids) for part in parts):
-        raise SqueezeError(NO_TOKEN)
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.sizes for part in parts]))])
-    return Blocks(np.concatenate([part.ids for part in parts]), offsets, frame)

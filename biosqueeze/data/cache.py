@@ -48,7 +48,7 @@ def made_once(
         return kept, False
     with _explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(folder, what) as alone:
+        with turn(folder, what) as alone:
             kept = load(folder)
             if kept is not None:
                 return kept, False
@@ -82,7 +82,7 @@ def _make(folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Pat
 
 
 @contextmanager
-def _turn(folder: Path, what: str) -> Iterator[bool]:
+def turn(folder: Path, what: str) -> Iterator[bool]:
     """Wait until no other process makes this folder; False where the system cannot say."""
     try:
         import fcntl

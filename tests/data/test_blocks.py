@@ -2,10 +2,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biosqueeze.data.blocks import Frame, encode_corpus
+from biosqueeze.data import blocks
+from biosqueeze.data.blocks import Frame, encode, room_within
 from biosqueeze.errors import SqueezeError
 from tests import pico
 
@@ -17,59 +18,59 @@ def _tokenizer(family: str):
     return pico.tokenizer_of(family)
 
 
+def _sequences(lines, tokenizer, room: int) -> list[list[int]]:
+    found = []
+    for part in encode(lines, tokenizer, room):
+        assert part.sizes.sum() == len(part.ids)
+        found += [ids.tolist() for ids in np.split(part.ids, np.cumsum(part.sizes)[:-1]) if len(ids)]
+    return found
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_blocks_of_short_lines_equal_the_tokenizers_own_encoding(family):
+def test_short_lines_in_their_frame_equal_the_tokenizers_own_encoding(family):
     tokenizer, lines = _tokenizer(family), list(pico.sentences(50))
-    blocks = encode_corpus(lines, tokenizer, 128)
-    assert len(blocks) == 50
-    for index, line in enumerate(lines):
-        assert blocks[index].tolist() == tokenizer(line)["input_ids"]
-        assert blocks.lengths[index] == len(blocks[index])
-    assert blocks[-1].dtype == np.int64
-    assert blocks[-1].tolist() == blocks[49].tolist()
-    with pytest.raises(IndexError):
-        blocks[50]
+    frame = Frame.of(tokenizer)
+    framed = [frame.around(np.array(ids)) for ids in _sequences(lines, tokenizer, 126)]
+    assert [ids.tolist() for ids in framed] == [tokenizer(line)["input_ids"] for line in lines]
+    assert framed[0].dtype == np.int64
+    assert len(frame) == 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@settings(deadline=None)
 @given(
     lines=st.lists(st.text(alphabet="abc the.é\u200b", max_size=80), min_size=1, max_size=6),
-    max_length=st.integers(3, 20),
+    room=st.integers(1, 18),
 )
-def test_nothing_is_lost_and_nothing_is_too_long(family, lines, max_length):
+def test_nothing_is_lost_and_nothing_is_too_long(family, lines, room):
     tokenizer = _tokenizer(family)
-    whole = tokenizer(["cells", *lines], add_special_tokens=False)["input_ids"]
-    blocks = encode_corpus(["cells", *lines], tokenizer, max_length)
-    frame = Frame.of(tokenizer)
-    cut = [blocks[i][len(frame.before) : -len(frame.after)] for i in range(len(blocks))]
-    assert np.concatenate(cut).tolist() == [i for ids in whole for i in ids]
-    assert blocks.lengths.max() <= max_length
-    assert blocks.lengths.min() > len(frame)
-    assert len(blocks) == sum(-(-len(ids) // (max_length - len(frame))) for ids in whole)
+    whole = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
+    cut = [ids[start : start + room] for ids in whole for start in range(0, len(ids), room)]
+    assert _sequences(lines, tokenizer, room) == cut
 
 
-def test_progress_is_told_every_line():
-    class Told:
-        done = 0
-
-        def advance(self, amount: int = 1) -> None:
-            self.done += amount
-
-    told = Told()
-    encode_corpus(iter(["the cells"] * 2500), _tokenizer("bert"), 16, told)
-    assert told.done == 2500
+def test_lines_are_encoded_as_they_come(monkeypatch):
+    monkeypatch.setattr(blocks, "LINES_AT_ONCE", 10)
+    drawn = []
+    lines = (drawn.append(i) or "the cells" for i in range(25))
+    parts = []
+    for part in encode(lines, _tokenizer("bert"), 16):
+        parts.append((part.texts, len(drawn)))
+    assert parts == [(10, 10), (10, 20), (5, 25)]
 
 
 def test_a_long_line_is_no_reason_to_warn(caplog, capsys):
-    encode_corpus(["cells " * 1000], _tokenizer("bert"), 16)
+    list(encode(["cells " * 1000], _tokenizer("bert"), 14))
     assert "longer than" not in caplog.text + capsys.readouterr().err
 
 
 def test_lines_without_a_token():
-    with pytest.raises(SqueezeError, match="single token"):
-        encode_corpus(["\u200b", "\ufeff"], _tokenizer("bert"), 16)
+    (part,) = encode(["\u200b", "\ufeff"], _tokenizer("bert"), 14)
+    assert (part.texts, len(part.ids), len(part.sizes)) == (2, 0, 0)
 
 
 def test_max_length_without_room():
+    frame = Frame.of(_tokenizer("bert"))
+    assert room_within(3, frame) == 1
     with pytest.raises(SqueezeError, match="at least 3"):
-        encode_corpus(["cells"], _tokenizer("bert"), 2)
+        room_within(2, frame)
