@@ -28,7 +28,9 @@ def test_parameters_are_those_of_the_model(shell, tmp_path, family, head):
     assert facts["parameters"]["total"] == sum(p.numel() for p in model.parameters())
     assert facts["family"] == family
     trunk = model.base_model
-    layers = trunk.get_submodule("transformer.layer" if family == "distilbert" else "encoder.layer")
+    layers = trunk.get_submodule(
+        {"distilbert": "transformer.layer", "albert": "encoder.albert_layer_groups"}.get(family, "encoder.layer")
+    )
     inside = sum(p.numel() for p in layers.parameters())
     assert facts["parameters"]["attention"] + facts["parameters"]["ffn"] == inside
     shape = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 64, "vocabulary": model.config.vocab_size}

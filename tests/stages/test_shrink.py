@@ -27,16 +27,27 @@ def stock(path):
     return model.eval()
 
 
+def refused(path, cut):
+    """Whether it is a family that keeps its width."""
+    return path.name in ("any-albert", "any-mobilebert") and any(
+        word in cut for word in ("--ffn", "--heads", "--hidden")
+    )
+
+
 @pytest.mark.parametrize("cut", [["--layers", "2"], ["--ffn", "40"], ["--heads", "3"], ["--student", "distil"]])
 def test_every_family_as_it_is_published(shell, pico_any, cut):
     said = shell("shrink", pico_any, *cut, "--out", "small")
+    if refused(pico_any, cut):
+        assert said.code == 2 and "give --layers" in said.err and not Path("small").exists()
+        return
     assert said.code == 0, said.err
     assert said.path == "small"
     model = stock("small")
     source = open_checkpoint(str(pico_any))
     assert type(model).__name__ == source.config["architectures"][0]
     before = sum(p.numel() for p in load_model(source).model.parameters())
-    assert sum(p.numel() for p in model.parameters()) < before
+    after = sum(p.numel() for p in model.parameters())
+    assert after == before if "albert" in pico_any.name else after < before  # an ALBERT's layers share their weights
     text = "BRCA1 mutation of Hepatitis"
     assert AutoTokenizer.from_pretrained("small")(text) == AutoTokenizer.from_pretrained(pico_any)(text)
 
@@ -68,6 +79,9 @@ def test_a_token_classifier_stays_one(shell, pico_ner):
 def test_the_plan_counts_what_the_run_makes(shell, pico_any, cut):
     if "electra" in str(pico_any) and "--hidden" in cut:
         cut = ["--hidden", "24"]
+    if refused(pico_any, cut):
+        assert shell("shrink", pico_any, *cut, "--out", "small", "--dry-run").code == 2
+        return
     planned = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--dry-run", "--json").out)
     assert not Path("small").exists()
     made = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--json").out)
