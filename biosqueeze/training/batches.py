@@ -83,7 +83,7 @@ class Schedule:
     @property
     def batches_per_epoch(self) -> int:
         """Micro-batches in one pass over the data."""
-        return ceil(len(self.source.draw(0, self._rng(0))) / self._together)
+        return ceil(len(self.drawn(0)) / self._together)
 
     @property
     def _together(self) -> int:
@@ -92,9 +92,17 @@ class Schedule:
 
     def longest(self) -> list[Position]:
         """The longest items of the first epoch, as many as one process gets at once."""
-        items = self.source.draw(0, self._rng(0))
+        items = self.drawn(0)
         order = np.argsort(-self.source.length(items), kind="stable")[: self.batch_size]
         return [(0, int(item)) for item in items[order]]
+
+    def first(self) -> Position:
+        """An item of the first epoch, the same in every process."""
+        return 0, int(self.drawn(0)[0])
+
+    def drawn(self, epoch: int) -> NDArray[np.int64]:
+        """The items of an epoch, in any order."""
+        return self.source.draw(epoch, self._rng(epoch))
 
     def _rng(self, epoch: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch])
@@ -135,8 +143,7 @@ def _leave_signals_to_the_parent(_worker: int) -> None:
 
 def one(schedule: Schedule) -> Batch:
     """A batch of a single item."""
-    first = schedule.source.draw(0, np.random.default_rng(schedule.seed))[0]
-    return _batch(schedule, [(0, int(first))])
+    return _batch(schedule, [schedule.first()])
 
 
 def longest(schedule: Schedule) -> Batch:
@@ -156,11 +163,19 @@ def group(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
         yield together
 
 
-def loader(schedule: Schedule, workers: int) -> "DataLoader[Features]":
-    """A DataLoader over the schedule that yields padded tensors, (batch, length) each; {} for an empty share."""
+def loader(
+    schedule: Schedule, workers: int, positions: Iterable[list[Position]] | None = None
+) -> "DataLoader[Features]":
+    """A DataLoader over the schedule that yields padded tensors, (batch, length) each; {} for an empty share.
+
+    Args:
+        schedule: says which items come, and how each looks.
+        workers: processes that make batches ahead.
+        positions: batches to give instead of the schedule's own.
+    """
     return DataLoader(
         _Items(schedule),
-        batch_sampler=schedule,
+        batch_sampler=schedule if positions is None else positions,
         collate_fn=partial(_collate, schedule.source.pad_token_id),
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,

@@ -34,11 +34,36 @@ class Distilling(Training):
     ] = None
     relation_heads: Annotated[int | None, "Heads of minilmv2's relations; the teacher's number if left out."] = None
     mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
+    fit_head: Annotated[
+        int | None,
+        "Steps in which a teacher that lacks its masked-language-model head gets one, the encoder frozen.",
+    ] = None
     unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
+    augment: Annotated[
+        int, "Copies of each labelled example with some words replaced (TinyBERT); for ner, pico and classification."
+    ] = 0
+    augment_with: Annotated[
+        str | None,
+        "The masked language model that proposes the words: directory or Hub id; what the teacher was fine-tuned from "
+        "if left out.",
+    ] = None
     warm_start: Annotated[
         Literal["none", "finetune"], "finetune: the student first learns the labels of --data on its own."
     ] = "none"
     warm_epochs: Annotated[float, "Passes over the labelled data in a warm start."] = 3.0
+    cache_teacher: Annotated[
+        str | None,
+        "A directory that keeps what the teacher says (soft labels, hidden states): later epochs and later students "
+        "read it there and skip the teacher. Several students may share it.",
+    ] = None
+    cache_top: Annotated[
+        int | None, "How many of the likeliest tokens --cache-teacher keeps for each masked one; 64 if left out."
+    ] = None
+    maskings: Annotated[
+        int | None,
+        "How many maskings of each text come in turn; if left out, another one in each epoch, or a single one with "
+        "--cache-teacher.",
+    ] = None
     dropout: Annotated[float | None, "The student's dropout while it trains; its config's if left out."] = None
 
     def __post_init__(self) -> None:
@@ -54,12 +79,31 @@ class Distilling(Training):
             raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
         if not 0 < self.mask_rate < 1:
             raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
+        if self.fit_head is not None and self.fit_head < 1:
+            raise UsageError(f"--fit-head must be at least 1, not {self.fit_head}")
+        if self.augment < 0:
+            raise UsageError(f"--augment must not be negative, and was {self.augment}")
+        if self.augment_with and not self.augment:
+            raise UsageError("--augment-with is for --augment; give --augment 1 too, or leave it out")
         if self.unlabelled < 0:
             raise UsageError(f"--unlabelled must not be negative, and was {self.unlabelled:g}")
         if not self.warm_epochs > 0:
             raise UsageError(f"--warm-epochs must be above 0, not {self.warm_epochs:g}")
+        self._check_cache()
         if self.warm_start == "none" and self.warm_epochs != Distilling.warm_epochs:
             raise UsageError("--warm-epochs is for a warm start; give --warm-start finetune too, or leave it out")
+
+    def _check_cache(self) -> None:
+        for flag, count in (("--cache-top", self.cache_top), ("--maskings", self.maskings)):
+            if count is not None and count < 1:
+                raise UsageError(f"{flag} must be at least 1, not {count}")
+        if self.cache_top is not None and not self.cache_teacher:
+            raise UsageError("--cache-top is for --cache-teacher DIR; give that too, or leave it out")
+
+    @property
+    def repeated_maskings(self) -> int | None:
+        """How many maskings of a text come in turn; None is another one in each epoch."""
+        return self.maskings or (1 if self.cache_teacher else None)
 
 
 def layer_weights(asked: str | None, pairs: int) -> tuple[float, ...]:

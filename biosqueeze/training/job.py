@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ class Job:
         """The batches of one of the processes."""
         options = self.options
         return Schedule(self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings)
+
+
+def steps_of(options: Training, batches_per_epoch: int) -> tuple[int, int]:
+    """Optimiser steps in an epoch, and in the whole run."""
+    per_epoch = ceil(batches_per_epoch / options.accumulate)
+    return per_epoch, options.steps or max(1, round(options.epochs * per_epoch))
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """The one training loop. A stage brings a `Learner` (what to learn) and a `Source` (from what); the rest is here."""
 
 import json
-import math
 import os
 import shutil
 import threading
@@ -33,7 +32,7 @@ from biosqueeze.training.autobatch import fitted
 from biosqueeze.training.batches import Batch, group, loader, one
 from biosqueeze.training.compiling import compiled
 from biosqueeze.training.interrupt import politely_interrupted
-from biosqueeze.training.job import Job, Summary
+from biosqueeze.training.job import Job, Summary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
@@ -121,8 +120,7 @@ class _Loop:
         self.job, self.options, self.accelerator, self.interrupt = job, job.options, accelerator, interrupt
         self.share = (accelerator.process_index, accelerator.num_processes)
         plan = job.schedule(*self.share)
-        self.per_epoch = math.ceil(plan.batches_per_epoch / self.options.accumulate)
-        self.total = self.options.steps or max(1, round(self.options.epochs * self.per_epoch))
+        self.per_epoch, self.total = steps_of(self.options, plan.batches_per_epoch)
         self.whole = Whole(accelerator, job.learner)
         optimizer = optimizer_of(job.learner, self.options)
         self.learner, prepared = accelerator.prepare(job.learner, optimizer)

@@ -1,0 +1,54 @@
+"""What training data are, as a hash: equal where every item's features are equal, wherever the data lie."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from biosqueeze.data.prepared import Corpus
+from biosqueeze.training.batches import Source
+from biosqueeze.training.sources import Mixture
+
+
+def identity_of(source: Source) -> str:
+    """SHA-256 over all that a source makes features of: options, arrays, the prepared corpus.
+
+    How often an item is drawn does not matter.
+
+    Raises:
+        TypeError: the source holds something whose content cannot be told.
+    """
+    digest = hashlib.sha256()
+    _feed(digest, source)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    """Add a value, with its type and its length, so that no two ways to cut a sequence look alike."""
+    match value:
+        case None | bool() | int() | float() | str():
+            digest.update(f"{type(value).__name__} {value!r};".encode())
+        case np.ndarray() | np.generic():
+            digest.update(f"{value.dtype.str} {value.shape};".encode())
+            digest.update(np.ascontiguousarray(value).data)
+        case Corpus():
+            # Not where it lies: the same text prepared elsewhere is the same corpus.
+            _feed(digest, [value.length, value.frame])
+            _feed(digest, [[shard.ids, shard.sequences, shard.blocks] for shard in value.shards])
+        case Mixture():
+            _feed(digest, [value.labelled, value.unlabelled])
+        case Mapping():
+            _feed(digest, sorted(value))
+            _feed(digest, [value[key] for key in sorted(value)])
+        case _ if is_dataclass(value):
+            digest.update(f"{type(value).__name__};".encode())
+            _feed(digest, {field.name: getattr(value, field.name) for field in fields(value)})
+        case Iterable():
+            parts = list(value)
+            digest.update(f"{len(parts)};".encode())
+            for part in parts:
+                _feed(digest, part)
+        case _:
+            raise TypeError(f"the content of a {type(value).__name__} cannot be told")
