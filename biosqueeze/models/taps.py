@@ -75,4 +75,4 @@ class Taps:
 
     def _split(self, projected: Tensor) -> Tensor:
         """(batch, length, heads x head size) -> (batch, heads, length, head size)."""
-        return projected.unflatten(-1, (self._heads, -1)).transpose(1, 2)
+        return projected.view(*projected.shape[:-1], self._heads, -1).transpose(1, 2)

@@ -1,8 +1,8 @@
 """Losses over a vocabulary without its logits: a few rows at a time, each chunk's gradient taken at once.
 
-The logits of a step (rows x vocabulary, in float32 for a softmax) would be most of a small student's memory. Here a chunk
-of them lives until its gradient is known, and what is kept for the backward pass is the gradient of the hidden states and
-of the head's parameters, which is needed anyway. Unlike checkpointing, nothing is computed twice.
+The logits of a step (rows x vocabulary, in float32 for a softmax) would be most of a small student's memory. Here a
+chunk of them lives until its gradient is known, and what is kept for the backward pass is the gradient of the hidden
+states and of the head's parameters, which is needed anyway. Unlike checkpointing, nothing is computed twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def summed(work: Work, hidden: Tensor, parameters: Sequence[Parameter]) -> Tenso
     """
     if not torch.is_grad_enabled() or len(hidden) <= work.rows:
         return work.sums(hidden, slice(0, len(hidden)))
-    total: Tensor = _Summed.apply(work, hidden, *parameters)
+    total: Tensor = _Summed.apply(work, hidden, *parameters)  # type: ignore[no-untyped-call]
     return total
 
 

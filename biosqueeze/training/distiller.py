@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from biosqueeze.objectives import Layer, Pair, Rows, TopK
 from biosqueeze.training.chunks import Work, summed
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.mixes import Projection
-from biosqueeze.training.teachers import Answer, Question, RowsOf, Teacher, layers_of, look, row_mask
+from biosqueeze.training.teachers import Answer, Question, Teacher, layers_of, look, row_mask
 
 _PARTS = {
     "hidden": ("hidden",),
@@ -103,25 +104,22 @@ class Distiller(Learner):
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Each loss of the recipe, unweighted: the mean over its units. Scalars."""
         answer = self._teacher[0].answer(batch)
-        hidden, logits, states = look(self.model, self.taps, self.recipe.question, batch)
-        terms = self._of_rows(hidden, logits, answer, batch) if logits else {}
-        terms |= self._of_layers(layers_of(states, batch), answer, batch)
+        seen = look(self.model, self.taps, self.recipe.question, batch)
+        terms = self._of_rows(seen.rows, answer, batch) | self._of_layers(layers_of(seen.states, batch), answer, batch)
         counts = self.counts(batch)
         return {name: terms[name] / max(1, counts[name]) for name in self.weights}
 
-    def _of_rows(
-        self, hidden: Tensor, logits: RowsOf, answer: Answer, batch: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        """The sums of the losses that read rows."""
+    def _of_rows(self, rows: Tensor, answer: Answer, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The sums of the losses that read rows: see `teachers.Look`."""
         names = [name for name, loss in self.losses.items() if loss.READS == "rows"]
         if not names:
             return {}
         labels = self._labels(batch)
         if self.recipe.question.kind == "task":
-            sums = self._sums(names, answer, labels, logits(slice(None)), slice(None))
+            sums = self._sums(names, answer, labels, rows, slice(None))
         else:
             work = Work(partial(self._of_hidden, names, answer, labels), [self.weights[name] for name in names])
-            sums = summed(work, hidden, _head_parameters(self.model))
+            sums = summed(work, rows, _head_parameters(self.model))
         return dict(zip(names, sums, strict=True))
 
     def _of_hidden(self, names: list[str], answer: Answer, labels: Tensor, hidden: Tensor, part: slice) -> Tensor:
@@ -195,6 +193,6 @@ def _head_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
     """What the vocabulary's logits are made with: the head's own parameters and the tied embedding."""
     trunk = {id(parameter) for parameter in model.base_model.parameters()}
     own = [parameter for parameter in model.parameters() if id(parameter) not in trunk]
-    output = model.get_output_embeddings()
+    output: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     tied = [output.weight] if output is not None and id(output.weight) in trunk else []
     return [parameter for parameter in (*own, *tied) if parameter.requires_grad]

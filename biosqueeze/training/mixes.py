@@ -50,13 +50,13 @@ MIXES: Mapping[str, Mix] = {
             name="biolm",
             weights={"mlm": 5.0, "kl": 2.0, "cosine": 1.0},
             temperature=2.0,
-            source="bio-lm: Lewis et al. 2020, Pretrained Language Models for Biomedical and Clinical Tasks, section 7.1",
+            source="bio-lm: Lewis et al. 2020, Pretrained Language Models for Biomedical and Clinical Tasks, sec. 7.1",
         ),
         Mix(
             name="mobilebert",
             weights={"mlm": 0.5, "kl": 0.5, "hidden": 1.0, "attention-kl": 1.0},
             projection="per-layer",
-            source="MobileBERT: Sun et al. 2020, its feature map, attention and pretraining transfer at once, alpha 0.5",
+            source="MobileBERT: Sun et al. 2020, its feature map, attention and pretraining transfer at once",
         ),
         Mix(
             name="task",

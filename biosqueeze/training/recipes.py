@@ -110,8 +110,8 @@ def _check_heads(
     heads = recipe.relation_heads or its
     if "minilmv2" in modules and (mine * size % heads or its * its_size % heads):
         raise UsageError(
-            f"--relation-heads {heads} does not divide both widths, {mine * size} of the student and {its * its_size} of "
-            "the teacher; give a number that does"
+            f"--relation-heads {heads} does not divide both widths, {mine * size} of the student and {its * its_size} "
+            "of the teacher; give a number that does"
         )
 
 

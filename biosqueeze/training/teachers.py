@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.heads import mlm_logits, output_of
@@ -70,22 +71,23 @@ def task_rows(question: Question, logits: Tensor, batch: Batch) -> Tensor:
     return logits
 
 
-def look(model: PreTrainedModel, taps: Taps, question: Question, batch: Batch) -> tuple[Tensor, RowsOf | None, States]:
-    """Run a model once.
+@dataclass(frozen=True)
+class Look:
+    """What one model said about a batch: the rows of its head, or (mlm) the hidden states that they are made of."""
 
-    Returns:
-        the last hidden states at the masked positions, (rows, hidden) (mlm; empty else), what gives rows of logits, and
-        the inner states.
-    """
+    rows: Tensor  # (rows, classes); mlm: (rows, hidden), the last hidden states at the masked positions
+    states: States
+
+
+def look(model: PreTrainedModel, taps: Taps, question: Question, batch: Batch) -> Look:
+    """Run a model once."""
     inputs = model_inputs(model, batch)
     with taps.open() as states:
         if question.kind == "task":
-            logits = task_rows(question, output_of(model(**inputs)), batch)
-            return logits.new_empty(0), lambda part: logits[part], states
+            return Look(task_rows(question, output_of(model(**inputs)), batch), states)
         encoder: Any = model.base_model
         hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
-    masked = hidden[row_mask(question, batch)]  # (rows, hidden)
-    return masked, lambda part: mlm_logits(model, masked[part]), states
+    return Look(hidden[row_mask(question, batch)], states)
 
 
 def layers_of(states: States, batch: Batch) -> dict[int, Layer]:
@@ -130,22 +132,24 @@ class LiveTeacher:
     @torch.no_grad()
     def answer(self, batch: Batch) -> Answer:
         """Run the models, on the device of the batch."""
-        looks = []
-        for model, taps in zip(self.models, self.taps, strict=True):
-            if model.device != batch["input_ids"].device:
-                model.to(batch["input_ids"].device)  # type: ignore[arg-type]
-            looks.append(look(model, taps, self.question, batch))
-        layers = layers_of(looks[0][2], batch)
-        if not self.question.logits:
-            return Answer(None, layers)
-        rows = [of for _, of, _ in looks if of is not None]
-        return Answer(rows[0] if len(rows) == 1 else lambda part: self._mean(rows, part), layers)
+        looks = [self._look(model, taps, batch) for model, taps in zip(self.models, self.taps, strict=True)]
+        layers = layers_of(looks[0].states, batch)
+        return Answer(partial(self._rows, [one.rows for one in looks]) if self.question.logits else None, layers)
+
+    def _look(self, model: PreTrainedModel, taps: Taps, batch: Batch) -> Look:
+        if model.device != batch["input_ids"].device:
+            nn.Module.to(model, batch["input_ids"].device)
+        return look(model, taps, self.question, batch)
 
     @torch.no_grad()
-    def _mean(self, rows: Sequence[RowsOf], part: slice) -> Tensor:
-        each = [of(part) for of in rows]
-        logits = [logits.float() for logits in each if isinstance(logits, Tensor)]
-        return mean_logits(logits, self.weights, self.temperature, self.question.of_rows)
+    def _rows(self, seen: Sequence[Tensor], part: slice) -> Tensor:
+        logits = [rows[part] for rows in seen]
+        if self.question.kind == "mlm":
+            logits = [mlm_logits(model, hidden) for model, hidden in zip(self.models, logits, strict=True)]
+        if len(logits) == 1:
+            return logits[0]
+        floats = [one.float() for one in logits]
+        return mean_logits(floats, self.weights, self.temperature, self.question.of_rows)
 
 
 def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, problem: Problem) -> Tensor:
@@ -179,9 +183,11 @@ class Recorded:
         }
         return Answer(self._rows(batch) if self.question.logits else None, layers)
 
-    def _rows(self, batch: Batch) -> RowsOf:
+    def _rows(self, batch: Batch) -> RowsOf | None:
         if "answer.logits" in batch:
             logits = batch["answer.logits"]
             return lambda part: logits[part]
+        if "answer.ids" not in batch:
+            return None  # the losses read rows of the student alone
         ids, likely, rest = (batch[f"answer.{name}"] for name in ("ids", "log_probabilities", "rest"))
         return lambda part: TopK(ids[part].long(), likely[part].float(), rest[part].float())
