@@ -16,7 +16,7 @@ from biosqueeze.tasks._spans import ANSWER_TOKENS
 from biosqueeze.tasks.qa import Kind
 from tests import pico
 
-FAMILIES = ("bert", "roberta", "distilbert")
+FAMILIES = ("bert", "roberta", "distilbert", "albert")
 WORDS = ("the", "carcino", "BRCA1", "hepatitis", "(", "-", "x" * 9, "é", "naïveté", "12.5", "[SEP]", "🧬", "µg", "中文")
 GAPS = (" ", " ", " ", "  ", "\n", "")
 ASKED = Question("q", "which gene", ())

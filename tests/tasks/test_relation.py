@@ -12,7 +12,7 @@ from biosqueeze.tasks import Formulation, open_task, problem_of
 from biosqueeze.tasks._entities import Mention, Relation
 from tests import pico
 
-TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert")}
+TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert", "albert")}
 LABELS = ("false", "A", "B")
 POSITIVES = ["A", "B", "C"]
 PAIRS = st.lists(st.tuples(*[st.sampled_from(["false", *POSITIVES])] * 2), min_size=1, max_size=40)

@@ -10,7 +10,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import _sequences as sequences
 from tests import pico
 
-TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert")}
+TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert", "albert")}
 WORDS = st.lists(st.sampled_from(pico.words()[:40]), min_size=1, max_size=30).map(" ".join)
 FAMILY = st.sampled_from(sorted(TOKENIZERS))
 ROWS = st.lists(st.lists(st.floats(-800, 800, width=32), min_size=3, max_size=3), min_size=1, max_size=8)
