@@ -1,6 +1,7 @@
 """From a batch to what a model is called with: padded sequences, or blocks in which several texts lie side by side."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -34,16 +35,43 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
     return inputs
 
 
-def allowed_pairs(batch: Mapping[str, Tensor]) -> Tensor:
-    """Which token may look at which, bool (batch, query, key): both real, and of one text."""
-    segments = batch.get("segments", batch["attention_mask"])
-    real = segments > 0
-    return _alike(segments) & real.unsqueeze(2)
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a batch, each in a row of its own: a block of many short ones has far fewer pairs of tokens so."""
 
+    places: Tensor | None  # (texts, longest) into the flattened (batch x length); None where each text has its row
+    real: Tensor  # (texts, longest) bool
 
-def count_pairs(batch: Mapping[str, Tensor]) -> int:
-    """How many pairs `allowed_pairs` holds."""
-    return int(torch.count_nonzero(allowed_pairs(batch)))
+    @classmethod
+    def of(cls, batch: Mapping[str, Tensor]) -> "Texts":
+        """Find them; see `model_inputs` for the batch."""
+        if "segments" not in batch:
+            return cls(None, batch["attention_mask"].bool())
+        real, positions = batch["segments"].flatten() > 0, batch["positions"].flatten()
+        number = torch.cumsum(real & (positions == 0), dim=0) - 1  # of the text that each token belongs to
+        row, column = number[real], positions[real]
+        size = (int(row.max()) + 1, int(column.max()) + 1)
+        places = torch.zeros(size, dtype=torch.long, device=real.device)
+        places[row, column] = torch.nonzero(real).squeeze(1)
+        filled = torch.zeros(size, dtype=torch.bool, device=real.device)
+        filled[row, column] = True
+        return cls(places, filled)
+
+    def rows(self, heads: Tensor) -> Tensor:
+        """(batch, heads, length, head size) -> (texts, heads, longest, head size); what is not real is any number."""
+        if self.places is None:
+            return heads
+        return heads.transpose(1, 2).flatten(0, 1)[self.places].transpose(1, 2)
+
+    @property
+    def allowed(self) -> Tensor:
+        """Which token may look at which, bool (texts, query, key): both real."""
+        return self.real.unsqueeze(2) & self.real.unsqueeze(1)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are allowed."""
+        return int(self.real.sum(dim=1).square().sum())
 
 
 def _alike(segments: Tensor) -> Tensor:

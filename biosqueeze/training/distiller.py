@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 
 from biosqueeze import registry
 from biosqueeze.models.heads import mlm_logits
-from biosqueeze.models.inputs import allowed_pairs, count_pairs
+from biosqueeze.models.inputs import Texts
 from biosqueeze.models.layer_maps import LayerMap
 from biosqueeze.models.taps import Taps
-from biosqueeze.objectives import Layer, Pair, Rows, TopK
+from biosqueeze.objectives import Layer, Pair, Rows, TopK, labelled
 from biosqueeze.training.chunks import Work, summed
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.mixes import Projection
@@ -96,9 +96,9 @@ class Distiller(Learner):
             case "tokens":
                 return int(batch["attention_mask"].sum())
             case "pairs":
-                return count_pairs(batch)
+                return Texts.of(batch).pairs
             case "labelled":
-                return int(_known(self._labels(batch)).sum())
+                return int(labelled(self._labels(batch)).sum())
         return len(self._labels(batch))
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
@@ -137,7 +137,7 @@ class Distiller(Learner):
     ) -> dict[str, Tensor]:
         """The sums of the losses that read layers, over their pairs of the layer map."""
         terms: dict[str, Tensor] = {}
-        allowed = allowed_pairs(batch) if any(loss.READS != "rows" for loss in self.losses.values()) else None
+        allowed = Texts.of(batch).allowed if any(loss.READS != "rows" for loss in self.losses.values()) else None
         for name, loss in self.losses.items():
             if loss.READS == "rows" or allowed is None:
                 continue
@@ -171,13 +171,6 @@ class Distiller(Learner):
         if question.problem == "span":
             return torch.stack([batch["starts"], batch["ends"]], dim=1).flatten()  # (2 batch,)
         return batch["labels" if question.problem == "single" else "targets"]
-
-
-def _known(labels: Tensor) -> Tensor:
-    """Which rows have a truth, (rows,)."""
-    if labels.is_floating_point():
-        return ~labels.isnan().flatten(1).any(dim=1) if labels.dim() > 1 else ~labels.isnan()
-    return labels >= 0
 
 
 def _projections(recipe: Recipe, narrow: int, wide: int) -> nn.ModuleDict:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.heads import mlm_logits, output_of
-from biosqueeze.models.inputs import model_inputs
+from biosqueeze.models.inputs import Texts, model_inputs
 from biosqueeze.models.taps import States, Taps
 from biosqueeze.objectives import Layer, Problem, TopK
 
@@ -91,10 +91,10 @@ def look(model: PreTrainedModel, taps: Taps, question: Question, batch: Batch) -
 
 
 def layers_of(states: States, batch: Batch) -> dict[int, Layer]:
-    """Inner states as the losses read them: the hidden ones without padding, (tokens, hidden)."""
-    real = batch["attention_mask"].bool()
+    """Inner states as the losses read them: hidden (tokens, hidden), the others by text; see `objectives.Layer`."""
+    real, texts = batch["attention_mask"].bool(), Texts.of(batch)
     return {
-        depth: Layer(**{part: state[real] if part == "hidden" else state for part, state in parts.items()})
+        depth: Layer(**{part: state[real] if part == "hidden" else texts.rows(state) for part, state in parts.items()})
         for depth, parts in states.items()
     }
 

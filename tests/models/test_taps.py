@@ -5,7 +5,7 @@ import torch
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.inputs import allowed_pairs, count_pairs, model_inputs
+from biosqueeze.models.inputs import Texts, model_inputs
 from biosqueeze.models.layers import attention_sizes
 from biosqueeze.models.load import load_model
 from biosqueeze.models.taps import PARTS, Taps
@@ -71,10 +71,12 @@ def test_packed_texts_do_not_see_each_other(family: str, tmp_path) -> None:
         alone = model(input_ids=text, attention_mask=torch.ones_like(text)).last_hidden_state
         assert torch.allclose(packed[:, start : start + text.shape[1]], alone, atol=1e-5)
         start += text.shape[1]
-    assert count_pairs(batch) == sum(length**2 for length in lengths)
+    assert Texts.of(batch).pairs == int(Texts.of(batch).allowed.sum()) == sum(length**2 for length in lengths)
+    rows = Texts.of(batch).rows(packed.unsqueeze(1))  # one head
+    assert torch.equal(rows[1, 0, :9], packed[0, 5:14])
 
 
 def test_padding_is_in_no_pair() -> None:
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
     wanted = mask[:, :, None].bool() & mask[:, None, :].bool()
-    assert torch.equal(allowed_pairs({"attention_mask": mask}), wanted)
+    assert torch.equal(Texts.of({"attention_mask": mask}).allowed, wanted)
