@@ -24,7 +24,7 @@ def pack(lengths: NDArray[np.integer], size: int) -> Packing:
 
     It is done on the histogram of the lengths, for all texts of one length at once, so that the time hardly depends
     on how many there are (Krell et al. 2021, "Efficient sequence packing without cross-contamination",
-    arXiv:2107.02027, appendix). The result depends on nothing but the lengths.
+    arXiv:2107.02027). The result depends on nothing but the lengths.
 
     Args:
         lengths: positions that each text takes (texts,), special tokens included; from 1 to `size`.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import Encoded, Ids
 from biosqueeze.data.packing import pack
 
-SHARD_TOKENS = 1 << 25  # 64 MB of 2-byte ids
+SHARD_TOKENS = 1 << 24  # 32 MB of 2-byte ids; writing one takes some ten times that
 
 
 @dataclass(frozen=True)
