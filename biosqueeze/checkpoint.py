@@ -256,11 +256,16 @@ def derive_out(source: Checkpoint, suffix: str) -> Path:
     return parent / f"{source.short_name}-{suffix}"
 
 
+def has_state(partial: Path) -> bool:
+    """Whether an interrupted training can go on there: its own state, or that of a training before it (warm start)."""
+    return any(partial.glob(STATE_GLOB)) or any(partial.glob(f"*/{STATE_GLOB}"))
+
+
 @contextmanager
 def drafting(
     out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
 ) -> Iterator[Draft]:
-    """Give a stage OUT.partial to write to, which the main process alone touches; after a failure, --resume finds it.
+    """Give a stage OUT.partial, in the main process alone. A failure leaves nothing but what --resume can use.
 
     Raises:
         SqueezeError: OUT exists or is one of the inputs, an interrupted run lies in OUT.partial, another process
@@ -279,7 +284,7 @@ def drafting(
             yield Draft(partial, out)
     except BaseException as error:
         full = _disk_is_full(error, partial)
-        resumable = any(partial.glob(STATE_GLOB))
+        resumable = has_state(partial)
         if resumable:
             shutil.rmtree(partial / UNFINISHED_STATE, ignore_errors=True)
         elif partial.exists():
@@ -299,10 +304,10 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
         raise SqueezeError(f"{out} is no checkpoint, so --force will not delete it; give another name with --out")
-    if resume and not any(partial.glob(STATE_GLOB)):
+    if resume and not has_state(partial):
         raise SqueezeError(f"there is nothing to resume: {partial} holds no training state; start without --resume")
     if partial.exists() and not resume:
-        if any(partial.glob(STATE_GLOB)) and not force:
+        if has_state(partial) and not force:
             raise SqueezeError(
                 f"{partial} holds an interrupted run; give --resume to go on with it, or --force to start over"
             )

@@ -105,6 +105,7 @@ def prepare(flags: Mapping[str, Any]) -> None:
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 

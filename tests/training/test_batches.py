@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biosqueeze.training.batches import Schedule, loader
+from biosqueeze.training.batches import Schedule, group, loader, longest, one
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ schedules = st.builds(
     Schedule,
     source=st.builds(Numbers, lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40).map(tuple)),
     batch_size=st.integers(1, 7),
+    processes=st.integers(1, 3),
+    process=st.just(0),
     seed=st.integers(0, 5),
     total=st.integers(1, 30),
 )
@@ -44,11 +46,51 @@ def test_starting_late_gives_the_same_batches(schedule: Schedule, data: st.DataO
 
 @given(schedules)
 @settings(max_examples=60, deadline=None)
-def test_each_epoch_has_every_item_once(schedule: Schedule) -> None:
+def test_each_epoch_has_every_item_once_whoever_reads_it(schedule: Schedule) -> None:
     whole = replace(schedule, total=2 * schedule.batches_per_epoch)
     items = len(schedule.source.lengths)
-    seen = sorted(position for batch in whole for position in batch)
+    seen = sorted(position for p in range(whole.processes) for batch in replace(whole, process=p) for position in batch)
     assert seen == [(epoch, item) for epoch in (0, 1) for item in range(items)]
+
+
+@given(schedules)
+@settings(max_examples=60, deadline=None)
+def test_processes_share_the_batches_of_one_that_takes_as_much_as_all(schedule: Schedule) -> None:
+    shares = [list(replace(schedule, process=p)) for p in range(schedule.processes)]
+    alone = replace(schedule, processes=1, batch_size=schedule.batch_size * schedule.processes)
+    together = [sorted(sum(parts, [])) for parts in zip(*shares, strict=True)]
+    assert together == [sorted(batch) for batch in alone]
+    for parts in zip(*shares, strict=True):
+        sizes = [len(part) for part in parts]
+        assert max(sizes) <= schedule.batch_size and max(sizes) - min(sizes) <= 1
+
+
+def test_a_process_without_an_item_gets_an_empty_batch() -> None:
+    schedule = Schedule(Numbers((3, 5, 2)), 1, 0, 4, process=1, processes=2)
+    for workers in (0, 2):
+        assert [len(batch.get("input_ids", ())) for batch in loader(schedule, workers)] == [len(b) for b in schedule]
+    assert [] in list(schedule)
+
+
+def test_the_longest_batch_is_as_long_as_any(schedule: Schedule = Schedule(Numbers((3, 9, 2, 7, 4)), 2, 0, 3)) -> None:
+    assert (longest(schedule)["input_ids"].numpy() == [[2] * 9, [4] * 7 + [0] * 2]).all()
+    assert one(schedule)["input_ids"].shape[0] == 1
+
+
+def test_maskings_come_back() -> None:
+    schedule = Schedule(Numbers((6, 6)), 2, 0, 4, maskings=2)
+    labels = [batch["labels"][batch["input_ids"][:, 0].argsort()] for batch in loader(schedule, 0)]
+    assert not (labels[0] == labels[1]).all()
+    assert (labels[0] == labels[2]).all() and (labels[1] == labels[3]).all()
+    fresh = [batch["labels"] for batch in loader(replace(schedule, maskings=None), 0)]
+    assert len({tuple(sorted(batch.flatten().tolist())) for batch in fresh}) == 4
+
+
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 5))
+def test_groups_keep_all_and_only_the_last_is_short(batches: list[int], size: int) -> None:
+    groups = list(group(batches, size))
+    assert sum(groups, []) == batches
+    assert all(len(part) == size for part in groups[:-1])
 
 
 def test_epochs_differ_and_seeds_differ() -> None:

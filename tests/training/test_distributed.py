@@ -1,0 +1,214 @@
+"""Two processes on one machine, started as users start them: one checkpoint, the same losses, exact resumption."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biosqueeze.cli import main
+from tests import pico
+from tests.cli.run import Shell
+
+LONG = 300.0  # seconds for what takes ten on a quiet machine
+QUICK = ("--precision", "fp32", "--max-length", 32, "--lr", "1e-3")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained, and where."""
+
+    root: Path
+    encoder: Path
+    data: Path
+
+    def words(self, out: str, *more: object) -> list[str]:
+        given = ("finetune", self.encoder, "--data", self.data, "--out", self.root / out, *QUICK, *more)
+        return [str(word) for word in given]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def launched(words: list[str]) -> "subprocess.Popen[str]":
+    """`accelerate launch` with two processes."""
+    launcher = "accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+    started = f"{launcher} --dynamo_backend no --main_process_port {free_port()} -m biosqueeze"
+    known = {k: v for k, v in os.environ.items() if not k.startswith("BIOSQUEEZE_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", *started.split(), *words],
+        env={**known, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=LONG)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def write_splits(folder: Path, **counts: int) -> Path:
+    """Sentences whose diseases end in -tis; short enough for one window each."""
+    folder.mkdir()
+    rng = random.Random(0)
+    for split, count in counts.items():
+        rows = []
+        for _ in range(count):
+            words = rng.choices(pico.words(), k=rng.randint(2, 6))
+            rows += [f"{word}\t{'B-Disease' if word.endswith('tis') else 'O'}" for word in (*words, "hepatis")] + [""]
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Seventeen sentences: the last batch of an epoch has one, so one of two processes has nothing to learn from."""
+    root = tmp_path_factory.mktemp("distributed")
+    return Work(root, pico.save("bert", root / "encoder"), write_splits(root / "data", train=17, dev=6, test=2))
+
+
+def without_dropout(encoder: Path) -> None:
+    config = json.loads((encoder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (encoder / "config.json").write_text(json.dumps(config))
+
+
+def test_two_processes_learn_what_one_learns_from_twice_the_batch(work: Work, shell: Shell) -> None:
+    plain = Work(work.root, pico.save("bert", work.root / "plain"), work.data)
+    without_dropout(plain.encoder)
+    shared = ("--accumulate", 2, "--steps", 9)
+    code, out, err = ended(launched(plain.words("two", "--batch-size", 2, *shared)))
+    assert code == 0, err
+    assert out == f"{work.root / 'two'}\n"
+    assert err.count("best on dev at step") == 1
+    assert shell(*plain.words("one", "--batch-size", 4, *shared)).code == 0
+    one, two = steps(work.root / "one"), steps(work.root / "two")
+    assert [line["step"] for line in two] == [line["step"] for line in one]
+    for alone, together in zip(one, two, strict=True):
+        if "loss" in alone:
+            assert together["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+            assert (together["tokens"], together["lr"]) == (alone["tokens"], alone["lr"])
+        else:
+            assert together["dev"] == alone["dev"]
+    manifest = json.loads((work.root / "two" / "biosqueeze.json").read_text())
+    assert manifest["metrics"]["processes"] == 2
+    assert not list(work.root.glob("*.partial"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two processes that a launcher would have started; forks, because importing torch takes most of a launch."""
+
+    processes: list[Any]
+    said: list[Path]  # standard output and error of each, as one
+
+    def ended(self) -> list[int]:
+        for process in self.processes:
+            process.join(LONG)
+        codes = [process.exitcode for process in self.processes]
+        for process in self.processes:
+            process.kill()
+        return codes
+
+
+def forked(work: Work, words: list[str]) -> Pair:
+    context = multiprocessing.get_context("fork")
+    said = [work.root / f"said-{rank}" for rank in range(2)]
+    port = free_port()
+    processes = [context.Process(target=be, args=(rank, port, words, said[rank])) for rank in range(2)]
+    for process in processes:
+        process.start()
+    return Pair(processes, said)
+
+
+def be(rank: int, port: int, words: list[str], said: Path) -> None:
+    """Run the command line as one of two processes."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with said.open("w") as stream:
+        sys.stdout = sys.stderr = stream
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        code = main.run(words)
+    os._exit(code)
+
+
+def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work) -> None:
+    words = ("--batch-size", 2, "--steps", 60, "--eval-every", 20, "--workers", 2)
+    assert forked(work, work.words("whole", *words)).ended() == [0, 0]
+    pair = forked(work, work.words("parted", *words))
+    log = work.root / "parted.partial" / "metrics.jsonl"
+    deadline = time.monotonic() + LONG
+    while pair.processes[0].is_alive() and not (log.is_file() and log.read_text().count("\n") >= 3):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(2):  # the terminal's, and then the launcher hands it on
+        for process in pair.processes:
+            os.kill(process.pid, signal.SIGINT)
+    assert pair.ended() == [130, 130]
+    assert pair.said[0].read_text().count("--resume goes on from there") == 1
+    assert "interrupted" not in pair.said[1].read_text()
+    (state,) = (work.root / "parted.partial").glob("state-*")
+    assert 3 <= int(state.name.partition("-")[2]) < 60
+    pair = forked(work, work.words("parted", *words, "--resume"))
+    assert pair.ended() == [0, 0], pair.said[0].read_text()
+    assert steps(work.root / "parted") == steps(work.root / "whole")
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (work.root / "parted" / name).read_bytes() == (work.root / "whole" / name).read_bytes()
+
+
+@pytest.fixture
+def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_what_does_not_train_is_not_started_twice(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    assert shell("shrink", work.encoder, "--layers", 2).err == ""  # the main process says why
+    monkeypatch.setenv("RANK", "0")
+    for words in (("shrink", work.encoder, "--layers", 2), ("run", "recipe.toml")):
+        said = shell(*words)
+        assert (said.code, said.out) == (2, "")
+        assert f"`{words[0]}` works in one process" in said.err
+    said = shell(*work.words("search", "--seeds", 2))
+    assert (said.code, "without the launcher" in said.err) == (2, True)
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_processes_that_cannot_be_joined_are_not_left_to_themselves(
+    work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr("biosqueeze.processes._COUNTS", ("SOME_SIZE",))
+    monkeypatch.setenv("SOME_SIZE", "2")
+    monkeypatch.delenv("WORLD_SIZE")
+    said = shell(*work.words("apart", "--steps", 1))
+    assert said.code == 1
+    assert "cannot be joined" in said.err
+    assert not (work.root / "apart").exists()

@@ -1,0 +1,267 @@
+"""A training that goes wrong ends with a sentence that helps, and with a state that helps."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.training import failures
+from biosqueeze.training.failures import Trouble, Watch
+from biosqueeze.training.loop import Job, Learner, Summary, train
+from biosqueeze.training.options import Training
+from biosqueeze.training.sources import Mixture
+from biosqueeze.training.step import Measured
+from tests.training import runs
+
+PLAIN = Training(steps=12, batch_size=4, lr=1e-2, precision="fp32", seed=1)
+
+
+@dataclass
+class Script:
+    """What goes wrong: by the number of the forward pass while training, from 1."""
+
+    events: dict[int, Any] = field(default_factory=dict)
+    largest: int | None = None  # more rows than this do not fit
+    passes: int = 0
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+
+
+class Small(nn.Module):
+    """Just enough of a model."""
+
+    supports_gradient_checkpointing = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 8))
+
+    @property
+    def base_model(self) -> nn.Module:
+        return self
+
+
+class Fragile(Learner):
+    """Learns a number per token, and breaks as the script says."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__()
+        self.model, self.script, self.weights = Small(), script, {"easy": 1.0, "hard": 0.5}
+
+    def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
+        return dict.fromkeys(self.weights, int(batch["attention_mask"].sum()))
+
+    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
+        script = self.script
+        script.passes += 1
+        script.shapes.append(tuple(batch["input_ids"].shape))
+        if script.largest is not None and len(batch["input_ids"]) > script.largest:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        event = script.events.get(script.passes)
+        if isinstance(event, Exception):
+            raise event
+        real = batch["attention_mask"].bool()
+        noise = torch.rand(int(real.sum()))  # as dropout does, it takes from the generator
+        error = (self.model.weight[batch["input_ids"][real] % 8] + 0.1 * noise - 0.5).square().mean()
+        if event == "gradient":
+            error = error + (0 * self.model.weight.sum()).abs().sqrt()  # finite, and its slope is not
+        return {"easy": error, "hard": error * event if isinstance(event, float) else error + 0.1}
+
+
+def run(directory: Path, options: Training, script: Script) -> tuple[Summary, list[float]]:
+    directory.mkdir(exist_ok=True)
+    source = Mixture(runs.windows(24), None, 0.0, 0)
+    learner = Fragile(script)
+    summary = train(Job("test", learner, source, options, directory))
+    return summary, [*(line["loss"] for line in runs.log_of(directory)), *learner.model.weight.tolist()]
+
+
+def states(directory: Path) -> list[int]:
+    return [int(path.name.partition("-")[2]) for path in sorted(directory.glob("state-*"))]
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        (float("nan"), "the loss is no number any more at step 8 (hard)"),
+        (float("inf"), "the loss is no number any more at step 8 (hard)"),
+        ("gradient", "the gradient is no number any more at step 8 (easy, hard still are)"),
+    ],
+)
+def test_what_is_no_number_stops_with_the_last_good_state(event: Any, says: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", PLAIN, Script())[1]
+    with pytest.raises(SqueezeError) as caught:
+        run(tmp_path / "cut", PLAIN, Script({8: event}))
+    assert says in str(caught.value)
+    assert "the state at step 7 is kept: go on from it with --resume and a lower --lr than 0.01" in str(caught.value)
+    assert states(tmp_path / "cut") == [7]
+    # It is the state of a run that nothing happened to, random states and all.
+    assert run(tmp_path / "cut", replace(PLAIN, resume=True), Script())[1] == whole
+
+
+def test_a_state_that_was_saved_before_is_kept_and_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match="the state at step 5 is kept"):
+        run(tmp_path, replace(PLAIN, save_every=5), Script({9: float("nan")}))
+    assert states(tmp_path) == [5]
+
+
+def test_weights_that_are_spoilt_are_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match="at step 2") as caught:
+        run(tmp_path, replace(PLAIN, lr=1e30, warmup=0.0), Script())
+    assert "; try a lower --lr than 1e+30" in str(caught.value)
+    assert "--resume" not in str(caught.value)
+    assert not states(tmp_path)
+
+
+def test_after_a_failure_it_goes_on_at_another_rate(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError):
+        run(tmp_path, PLAIN, Script({8: float("nan")}))
+    with pytest.raises(SqueezeError, match="other values of seed"):
+        run(tmp_path, replace(PLAIN, resume=True, seed=2), Script())
+    summary, _ = run(tmp_path, replace(PLAIN, resume=True, lr=1e-3, warmup=0.5), Script())
+    assert summary.steps == 12
+    rates = [line["lr"] for line in runs.log_of(tmp_path)]
+    assert rates[6] == pytest.approx(1e-2 * 6 / 11)
+    assert rates[7:] == pytest.approx([1e-3 * (12 - step) / 6 for step in range(7, 12)])
+
+
+def test_a_run_that_did_not_fail_goes_on_only_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError):
+        run(tmp_path, replace(PLAIN, save_every=3), Script({8: float("nan")}))
+    (state,) = tmp_path.glob("state-*")
+    progress = json.loads((state / "progress.json").read_text())
+    assert progress["failed"]
+    (state / "progress.json").write_text(json.dumps(progress | {"failed": False}))
+    with pytest.raises(SqueezeError, match="other values of lr"):
+        run(tmp_path, replace(PLAIN, save_every=3, resume=True, lr=1e-3), Script())
+
+
+def measured(loss: float, **terms: float) -> Measured:
+    return Measured({"loss": loss, **terms}, 1)
+
+
+def test_an_explosion_is_told_with_its_term() -> None:
+    watch = Watch({})
+    for _ in range(failures.WINDOW):
+        assert watch.trouble(measured(3.0, kl=1.0, mlm=2.0)) is None
+        watch.note({"loss": 3.0, "kl": 1.0, "mlm": 2.0})
+    assert watch.trouble(measured(299.0, kl=150.0, mlm=149.0)) is None
+    found = watch.trouble(measured(402.0, kl=400.0, mlm=2.0))
+    assert found == Trouble("the loss explodes", "kl is 400, after a mean of 1")
+
+
+def test_an_explosion_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match=r"the loss explodes at step 55 \(hard is .*the state at step 54 is kept"):
+        run(tmp_path, replace(PLAIN, steps=80), Script({55: 1e6}))
+
+
+@given(
+    st.floats(0.01, 100.0),
+    st.lists(st.floats(0.0, 1.0), min_size=80, max_size=120),
+    st.floats(0.9, 0.999),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_loss_that_falls_with_outliers_below_its_beginning_is_no_alarm(
+    start: float, noise: list[float], rate: float
+) -> None:
+    watch = Watch({})
+    for step, share in enumerate(noise):
+        learned = start * rate**step
+        # Every ninth batch is as hard as the first ones were, however well the others are known.
+        loss = start if step % 9 == 0 else learned * (0.5 + share)
+        assert watch.trouble(measured(loss, labels=loss)) is None
+        watch.note({"loss": loss, "labels": loss})
+
+
+def test_a_resumed_run_remembers_what_the_loss_was(tmp_path: Path) -> None:
+    options = replace(PLAIN, steps=80, save_every=52)
+    with pytest.raises(SqueezeError):
+        run(tmp_path, options, Script({60: float("nan")}))
+    with pytest.raises(SqueezeError, match="the loss explodes at step 53"):
+        run(tmp_path, replace(options, resume=True), Script({1: 1e6}))
+
+
+# ------------------------------------------------------------------ memory
+
+CPU_OUT = RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), CPU_OUT, MemoryError()])
+def test_out_of_memory_names_size_length_and_a_way_out(error: Exception, tmp_path: Path) -> None:
+    script = Script({6: error})
+    with pytest.raises(SqueezeError) as caught:
+        run(tmp_path, replace(PLAIN, accumulate=2), script)
+    rows, length = max(script.shapes[4:6], key=lambda shape: shape[0] * shape[1] ** 2)
+    said = str(caught.value)
+    assert f"out of memory at step 3 with {rows} sequences of {length} tokens" in said
+    assert "--batch-size 2 --accumulate 4" in said and "--gradient-checkpointing" in said and "--auto-batch" in said
+    assert "\n" not in said
+    assert states(tmp_path) == [2]
+
+
+def test_after_it_a_smaller_batch_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match="with --resume it goes on from step 5"):
+        run(tmp_path, PLAIN, Script({6: CPU_OUT}))
+    summary, _ = run(tmp_path, replace(PLAIN, resume=True, batch_size=2, accumulate=2), Script())
+    assert summary.steps == 12
+    assert [line["step"] for line in runs.log_of(tmp_path)] == list(range(1, 13))
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run(tmp_path, PLAIN, Script({6: RuntimeError("shapes do not match")}))
+
+
+def test_a_single_sequence_gets_no_smaller() -> None:
+    one = replace(PLAIN, batch_size=1)
+    assert failures.ways_out_of_memory(one) == "--gradient-checkpointing"
+    assert failures.ways_out_of_memory(replace(one, gradient_checkpointing=True)) == "a smaller --max-length"
+
+
+@given(st.integers(2, 300), st.integers(1, 9))
+def test_a_smaller_batch_keeps_the_global_one(size: int, accumulate: int) -> None:
+    less, more = failures.smaller(size, accumulate)
+    assert less < size and less * more == size * accumulate
+    assert size % 2 or less == size // 2
+
+
+@pytest.mark.parametrize(("asked", "largest", "found"), [(8, 3, (2, 4)), (8, 8, (8, 1)), (6, 2, (1, 6))])
+def test_auto_batch_is_as_if_the_size_that_fits_had_been_asked_for(
+    asked: int, largest: int, found: tuple[int, int], tmp_path: Path
+) -> None:
+    options = replace(PLAIN, batch_size=asked, auto_batch=True, save_every=5)
+    script = Script(largest=largest)
+    summary, tried = run(tmp_path / "tried", options, script)
+    plain = replace(PLAIN, batch_size=found[0], accumulate=found[1], save_every=5)
+    assert tried == run(tmp_path / "asked", plain, Script())[1]
+    assert (summary.as_metrics()["batch_size"], summary.as_metrics()["accumulate"]) == found
+    longest = max(len(window["input_ids"]) for window in runs.windows(24))
+    assert script.shapes[0] == (asked, longest)
+
+
+def test_auto_batch_takes_up_what_it_found_when_it_is_resumed(tmp_path: Path) -> None:
+    options = replace(PLAIN, batch_size=8, auto_batch=True, save_every=5)
+    whole = run(tmp_path / "whole", options, Script(largest=4))[1]
+    tries = 2
+    with pytest.raises(SqueezeError):
+        run(tmp_path / "cut", options, Script({tries + 2 * 7: float("nan")}, largest=4))
+    roomy = Script()  # there is more memory now, and yet it goes on as it began
+    assert run(tmp_path / "cut", replace(options, resume=True), roomy)[1] == whole
+    assert max(rows for rows, _ in roomy.shapes) == 4
+
+
+def test_auto_batch_says_when_nothing_fits(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match="not even one sequence of 128 tokens fits"):
+        run(tmp_path, replace(PLAIN, auto_batch=True), Script(largest=0))
+
+
+def test_idle_options_are_still_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--gradient-checkpointing does not work"):
+        run(tmp_path, replace(PLAIN, gradient_checkpointing=True), Script())
