@@ -80,11 +80,11 @@ def kept_of(recipe: Recipe, top: int | None = None) -> Kept:
     return Kept(question=question, rows="logits" if asked else "none", depths=depths)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Inquiry:
     """Who is asked what about which data."""
 
-    teachers: Sequence[str]  # a hash of each one's weights and config
+    teachers: Sequence[str]  # a hash of each: see `identity.identity_of_teacher`
     shares: Sequence[float]  # how much each counts
     recipe: Recipe
     source: Source

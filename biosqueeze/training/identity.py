@@ -1,21 +1,33 @@
-"""What training data are, as a hash: equal where every item's features are equal, wherever the data lie."""
+"""What training data and teachers are, as hashes: equal where they do the same, wherever they lie."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.prepared import Corpus
 from biosqueeze.training.batches import Source
 from biosqueeze.training.sources import Mixture
+
+# In config.json, and without any effect on what a model says.
+_IDLE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
+
+
+def identity_of_teacher(checkpoint: Checkpoint) -> str:
+    """SHA-256 over a teacher's weights, and what config.json says about how they are used."""
+    config = {key: value for key, value in checkpoint.config.items() if key not in _IDLE}
+    content = [checkpoint.weights_sha256(), json.dumps(config, sort_keys=True)]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
 def identity_of(source: Source) -> str:
     """SHA-256 over all that a source makes features of: options, arrays, the prepared corpus.
 
-    How often an item is drawn does not matter.
+    Where these are equal, every item's features are. How often an item is drawn does not matter.
 
     Raises:
         TypeError: the source holds something whose content cannot be told.

@@ -46,6 +46,7 @@ _LATER = (
     "class_weights",
     "smart",
     "train_size",
+    "cache_top",
 )
 
 
