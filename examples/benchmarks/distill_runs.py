@@ -19,30 +19,39 @@ PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L
 """Dense bf16 products a second, by a part of the GPU's name."""
 
 
-class Memory(threading.Thread):
-    """How much memory this process has, looked at every few milliseconds; CUDA keeps count by itself."""
+class Monitor(threading.Thread):
+    """What this process holds and has computed, looked at every few milliseconds."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self) -> None:
         super().__init__(daemon=True)
         import psutil
 
-        self.device, self.process = device, psutil.Process()
-        self.before = self.process.memory_info().rss
-        self.seen: list[tuple[float, int]] = []
+        self.process = psutil.Process()
+        self.before = self._memory()
+        self.seen: list[tuple[float, int, float]] = []
+
+    def _memory(self) -> int:
+        return int(self.process.memory_info().rss)
 
     def run(self) -> None:
         """Look until the process ends."""
-        while self.device != "cuda":
-            self.seen.append((time.time(), self.process.memory_info().rss))
+        while True:
+            self.seen.append((time.time(), self._memory(), time.process_time()))
             time.sleep(0.005)
 
-    def most(self, span: tuple[float, float]) -> int:
-        """The most bytes in that time, less what was there when this was made; CUDA: the most ever allocated."""
+    def measured(self, span: tuple[float, float], device: str) -> dict[str, Any]:
+        """In that time: the most bytes, less what was there when this was made, and the seconds of CPU.
+
+        On CUDA the bytes are the most that was ever allocated.
+        """
         import torch
 
-        if self.device == "cuda":
-            return torch.cuda.max_memory_allocated()
-        return max(memory for when, memory in self.seen if span[0] <= when <= span[1]) - self.before
+        inside = [seen for seen in self.seen if span[0] <= seen[0] <= span[1]]
+        most = max(memory for _, memory, _ in inside) - self.before
+        return {
+            "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else most,
+            "cpu_seconds": inside[-1][2] - inside[0][2],
+        }
 
 
 def run_ours(setting: Setting, cache: Path | None = None) -> Watch:
@@ -54,7 +63,7 @@ def run_ours(setting: Setting, cache: Path | None = None) -> Watch:
         run(
             Options(
                 checkpoint=setting.model(setting.student),
-                teacher=setting.model("teacher"),
+                teacher=(setting.model("teacher"),),
                 corpus=(str(setting.corpus),),
                 loss=(setting.mix.combination,),
                 steps=WARM_UP + setting.steps,
@@ -83,8 +92,16 @@ def _watch_of(metrics: Path) -> Watch:
 
 
 def run_cached(setting: Setting) -> Watch:
-    """The same with a teacher's cache that an earlier run has filled."""
-    return run_ours(setting, Path(setting.work, f"cache-{setting.student}"))
+    """The same with what the teacher said in an earlier run.
+
+    Raises:
+        SystemExit: nothing was kept.
+    """
+    cache = Path(setting.work, f"cache-{setting.student}")
+    watch = run_ours(setting, cache)
+    if not any(cache.rglob("*")):
+        raise SystemExit(f"the engine has kept nothing in {cache}")
+    return watch
 
 
 def flops_per_token(setting: Setting) -> float:
@@ -135,15 +152,14 @@ def measure(setting: Setting) -> dict[str, Any]:
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     torch.set_num_threads(setting.threads)
-    memory = Memory(setting.device)
-    memory.start()
+    monitor = Monitor()
+    monitor.start()
     watch = ENGINES[setting.engine](setting)
-    measured, most = watch.measured(), memory.most(watch.span)
+    measured = watch.measured() | monitor.measured(watch.span, setting.device)
     return {
         **{name: value for name, value in asdict(setting).items() if name not in ("work", "reference_batch")},
         **measured,
-        "peak_bytes": most,
-        "bytes_per_token": most / measured["tokens_per_step"],
+        "bytes_per_token": measured["peak_bytes"] / measured["tokens_per_step"],
         "flops_per_token": flops_per_token(setting),
         "utilisation": utilisation(setting, measured["tokens_per_second"]),
     }

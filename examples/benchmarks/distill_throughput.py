@@ -120,7 +120,9 @@ def measured(arguments: argparse.Namespace) -> Iterator[Result]:
 
 
 def _speed(result: Result) -> str:
-    return f"{result['tokens_per_second']:,.0f} tokens/s, {result['peak_bytes'] / 2**20:,.0f} MiB"
+    share = result["cpu_seconds"] / result["seconds"] / result["threads"]
+    busy = "" if share > 0.9 or result["device"] == "cuda" else f"; it had {share:.0%} of its threads: others run here"
+    return f"{result['tokens_per_second']:,.0f} tokens/s, {result['peak_bytes'] / 2**20:,.0f} MiB{busy}"
 
 
 def _say(text: str) -> None:
