@@ -1,0 +1,74 @@
+"""What metrics.jsonl has goes to a tracker too."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.training.options import FineTuning
+from biosqueeze.training.trackers import check_tracker
+from tests.training import runs
+
+PLAIN = FineTuning(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
+
+
+def judge(model: object) -> dict[str, float]:
+    return {"f1": 0.5, "support": 7.0}
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Tag to (step, value), of all that TensorBoard finds there."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder)).Reload()
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def test_tensorboard_has_what_metrics_jsonl_has(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    plain = runs.run(tmp_path / "plain", PLAIN, judge=judge)
+    tracked = runs.run(tmp_path / "tracked", replace(PLAIN, tracker="tensorboard"), judge=judge)
+    assert tracked.log == plain.log
+    assert runs.same(tracked, plain)
+    found = scalars(tmp_path / "tracked" / "runs" / "biosqueeze")
+    assert {"loss", "labels", "lr", "tokens", "dev/f1", "dev/support"} <= set(found)
+    losses = [(line["step"], pytest.approx(line["loss"])) for line in plain.log if "loss" in line]
+    assert found["loss"] == losses
+    assert found["dev/f1"] == [(3, 0.5), (6, 0.5)]
+    assert not (tmp_path / "plain" / "runs").exists()
+
+
+def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    options = replace(PLAIN, tracker="tensorboard", save_every=2)
+
+    def broken(model: object) -> dict[str, float]:
+        raise SqueezeError("the power went")
+
+    with pytest.raises(SqueezeError, match="the power went"):
+        runs.run(tmp_path, options, judge=broken)
+    runs.run(tmp_path, replace(options, resume=True), judge=judge)
+    assert [step for step, _ in scalars(tmp_path / "runs" / "biosqueeze")["loss"]] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_one_that_is_not_installed_names_the_pip_line(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SqueezeError, match=rf'pip install "biosqueeze\[{name}\]"'):
+        check_tracker(replace(PLAIN, tracker=name))
+
+
+def test_one_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: object) -> None:
+        raise OSError("no API key\nand more")
+
+    monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
+    monkeypatch.setattr("accelerate.Accelerator.init_trackers", broken)
+    with pytest.raises(SqueezeError) as caught:
+        runs.run(tmp_path, replace(PLAIN, tracker="wandb"), judge=judge)
+    assert str(caught.value).startswith("--tracker wandb cannot be started (no API key); log in with `wandb login`")
