@@ -43,7 +43,7 @@ class TagIds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class Pieces:
     """A sentence in sub-words."""
 
     ids: Ids  # (pieces,)
@@ -53,9 +53,9 @@ class _Pieces:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def part(self, start: int, end: int) -> "_Pieces":
+    def part(self, start: int, end: int) -> "Pieces":
         """Some of the pieces."""
-        return _Pieces(self.ids[start:end], self.words[start:end], self.owners[start:end])
+        return Pieces(self.ids[start:end], self.words[start:end], self.owners[start:end])
 
 
 def windows_of(
@@ -76,7 +76,7 @@ def windows_of(
     room = room_within(max_length, frame)
     return [
         window
-        for number, (sentence, pieces) in enumerate(zip(examples, _pieces_of(examples, tokenizer), strict=True))
+        for number, (sentence, pieces) in enumerate(zip(examples, pieces_of(examples, tokenizer), strict=True))
         for part in _parts(pieces, sentence.starts)
         for window in _windows(number, part, tags[number], room, frame)
     ]
@@ -100,7 +100,8 @@ def emissions(
     return made
 
 
-def _pieces_of(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase") -> Iterator[_Pieces]:
+def pieces_of(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase") -> Iterator[Pieces]:
+    """The sub-words of each sentence, without special tokens."""
     space = _word_prefix(tokenizer)
     for start in range(0, len(examples), SENTENCES_AT_ONCE):
         batch = examples[start : start + SENTENCES_AT_ONCE]
@@ -122,7 +123,7 @@ def _word_prefix(tokenizer: "PreTrainedTokenizerBase") -> str:
     return " " if "ByteLevel" in repr(tokenizer.backend_tokenizer.pre_tokenizer) else ""
 
 
-def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int | None) -> _Pieces:
+def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int | None) -> Pieces:
     """Mark where words begin; a word that the tokenizer drops (a control character) stands as unknown."""
     owners = np.array(word_ids, dtype=np.int64)
     begins = np.diff(owners, prepend=NO_WORD) != 0
@@ -130,21 +131,21 @@ def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int
     dropped = np.setdiff1d(np.arange(words), owners)
     at = np.searchsorted(owners, dropped)
     filler = 0 if unknown is None else unknown
-    return _Pieces(
+    return Pieces(
         np.insert(np.array(ids, dtype=np.int64), at, filler),
         np.insert(marked, at, dropped),
         np.insert(owners, at, dropped),
     )
 
 
-def _parts(pieces: _Pieces, starts: Sequence[int]) -> Iterator[_Pieces]:
+def _parts(pieces: Pieces, starts: Sequence[int]) -> Iterator[Pieces]:
     """The pieces of each sentence of a text."""
     bounds = [0, *np.flatnonzero(np.isin(pieces.words, starts)).tolist(), len(pieces)]
     for start, end in pairwise(bounds):
         yield pieces.part(start, end)
 
 
-def _windows(example: int, pieces: _Pieces, tags: TagIds, room: int, frame: Frame) -> Iterator[TagWindow]:
+def _windows(example: int, pieces: Pieces, tags: TagIds, room: int, frame: Frame) -> Iterator[TagWindow]:
     spans = _spans(pieces, room)
     owner = _owner(spans, len(pieces))
     for number, (start, end) in enumerate(spans):
@@ -167,7 +168,7 @@ def _framed(values: Ids, frame: Frame, fill: int) -> Ids:
     return np.pad(values, (len(frame.before), len(frame.after)), constant_values=fill)
 
 
-def _spans(pieces: _Pieces, room: int) -> list[tuple[int, int]]:
+def _spans(pieces: Pieces, room: int) -> list[tuple[int, int]]:
     """Stretches of at most `room` pieces, all covered, each about half over the last, begun at a word if near."""
     word_starts = np.flatnonzero(pieces.words != NO_WORD)
     spans = [(0, min(room, len(pieces)))]

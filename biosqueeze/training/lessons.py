@@ -1,7 +1,10 @@
 """What a student is taught from: labelled examples, and text or records whose truth only the teacher knows."""
 
+import math
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -9,15 +12,17 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
-from biosqueeze.data.corpus import files_of
+from biosqueeze.data.corpus import files_of, read_lines
 from biosqueeze.data.incoming import open_source
 from biosqueeze.data.masking import IGNORED
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Dataset, Task
+from biosqueeze.training.augmenting import Augmentation
 from biosqueeze.training.batches import Source
 from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.foreign import Foreigners
 from biosqueeze.training.judge import DevSet
 from biosqueeze.training.pairing import Pairing
 from biosqueeze.training.sources import Blocks, Ids, Masked, Mixture
@@ -79,20 +84,31 @@ class Lessons:
     source: Source
     dev: DevSet | None = None
 
+    @property
+    def labelled(self) -> Mixture | None:
+        """The labelled data alone, where there are any."""
+        if not isinstance(self.source, Mixture) or not self.source.labelled:
+            return None
+        return replace(self.source, unlabelled=None, ratio=0.0)
+
     def judge(self, precision: str) -> Judge | None:
         """A function that scores a model on dev, where there are labelled data."""
         return self.dev.judge(precision) if self.dev else None
 
 
-def lessons_of(options: Distilling, pairing: Pairing, corpus: Sequence[str], field: str, data: str | None) -> Lessons:
-    """Read all that is trained on.
+@dataclass(frozen=True)
+class Material:
+    """Where the lessons come from."""
 
-    Args:
-        options: of the stage.
-        pairing: who reads it.
-        corpus: unlabelled text.
-        field: which field of a JSONL corpus holds the text.
-        data: labelled data of the task.
+    corpus: Sequence[str] = ()  # unlabelled text
+    field: str = "text"  # of a JSONL corpus
+    data: str | None = None  # labelled data of the task
+    augment: Augmentation | None = None  # makes more examples of these
+    foreigners: Foreigners | None = None  # teachers that read other tokens, asked about everything before the training
+
+
+def lessons_of(options: Distilling, pairing: Pairing, material: Material) -> Lessons:
+    """Read all that is trained on.
 
     Raises:
         SqueezeError: something cannot be read, or does not fit the task.
@@ -100,24 +116,34 @@ def lessons_of(options: Distilling, pairing: Pairing, corpus: Sequence[str], fie
     if pairing.task is None:
         if pairing.tokenizer.mask_token_id is None:
             raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take a teacher that has one")
-        blocks = prepare_corpus(corpus, field, pairing.tokenizer, pairing.length, pack=pairing.packs)
+        blocks = prepare_corpus(material.corpus, material.field, pairing.tokenizer, pairing.length, pack=pairing.packs)
         return Lessons(Masked.of(blocks, pairing.tokenizer, options.mask_rate))
-    labelled, dev = _labelled(pairing, data) if data else ([], None)
-    unlabelled = _unlabelled(pairing, corpus, field, labelled) if corpus else None
+    labelled, dev = _labelled(pairing, material.data, material) if material.data else ([], None)
+    unlabelled: Blocks | None = None
+    if material.corpus and material.foreigners:
+        sample = _sample(options, pairing, material, len(labelled))
+        unlabelled = _answered_by(material.foreigners, pairing, sample)
+    elif material.corpus:
+        unlabelled = _unlabelled(pairing, material, labelled)
     return Lessons(Mixture(labelled, unlabelled, options.unlabelled, int(pairing.tokenizer.pad_token_id)), dev)
 
 
-def _labelled(pairing: Pairing, data: str) -> tuple[list[Features], DevSet]:
+def _labelled(pairing: Pairing, data: str, material: Material) -> tuple[list[Features], DevSet]:
     task = _task(pairing)
     read = task.read(data, ("train", "dev"))
     _check_labels(pairing, read, data)
-    windows = {
-        name: task.encode(examples, pairing.labels, pairing.tokenizer, pairing.length)
-        for name, examples in read.splits.items()
-    }
-    pad = int(pairing.tokenizer.pad_token_id)
-    dev = DevSet(task, read.splits["dev"], windows["dev"], pairing.labels, pad)
-    return [window.features for window in windows["train"]], dev
+    train, dev = read.splits["train"], read.splits["dev"]
+    more = material.augment(train) if material.augment else ()
+    examples = [*train, *more]
+    windows, judged = (
+        task.encode(split, pairing.labels, pairing.tokenizer, pairing.length) for split in (examples, dev)
+    )
+    features = (
+        material.foreigners.answered(examples, windows, "the labelled examples")
+        if material.foreigners
+        else [window.features for window in windows]
+    )
+    return features, DevSet(task, dev, judged, pairing.labels, int(pairing.tokenizer.pad_token_id))
 
 
 def _check_labels(pairing: Pairing, data: Dataset, source: str) -> None:
@@ -135,13 +161,54 @@ def _task(pairing: Pairing) -> Task:
     return pairing.task
 
 
-def _unlabelled(pairing: Pairing, corpus: Sequence[str], field: str, labelled: Sequence[Features]) -> Blocks:
+def _unlabelled(pairing: Pairing, material: Material, labelled: Sequence[Features]) -> Blocks:
     """Text for kinds that read one, records for the others."""
     if pairing.task_name in _PLAIN:
-        blocks = prepare_corpus(corpus, field, pairing.tokenizer, pairing.length, pack=False)
+        blocks = prepare_corpus(material.corpus, material.field, pairing.tokenizer, pairing.length, pack=False)
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return Untold(blocks, pairing.problem, len(pairing.labels), types)
-    return Posed(_posed_features(pairing, corpus))
+    return Posed(_posed_features(pairing, material.corpus))
+
+
+def _sample(options: Distilling, pairing: Pairing, material: Material, labelled: int) -> list[Any]:
+    """As many unlabelled examples as the training will see, drawn with the seed; all where the corpus has no more."""
+    task, rng = _task(pairing), random.Random(options.seed)
+    wanted, kept = _needed(options, labelled), list[Any]()
+    with track("read the unlabelled text") as progress:
+        for number, example in enumerate(_examples(pairing, task, material)):
+            if number < wanted:
+                kept.append(example)
+            elif (place := rng.randrange(number + 1)) < wanted:  # each of those so far is kept with the same chance
+                kept[place] = example
+            progress.advance()
+    note(f"unlabelled: {len(kept):,} examples of {', '.join(material.corpus)}")
+    return kept
+
+
+def _examples(pairing: Pairing, task: Task, material: Material) -> Iterator[Any]:
+    for source in material.corpus:
+        if pairing.task_name in _PLAIN:
+            yield from (task.pose({"text": line}) for line in read_lines(source, material.field))
+        else:
+            yield from _records(source, task)
+
+
+def _needed(options: Distilling, labelled: int) -> int:
+    """Unlabelled examples that come in the whole training."""
+    if not labelled:
+        return sys.maxsize
+    share = options.unlabelled / (1 + options.unlabelled)
+    seen = options.steps * options.batch_size * options.accumulate if options.steps else None
+    return math.ceil(seen * share if seen else options.epochs * labelled * options.unlabelled)
+
+
+def _answered_by(foreigners: Foreigners, pairing: Pairing, examples: Sequence[Any]) -> Blocks | None:
+    if not examples:
+        return None
+    windows = _task(pairing).encode(examples, pairing.labels, pairing.tokenizer, pairing.length)
+    answered = foreigners.answered(examples, windows, "the unlabelled text")
+    classes = len(pairing.labels)
+    return Posed([{**f, **unknown(pairing.problem, len(f["input_ids"]), classes)} for f in answered])
 
 
 def _posed_features(pairing: Pairing, corpus: Sequence[str]) -> list[Features]:

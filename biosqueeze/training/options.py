@@ -47,6 +47,9 @@ _LATER = (
     "smart",
     "train_size",
     "cache_top",
+    "fit_head",
+    "augment",
+    "augment_with",
 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from biosqueeze.backends.torch import cast_products
@@ -28,15 +29,27 @@ class Pairing:
     """Who teaches whom."""
 
     teachers: tuple[PreTrainedModel, ...]
-    teachers_have_heads: bool
+    heads: tuple[bool, ...]  # of the teachers: whether it was saved with the head
     student: PreTrainedModel
     student_has_head: bool
-    tokenizer: PreTrainedTokenizerBase  # of both
+    tokenizer: PreTrainedTokenizerBase  # the student's
+    readers: tuple[PreTrainedTokenizerBase, ...]  # the teachers'
     length: int  # tokens in a sequence that both can read
     task_name: str | None = None
     task: Task | None = None
     labels: tuple[str, ...] = ()
     problem: str = "tokens"  # see tasks.problem_of
+    metric: str = "f1"  # by which the best student is chosen
+
+    @property
+    def teachers_have_heads(self) -> bool:
+        """Whether all of them do."""
+        return all(self.heads)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a teacher reads other tokens than the student."""
+        return any(reader.get_vocab() != self.tokenizer.get_vocab() for reader in self.readers)
 
     @property
     def packs(self) -> bool:
@@ -65,21 +78,22 @@ def load_pairing(
     tokenizers = [load_tokenizer(teacher) for teacher in teachers]
     labels = first.labels if kind == "task" else ()
     made, has_head, tokenizer = _student(options, student, first, head, labels)
-    names = [(student.name if isinstance(student, Checkpoint) else student, tokenizer)]
-    names += [(t.name, own) for t, own in zip(teachers[1:], tokenizers[1:], strict=True)]
-    for name, own in names:
-        _check_vocabulary(name, own, first.name, tokenizers[0])
     _check_labels(teachers)
     length = min(own.model_max_length for own in (tokenizer, *tokenizers))
     pairing = Pairing(
         tuple(one.model for one in loaded),
-        all(one.has_head for one in loaded),
+        tuple(one.has_head for one in loaded),
         made,
         has_head,
         tokenizer,
+        tuple(tokenizers),
         fitting_length(options.max_length, length),
     )
-    return pairing if kind == "mlm" else _with_task(pairing, first, labels, task)
+    if kind == "task":
+        return _with_task(pairing, first, labels, task)
+    if pairing.foreign:
+        raise SqueezeError(_no_common_tokens(student if isinstance(student, str) else student.name, teachers))
+    return pairing
 
 
 def _student(
@@ -94,14 +108,13 @@ def _student(
     return loaded.model, loaded.has_head, load_tokenizer(student)
 
 
-def _check_vocabulary(
-    name: str, own: PreTrainedTokenizerBase, teacher: str, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    if own.get_vocab() != tokenizer.get_vocab():
-        raise SqueezeError(
-            f"{name} and {teacher} have different vocabularies, so their tokens cannot be "
-            "compared; make the student from the teacher (biosqueeze shrink), or give --student PRESET"
-        )
+def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
+    """Why plain text cannot be learned from."""
+    return (
+        f"{student} and {' and '.join(teacher.name for teacher in teachers)} have different vocabularies, and without "
+        "a task a teacher gives probabilities of tokens, which mean nothing in another vocabulary; make the student from "
+        "the teacher (biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
+    )
 
 
 def _check_labels(teachers: Sequence[Checkpoint]) -> None:
@@ -115,9 +128,10 @@ def _check_labels(teachers: Sequence[Checkpoint]) -> None:
 
 def _with_task(pairing: Pairing, teacher: Checkpoint, labels: tuple[str, ...], asked: str | None) -> Pairing:
     name, task = task_of(teacher, asked, "to distil")
-    noted = ((teacher.manifest or {}).get("task") or {}).get("scheme")
-    problem = problem_of(str(noted)) if noted else _problem(teacher, task)
-    return replace(pairing, task_name=name, task=task, labels=labels, problem=problem)
+    noted = (teacher.manifest or {}).get("task") or {}
+    problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else _problem(teacher, task)
+    metric = str(noted.get("metric") or task.METRIC)
+    return replace(pairing, task_name=name, task=task, labels=labels, problem=problem, metric=metric)
 
 
 def _problem(teacher: Checkpoint, task: Task) -> str:
@@ -139,3 +153,9 @@ def live_teacher(pairing: Pairing, recipe: Recipe, shares: Sequence[float], prec
         weights=shares,
         temperature=recipe.temperature,
     )
+
+
+def dismiss_teachers(pairing: Pairing) -> None:
+    """Free the memory of teachers that nobody asks any more."""
+    for model in pairing.teachers:
+        nn.Module.to(model, "meta")

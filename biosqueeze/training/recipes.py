@@ -68,7 +68,7 @@ def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) 
     if has_head or not blocked:
         return recipe
     why = f"{teacher} was saved without its masked-language-model head, and a fresh one would give random distributions"
-    ways = "take a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
+    ways = "give --fit-head 2000, or a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
     if asked or len(blocked) == len(recipe.weights):
         raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or {ways}")
     kept = without(recipe, blocked)
