@@ -37,6 +37,8 @@ from biosqueeze.training.teachers import Answer, RowsOf, Teacher, row_mask
 PART_BYTES, PART_SECONDS = 1 << 26, 60.0
 # Items among which those of like length are asked about together.
 SORTED_ITEMS = 1 << 14
+# In a batch: which items these are, and of which features the teacher speaks, (batch,) each.
+ITEM, CHECKSUM = "question.item", "question.checksum"
 # Seconds between two looks at what other processes have kept.
 LOOK_EVERY = 2.0
 _HIGHEST = torch.finfo(torch.float16).max
@@ -178,7 +180,7 @@ class _Marked:
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         features = self.source.features(item, rng)
-        return {**features, "item": np.array(item), "asked": np.array(checksum(features))}
+        return {**features, ITEM: np.array(item), CHECKSUM: np.array(checksum(features))}
 
 
 def _like_lengths(source: Source, masking: int, items: Ids, batch_size: int) -> Iterator[list[Position]]:
@@ -204,7 +206,7 @@ def _entries(kept: Kept, answer: Answer, batch: Batch, masking: int) -> list[Ent
     for depth in kept.depths:
         states = _half(answer.layers[depth].hidden, f"hidden states at depth {depth}")
         parts[f"hidden.{depth}"] = _split(states, tokens)
-    items = zip(batch["item"].tolist(), batch["asked"].tolist(), strict=True)
+    items = zip(batch[ITEM].tolist(), batch[CHECKSUM].tolist(), strict=True)
     return [
         Entry(masking, item, asked, {name: each[number] for name, each in parts.items()})
         for number, (item, asked) in enumerate(items)
