@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from biosqueeze import manifest
-from biosqueeze.checkpoint import STATE_GLOB, write_json
+from biosqueeze.checkpoint import has_state, write_json
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, track
 
@@ -226,7 +226,7 @@ def _recorded(run: Run) -> Result | None:
 
 def _work(run: Run, crew: _Crew, place: Mapping[str, str]) -> Result:
     if not run.directory.is_dir():
-        resume = any(run.directory.with_name(run.directory.name + ".partial").glob(STATE_GLOB))
+        resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
         arguments = [*_flags(run.options), "--out", str(run.directory), *(["--resume"] if resume else ["--force"])]
         _call(run, crew, place, ["finetune", run.checkpoint, *arguments])
     told = manifest.read(run.directory)

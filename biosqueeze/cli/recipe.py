@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from biosqueeze import __version__, progress, registry
-from biosqueeze.checkpoint import STATE_GLOB, write_json
+from biosqueeze.checkpoint import has_state, write_json
 from biosqueeze.cli.command import (
     answer,
     common_options,
@@ -268,7 +268,7 @@ def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
     """The runner owns its outputs: a stale one is replaced, and an interrupted one of the same key is resumed."""
     out = Path(options.out or run.directory / step.name)
     partial = out.with_name(out.name + ".partial")
-    interrupted = any(partial.glob(STATE_GLOB))
+    interrupted = has_state(partial)
     if interrupted and run.done.get(step.name, {}).get("key") == key and "resume" in step.fields:
         return replace(options, resume=True, force=True)  # type: ignore[call-arg]
     if partial.exists() and out.parent == run.directory:

@@ -1,6 +1,7 @@
 """Distil teachers into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,16 @@ from biosqueeze.errors import UsageError
 from biosqueeze.manifest import head_of
 from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
-from biosqueeze.progress import warn
+from biosqueeze.progress import note, warn
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.mixes import mix_of
 
 if TYPE_CHECKING:
+    from biosqueeze.training.batches import Source
+    from biosqueeze.training.distiller import Recipe
+    from biosqueeze.training.foreign import Foreigners
     from biosqueeze.training.pairing import Pairing
+    from biosqueeze.training.teachers import Teacher
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz"
 SAMPLE_TEXT = "demo:text"
@@ -107,6 +112,15 @@ def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
+    elif options.maskings is not None:
+        raise UsageError(f"--maskings: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
+    if kind == "task" and options.fit_head:
+        raise UsageError(
+            f"--fit-head is for the masked-language-model head of a plain encoder, and {teacher.name} is fine-tuned on "
+            "a task; leave it out"
+        )
+    if options.augment and not options.data:
+        raise UsageError("--augment makes more of labelled examples; give --data with them, and their teacher")
     if options.warm_start != "none" and not options.data:
         raise UsageError("--warm-start finetune learns from labels; give --data with them")
     for source in options.corpus:
@@ -137,14 +151,17 @@ def plan(options: Options) -> Plan:
     said = " + ".join(f"{weight:g} {name}" for name, weight in mix.weights.items())
     heat = mix.temperature if options.temperature is None else options.temperature
     text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
+    augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     names = " and ".join(teacher.name for teacher in setting.teachers)
+    fitting = (f"first fit the masked-language-model head that {names} lacks: {options.fit_head} steps",)
     return Plan(
         out=setting.out,
         steps=(
+            *(fitting if options.fit_head else ()),
             f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {said}, "
             f"temperature {heat:g})",
-            f"train on {', '.join(text)}: {length}, lr {options.lr:g}",
+            f"train on {', '.join(text)}{augmented}: {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(setting.teacher),
         parameters_after=parameters_of(setting.student)
@@ -172,33 +189,104 @@ def run(options: Options) -> Outcome:
 
 
 def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: Path) -> dict[str, Any]:
+    from biosqueeze.training.augmenting import augmentation_of
+    from biosqueeze.training.cache import kept_of
     from biosqueeze.training.distiller import Distiller
-    from biosqueeze.training.lessons import lessons_of
+    from biosqueeze.training.fit_head import Fitting, fit_missing_heads, refuse_idle
+    from biosqueeze.training.lessons import Material, lessons_of
     from biosqueeze.training.loop import Job, precision_of, train
-    from biosqueeze.training.pairing import live_teacher
     from biosqueeze.training.recipes import drop_headless, recipe_of
+    from biosqueeze.training.warm_start import keep_log, warm_start
 
     student, teacher = pairing.student, pairing.teachers[0]
-    recipe = recipe_of(options, setting.kind, pairing.problem, student.config, teacher.config)
-    recipe = drop_headless(recipe, setting.teacher.name, has_head=pairing.teachers_have_heads, asked=bool(options.loss))
-    lessons = lessons_of(options, pairing, _corpus(options, setting.kind), options.field, options.data)
+    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, student.config, teacher.config)
+    foreigners = _foreigners(options, setting, pairing, recipe) if pairing.foreign else None
+    refuse_idle(options, pairing, setting.teachers, recipe)
+    has_head = pairing.teachers_have_heads or bool(options.fit_head)
+    recipe = drop_headless(recipe, setting.teacher.name, has_head=has_head, asked=bool(options.loss))
+    if options.cache_teacher:
+        kept_of(recipe, options.cache_top)  # what cannot be kept is said before the data are read
+    more = augmentation_of(options, pairing.task_name, setting.teacher)
+    corpus = _corpus(options, setting.kind)
+    lessons = lessons_of(options, pairing, Material(corpus, options.field, options.data, more, foreigners))
+    fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
+    source, answering = _answering(options, setting, pairing, recipe, lessons.source, fitted)
+    after = warm_start(options, pairing, lessons, directory)
     summary = train(
         Job(
             what="distil",
-            learner=Distiller(
-                student,
-                live_teacher(pairing, recipe, setting.shares, precision_of(options)),
-                recipe,
-                teacher_width=teacher.config.hidden_size,
-            ),
-            source=lessons.source,
-            options=options,
+            learner=Distiller(student, answering, recipe, teacher_width=teacher.config.hidden_size),
+            source=source,
+            options=after,
             directory=directory,
+            maskings=options.repeated_maskings,
             judge=lessons.judge(precision_of(options)),
-            judge_by=pairing.task.METRIC if pairing.task else "f1",
+            judge_by=pairing.metric,
         )
     )
-    return {**summary.as_metrics(), "losses": dict(recipe.weights), "temperature": recipe.temperature}
+    keep_log(directory)
+    learned = {"losses": dict(recipe.weights), "temperature": recipe.temperature}
+    return {**summary.as_metrics(), **learned, **({"fitted_heads": fitted} if fitted else {})}
+
+
+def _asked(options: Options, pairing: "Pairing") -> Options:
+    """The options; across vocabularies the default is what can be learned there."""
+    if options.loss or not pairing.foreign:
+        return options
+    note("teacher and student have different vocabularies: soft labels alone are learned, word by word or text by text")
+    return replace(options, loss=("kl",))
+
+
+def _foreigners(options: Options, setting: _Setting, pairing: "Pairing", recipe: "Recipe") -> "Foreigners":
+    from biosqueeze.training.foreign import Foreigners, Reader, check_foreign
+    from biosqueeze.training.loop import precision_of
+
+    student = setting.student.name if setting.student else str(options.student)
+    check_foreign(recipe, pairing.problem, student, setting.teacher.name)
+    if options.cache_teacher:
+        raise UsageError(
+            "--cache-teacher keeps what is said of tokens, and teacher and student do not share them; leave it out: "
+            "the teacher is asked once, before the training"
+        )
+    readers = [
+        Reader(model, tokenizer, min(options.max_length, tokenizer.model_max_length))
+        for model, tokenizer in zip(pairing.teachers, pairing.readers, strict=True)
+    ]
+    if pairing.task is None:
+        raise ValueError("there is no task without a teacher that has one")
+    return Foreigners(readers, setting.shares, pairing.task, pairing.labels, recipe, precision_of(options))
+
+
+def _answering(
+    options: Options,
+    setting: _Setting,
+    pairing: "Pairing",
+    recipe: "Recipe",
+    source: "Source",
+    fitted: Mapping[str, Any],
+) -> tuple["Source", "Teacher"]:
+    """The training data, and who answers for the teachers: they themselves, or what they said when they were asked."""
+    from biosqueeze.training.asking import ask
+    from biosqueeze.training.cache import Inquiry, open_answers
+    from biosqueeze.training.identity import identity_of_teacher
+    from biosqueeze.training.loop import precision_of
+    from biosqueeze.training.pairing import dismiss_teachers, live_teacher
+    from biosqueeze.training.teachers import Recorded
+
+    def live() -> "Teacher":
+        return live_teacher(pairing, recipe, setting.shares, precision_of(options))
+
+    if pairing.foreign:
+        return source, Recorded(recipe.question)
+    if not options.cache_teacher:
+        return source, live()
+    hashes = [identity_of_teacher(t) + fitted.get(t.name, {}).get("sha256", "") for t in setting.teachers]
+    named = {"teacher": [teacher.name for teacher in setting.teachers]}
+    answers = open_answers(Inquiry(hashes, setting.shares, recipe, source, options, named))
+    if not answers.complete:
+        ask(answers, live())
+    dismiss_teachers(pairing)
+    return answers.source, Recorded(recipe.question)
 
 
 def _corpus(options: Options, kind: str) -> tuple[str, ...]:

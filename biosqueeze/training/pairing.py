@@ -112,8 +112,8 @@ def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
     """Why plain text cannot be learned from."""
     return (
         f"{student} and {' and '.join(teacher.name for teacher in teachers)} have different vocabularies, and without "
-        "a task a teacher gives probabilities of tokens, which mean nothing in another vocabulary; make the student from "
-        "the teacher (biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
+        "a task a teacher gives probabilities of tokens, which mean nothing in another vocabulary; make the student "
+        "from the teacher (biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
     )
 
 

@@ -53,8 +53,8 @@ class Question:
 
 
 def row_mask(question: Question, batch: Batch) -> Tensor:
-    """Which positions are rows, bool (batch, length): the masked ones, or all that are real."""
-    return batch["labels"] >= 0 if question.kind == "mlm" else batch["attention_mask"].bool()
+    """Which positions are rows, bool (batch, length): the masked ones, or all that are real or were asked about."""
+    return batch["labels"] >= 0 if question.kind == "mlm" else batch.get("asked", batch["attention_mask"]).bool()
 
 
 def task_rows(question: Question, logits: Tensor, batch: Batch) -> Tensor:

@@ -307,3 +307,108 @@ def test_resuming_with_other_options_is_refused(pico_bert: Path, text: Path, tmp
     said = shell(*common, "--steps", 5000, "--resume", "--lr", "1e-5")
     assert said.code == 1
     assert "other values of lr" in said.err
+
+
+# ------------------------------------------------------------------ warm start, every task, several teachers
+
+
+def test_a_warm_start_learns_the_labels_first(tuned: Path, tags: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--epochs", 1, "--lr", "5e-3",
+        "--warm-start", "finetune", "--warm-epochs", 2, "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "warm start: f1" in said.err
+    warm = [json.loads(line) for line in Path("student/warm-start.jsonl").read_text().splitlines()]
+    assert len([line for line in warm if "dev" in line]) == 2
+    assert {"labels"} <= set(warm[0])
+    assert not list(Path("student").glob("warm-start/*"))
+    assert "kl" in metrics(Path("student"))[0]
+
+
+def test_a_warm_start_that_is_interrupted_goes_on(tuned: Path, tags: Path, shell: Shell) -> None:
+    words = (
+        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--steps", 6, "--lr", "5e-3",
+        "--warm-start", "finetune", "--warm-epochs", 2, "--save-every", 3, *QUICK,
+    )  # fmt: skip
+    assert shell(*words, "--out", "whole").code == 0
+    for phase in ("warm-start", "."):
+        killed_when(Path(f"{phase}-cut.partial") / phase, [*map(str, words), "--out", f"{phase}-cut"])
+        said = shell(*words, "--out", f"{phase}-cut", "--resume")
+        assert said.code == 0, said.err
+        assert weights(Path(f"{phase}-cut")) == weights(Path("whole"))
+
+
+def weights(path: Path) -> bytes:
+    return (path / "model.safetensors").read_bytes()
+
+
+def killed_when(folder: Path, words: list[str]) -> None:
+    """Start a command and kill it when the folder has a training state."""
+    process = subprocess.Popen([sys.executable, "-m", "biosqueeze", *words], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("state-*")):
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+
+
+def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
+    other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
+    said = shell(
+        "distill", "--teacher", tuned, "--teacher", other.path, "--teacher-weights", "2,1", "--student", "distil",
+        "--data", tags, "--loss", "kl", "--steps", 2, "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    parents = json.loads(Path("student/biosqueeze.json").read_text())["history"][-1]["parents"]
+    assert {"teacher", "teacher 2"} <= set(parents)
+
+
+@pytest.mark.parametrize("student", ["roberta", "albert"])
+def test_a_student_with_another_vocabulary_learns_a_task(
+    student: str, tags: Path, text: Path, tmp_path: Path, shell: Shell
+) -> None:
+    plain = pico.save("electra", tmp_path / "plain", head="base")
+    taught = shell(
+        "finetune", plain, "--data", tags, "--epochs", 20, "--lr", "5e-3", "--out", "teacher", "--precision", "fp32",
+        "--max-length", 64,
+    )  # fmt: skip
+    assert taught.code == 0, taught.err
+    other = pico.save(student, tmp_path / student, head="base", cased=False) if student == "albert" else pico.save(
+        student, tmp_path / student, head="base"
+    )  # fmt: skip
+    said = shell(
+        "distill", other, "--teacher", "teacher", "--data", tags, "--corpus", text, "--epochs", 12, "--lr", "5e-3",
+        "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "word by word" in said.err
+    steps = [m for m in metrics(Path("student")) if "loss" in m]
+    assert steps[-1]["kl"] < 0.5 * steps[0]["kl"]
+    assert json.loads(Path("student/biosqueeze.json").read_text())["metrics"]["f1"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--loss", "kl", "--loss", "hidden"), "--loss hidden compares them token by token"),
+        (("--cache-teacher", "kept"), "leave it out"),
+    ],
+)
+def test_what_another_vocabulary_forbids_is_said(
+    words: tuple[str, ...], says: str, tuned: Path, tags: Path, pico_roberta: Path, shell: Shell
+) -> None:
+    said = shell(
+        "distill", pico_roberta, "--teacher", tuned, "--data", tags, "--steps", 1, "--out", "x", *words, *QUICK
+    )
+    assert (said.code, says in said.err) == (2, True), said.err
+
+
+def test_without_a_task_another_vocabulary_is_refused(
+    pico_bert: Path, pico_roberta: Path, text: Path, shell: Shell
+) -> None:
+    said = shell("distill", pico_roberta, "--teacher", pico_bert, "--corpus", text, "--steps", 1, "--out", "x", *QUICK)
+    assert said.code == 1
+    assert "fine-tuned on a task" in said.err
