@@ -50,7 +50,8 @@ class Family:
     has_bottleneck: bool = False
     """MobileBERT's layers work in a narrower size than the one that they hand on, and each has several FFNs."""
     packs: bool = True
-    """Whether texts side by side in one row can be kept apart. MobileBERT's embeddings mix neighbouring tokens."""
+    """Whether texts side by side in one row can be kept apart. MobileBERT's embeddings mix neighbouring tokens, so that
+    even padding is seen by the last real one, where a checkpoint's row for the pad token is not zero."""
 
     @property
     def narrows(self) -> bool:
