@@ -146,7 +146,8 @@ def forked(work: Work, words: list[str]) -> Pair:
 
 
 def be(rank: int, port: int, words: list[str], said: Path) -> None:
-    """Run the command line as one of two processes."""
+    """Run the command line as one of two processes, in a process group with its own workers."""
+    os.setpgid(0, 0)
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -159,7 +160,7 @@ def be(rank: int, port: int, words: list[str], said: Path) -> None:
 
 
 def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work) -> None:
-    words = ("--batch-size", 2, "--steps", 60, "--eval-every", 20, "--workers", 2)
+    words = ("--batch-size", 2, "--steps", 24, "--eval-every", 8, "--workers", 2)
     assert forked(work, work.words("whole", *words)).ended() == [0, 0]
     pair = forked(work, work.words("parted", *words))
     log = work.root / "parted.partial" / "metrics.jsonl"
@@ -169,17 +170,34 @@ def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work
         time.sleep(0.01)
     for _ in range(2):  # the terminal's, and then the launcher hands it on
         for process in pair.processes:
-            os.kill(process.pid, signal.SIGINT)
+            os.killpg(process.pid, signal.SIGINT)
     assert pair.ended() == [130, 130]
     assert pair.said[0].read_text().count("--resume goes on from there") == 1
     assert "interrupted" not in pair.said[1].read_text()
     (state,) = (work.root / "parted.partial").glob("state-*")
-    assert 3 <= int(state.name.partition("-")[2]) < 60
+    assert 3 <= int(state.name.partition("-")[2]) < 24
     pair = forked(work, work.words("parted", *words, "--resume"))
     assert pair.ended() == [0, 0], pair.said[0].read_text()
     assert steps(work.root / "parted") == steps(work.root / "whole")
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (work.root / "parted" / name).read_bytes() == (work.root / "whole" / name).read_bytes()
+
+
+def test_distillation_in_two_processes(work: Work, shell: Shell) -> None:
+    text = work.root / "text.txt"
+    text.write_text("\n".join(pico.sentences(21)) + "\n", encoding="utf-8")
+    given = ("distill", "--teacher", work.encoder, "--student", "distil", "--corpus", text, "--dropout", 0, *QUICK)
+
+    def words(out: str, size: int) -> list[str]:
+        return [str(word) for word in (*given, "--out", work.root / out, "--steps", 8, "--batch-size", size)]
+
+    assert shell(*words("distilled-by-one", 4)).code == 0
+    pair = forked(work, words("distilled-by-two", 2))
+    assert pair.ended() == [0, 0], pair.said[0].read_text()
+    one, two = steps(work.root / "distilled-by-one"), steps(work.root / "distilled-by-two")
+    assert len(two) == len(one) == 8
+    for alone, together in zip(one, two, strict=True):
+        assert together == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.fixture

@@ -133,9 +133,10 @@ def by_step(directory: Path) -> runs.Judge:
 EARLY = replace(PLAIN, steps=12, eval_every=2, patience=2, layer_decay=0.8, smart=0.5)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
-def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at", "workers"), [(1, 0), (2, 0), (3, 0), (4, 0), (2, 2)])
+def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, workers: int, tmp_path: Path) -> None:
     whole = runs.run(tmp_path / "whole", EARLY, judge=by_step(tmp_path / "whole"))
+    options = replace(EARLY, workers=workers)
     assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # the last one is where it stops
     score = by_step(tmp_path / "cut")
     calls = 0
@@ -148,8 +149,8 @@ def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, tmp_p
         return score(model)
 
     with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", EARLY, judge=interrupted)
-    resumed = runs.run(tmp_path / "cut", replace(EARLY, resume=True), judge=score)
+        runs.run(tmp_path / "cut", options, judge=interrupted)
+    resumed = runs.run(tmp_path / "cut", replace(options, resume=True), judge=score)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
     for summary in (whole.summary, resumed.summary):
