@@ -221,8 +221,11 @@ def open_proposer(options: Distilling, teacher: Checkpoint) -> Proposer:
     if not loaded.has_head or tokenizer.mask_token_id is None:
         said = "" if options.augment_with else f", which {teacher.name} was fine-tuned from,"
         raise UsageError(f"{checkpoint.name}{said} has no masked-language-model head, so it proposes no words; {_GIVE}")
+    proposer = Proposer(loaded.model, tokenizer, precision_of(options))
+    if not proposer.words:
+        raise UsageError(f"the vocabulary of {checkpoint.name} has no piece that is a word, to propose; {_GIVE}")
     note(f"--augment {options.augment}: {checkpoint.name} proposes the words")
-    return Proposer(loaded.model, tokenizer, precision_of(options))
+    return proposer
 
 
 _GIVE = "name a checkpoint that has one: --augment-with dmis-lab/biobert-base-cased-v1.2"

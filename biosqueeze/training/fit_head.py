@@ -42,6 +42,7 @@ from biosqueeze.training.sources import Blocks, Ids, Masked
 FORMAT = 1  # part of each key: another number leaves all heads that were fitted before unread
 LEARNING_RATE = 1e-3  # a head alone bears more than a whole model
 HELD_OUT = 64  # blocks of the corpus at most, and a tenth of it
+HELD_AT_ONCE = 16  # without gradients, the logits of all their masked rows lie in memory
 _FILE = "head.safetensors"
 
 
@@ -315,7 +316,7 @@ def perplexity(learner: Learner, source: Masked, options: Training) -> float:
     """The exponential of the mean cross entropy of the true tokens at masked positions, which are always the same."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     learner.to(device).train(False)
-    size = min(options.batch_size, len(source.blocks))
+    size = min(options.batch_size, HELD_AT_ONCE, len(source.blocks))
     plan = Schedule(source, size, options.seed, total=math.ceil(len(source.blocks) / size))
     total, count = 0.0, 0
     for batch in loader(plan, 0):

@@ -19,7 +19,7 @@ from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.training import fit_head
 from biosqueeze.training.batches import Schedule, loader
 from biosqueeze.training.distilling import Distilling
-from biosqueeze.training.fit_head import Fitting, HeadFitter, fitted_head, hold_out, own_weights
+from biosqueeze.training.fit_head import Fitting, HeadFitter, fitted_head, hold_out, own_weights, perplexity
 from biosqueeze.training.identity import identity_of_teacher
 from biosqueeze.training.lessons import Posed
 from biosqueeze.training.sources import Masked
@@ -101,6 +101,25 @@ def test_the_loss_is_that_of_the_stock_model(family: str, text: Path, tmp_path: 
         assert (parameter.grad is None) == (name not in own)
         if name in own:
             torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, 50])
+def test_perplexity_is_that_of_one_sequence_after_the_other(size: int, text: Path, tmp_path: Path) -> None:
+    path = pico.save("bert", tmp_path / "bert", "mlm")
+    model = load_model(open_checkpoint(str(path)), "mlm").model
+    fitting = fitting_of(text, path, tmp_path, batch_size=size, seed=4)
+    held, _ = hold_out(fitting.source)
+    total, count = 0.0, 0
+    for item in range(len(held.blocks)):
+        features = held.features(item, np.random.default_rng([4, 1, item]))
+        for segment in range(1, features["segments"].max() + 1):
+            of = features["segments"] == segment
+            ids, labels = (torch.from_numpy(features[name][of]) for name in ("input_ids", "labels"))
+            with torch.no_grad():
+                logits = model(input_ids=ids.unsqueeze(0)).logits[0]
+            total += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+            count += int((labels >= 0).sum())
+    assert perplexity(HeadFitter(model), held, fitting.options) == pytest.approx(np.exp(total / count), rel=1e-4)
 
 
 def test_the_encoder_drops_nothing_while_the_head_learns(text: Path, tmp_path: Path) -> None:
