@@ -33,7 +33,7 @@ from biosqueeze.training.augmenting import (
     word_pieces,
 )
 from biosqueeze.training.distilling import Distilling
-from biosqueeze.training.lessons import lessons_of
+from biosqueeze.training.lessons import Material, lessons_of
 from biosqueeze.training.pairing import load_pairing
 from tests import pico
 from tests.cli.run import Shell
@@ -284,7 +284,7 @@ def test_the_copies_are_trained_on_and_dev_has_none(pico_ner: Path, pico_bert: P
     teacher = open_checkpoint(str(pico_ner))
     pairing = load_pairing(options, "task", [teacher], teacher, "ner")
     more = augmentation_of(options, "ner", teacher)
-    plain, rich = (lessons_of(options, pairing, (), "text", str(tags), how) for how in (None, more))
+    plain, rich = (lessons_of(options, pairing, Material(data=str(tags), augment=how)) for how in (None, more))
     first, second = plain.source.labelled, rich.source.labelled
     assert len(second) > 1.8 * len(first) + 10
     assert all(np.array_equal(a["input_ids"], b["input_ids"]) for a, b in zip(first, second, strict=False))
