@@ -6,7 +6,8 @@ DATA holds the directories ncbi-disease and bc5cdr-chem (train.tsv, devel.tsv, t
 sentences. The teacher is all-MiniLM-L6-v2 fine-tuned on the task. Its students are 3 x 384 (its layers 1, 3 and 5) and
 4 x 312 (the preset tiny, first distilled from MiniLM on the text, --general-steps of it).
 
-1. Every mix of losses on NCBI-disease, one seed, the same steps, rate and text.
+1. Every mix of losses on NCBI-disease, one seed, the same steps, rate and text (a warm start is on
+   top, its minutes are counted).
 2. The best two of each student by F1 on dev, three seeds, on both data sets.
 
 What is done is not done again: each run leaves a file in OUT/records, and one that was interrupted goes on where it
@@ -34,6 +35,7 @@ TEACHERS = {
     "bc5cdr-chem": ("--epochs", "6", "--lr", "2e-4", "--label-all-pieces"),
 }
 BARS = {"3x384": 0.99, "4x312": 0.97}
+SETTINGS = ("data", "text", "steps", "general_steps", "unlabelled", "lr", "eval_every")
 GENERAL_LOSSES = ("minilmv2=1", "hidden=1")
 WARM = ("--warm-start", "finetune")
 # The soft labels alone, with each other loss that applies to a task, and the published combinations; both students
@@ -52,8 +54,8 @@ MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "kl + attention-kl": (("kl=1", "attention-kl=1"), ()),
     "kl + minilm": (("kl=1", "minilm=1"), ()),
     "kl + minilmv2": (("kl=1", "minilmv2=1"), ()),
-    "tinybert": (("soft=1", "hidden=1", "attention=1", "embedding=1"), ()),
-    "mobilebert": (("kl=1", "hidden=1", "attention-kl=1"), ()),
+    "tinybert": (("tinybert=1",), ()),
+    "mobilebert": (("kl=1", "hidden=1", "attention-kl=1"), ("--projection", "per-layer")),
     "kl + cosine, warm start": (("kl=1", "cosine=1"), WARM),
 }
 
@@ -82,6 +84,21 @@ class Lab:
         self.out: Path = arguments.out
         for name in ("records", "logs", "made"):
             (self.out / name).mkdir(parents=True, exist_ok=True)
+        self._same_settings()
+
+    def _same_settings(self) -> None:
+        """Runs of other settings are not to be put into one table.
+
+        Raises:
+            SystemExit: the directory has some.
+        """
+        asked = {name: str(getattr(self.arguments, name)) for name in SETTINGS}
+        path = self.out / "settings.json"
+        if not path.exists():
+            path.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+        elif (earlier := json.loads(path.read_text(encoding="utf-8"))) != asked:
+            other = ", ".join(f"{name} {value}" for name, value in earlier.items() if asked.get(name) != value)
+            raise SystemExit(f"{self.out} holds runs with {other}; ask for the same, or give another --out")
 
     def data(self, name: str) -> str:
         """The directory of a data set."""
