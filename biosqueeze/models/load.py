@@ -1,5 +1,6 @@
 """Loading encoders as they really lie on the Hub: old layouts, absent config keys, absent heads; said, not guessed."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -180,6 +181,14 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
     return built
 
 
+def without_head(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """A stock encoder with the weights of a model's trunk; a pooler that the model lacks is drawn from the seed."""
+    config = copy.deepcopy(model.config)
+    alone = new_model(config, family_of(config).architecture("base"), seed=seed)
+    alone.load_state_dict(model.base_model.state_dict(), strict=False)
+    return alone
+
+
 def label_changes(labels: Sequence[str]) -> dict[str, dict[Any, Any]]:
     """Config keys and values for the names of the classes."""
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
@@ -231,10 +240,10 @@ def _fit_prefix(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[s
 
 def _untied(model: PreTrainedModel, named: dict[str, Tensor]) -> dict[str, Tensor]:
     """Leave out copies of tied tensors; a copy stands in for an original that is not there."""
-    for copy, original in model.all_tied_weights_keys.items():
-        if copy in named:
-            named.setdefault(original, named[copy])
-            del named[copy]
+    for tied, original in model.all_tied_weights_keys.items():
+        if tied in named:
+            named.setdefault(original, named[tied])
+            del named[tied]
     return named
 
 

@@ -16,6 +16,8 @@ from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.mixes import mix_of
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from biosqueeze.training.batches import Source
     from biosqueeze.training.distiller import Recipe
     from biosqueeze.training.foreign import Foreigners
@@ -182,10 +184,22 @@ def run(options: Options) -> Outcome:
         )
         metrics = _train(options, setting, pairing, draft.path)
         if processes.is_main():
-            pairing.student.save_pretrained(draft.path)
+            _worth_saving(pairing, metrics["losses"], options.seed).save_pretrained(draft.path)
             pairing.tokenizer.save_pretrained(draft.path)
         made = draft.finish(_record(options, setting, pairing, metrics))
     return Outcome(made.path, {"metrics": metrics})
+
+
+def _worth_saving(pairing: "Pairing", losses: Mapping[str, float], seed: int) -> "PreTrainedModel":
+    """The student; without its head where that is new and nothing taught it."""
+    from biosqueeze import registry
+    from biosqueeze.models.load import without_head
+
+    taught = any(registry.load("objectives", name).READS == "rows" for name in losses)
+    if taught or pairing.student_has_head:
+        return pairing.student
+    note(f"the student is saved without a head: none of the losses {', '.join(losses)} teaches one")
+    return without_head(pairing.student, seed)
 
 
 def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: Path) -> dict[str, Any]:

@@ -11,11 +11,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
+from biosqueeze.training.mixes import MIXES
 from tests import pico
 from tests.cli.run import Shell
 
+# To what share of its first value a loss must fall in forty steps.
+FALLS = {
+    "distilbert": 0.75,
+    "tinybert": 0.3,
+    "compact": 0.92,
+    "biolm": 0.85,
+    "mobilebert": 0.65,
+    "minilm": 0.3,
+    "minilmv2": 0.2,
+    "mse": 0.6,
+}
 QUICK = ("--precision", "fp32", "--batch-size", "8", "--max-length", "32")
 
 
@@ -412,3 +424,32 @@ def test_without_a_task_another_vocabulary_is_refused(
     said = shell("distill", pico_roberta, "--teacher", pico_bert, "--corpus", text, "--steps", 1, "--out", "x", *QUICK)
     assert said.code == 1
     assert "fine-tuned on a task" in said.err
+
+
+def test_a_head_that_nothing_taught_is_not_saved(pico_bert: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", "--teacher", pico_bert, "--student", "tiny", "--corpus", text, "--loss", "minilmv2", "--steps", 2,
+        "--out", "small", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "without a head" in said.err
+    assert json.loads(Path("small/config.json").read_text())["architectures"] == ["BertModel"]
+    _, info = AutoModel.from_pretrained("small", output_loading_info=True)
+    assert not info["missing_keys"]
+
+
+def test_no_mix_is_left_out() -> None:
+    assert set(MIXES) - set(FALLS) == {"task"}, "task is tested on a task"
+
+
+@pytest.mark.parametrize("mix", FALLS)
+def test_every_mix_trains_until_its_loss_falls(mix: str, pico_bert: Path, text: Path, shell: Shell) -> None:
+    student = "distil" if mix == "compact" else "minilm-l3" if mix == "minilmv2" else "bert-mini"
+    said = shell(
+        "distill", "--teacher", pico_bert, "--student", student, "--corpus", text, "--loss", mix, "--steps", 40,
+        "--lr", "3e-3", "--out", "small", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    steps = metrics(Path("small"))
+    first, last = (sum(step["loss"] for step in part) / 5 for part in (steps[:5], steps[-5:]))
+    assert last < FALLS[mix] * first
