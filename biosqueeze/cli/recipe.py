@@ -137,9 +137,14 @@ def _read_step(path: Path, name: str, table: dict[str, Any], overrides: dict[str
     return step
 
 
+def _listed(step: Step, key: str, value: Any) -> Any:
+    """One value of a repeatable option may be written without brackets."""
+    return [value] if step.fields[key].repeated and not isinstance(value, list) else value
+
+
 def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
     """A Click context for one step: flag (--set) > environment > recipe > default, exactly as on the command line."""
-    values = {key: _dereference(step, value, run) for key, value in step.table.items()}
+    values = {key: _listed(step, key, _dereference(step, value, run)) for key, value in step.table.items()}
     positional = next((f for f in step.fields.values() if f.marker(Argument)), None)
     if positional and positional.name not in values and previous is not None:
         marker = positional.marker(Argument)

@@ -47,10 +47,10 @@ class Options(Distilling):
     teacher: Annotated[
         tuple[str, ...], "The teacher: directory, Hub id, or demo:minilm. Repeatable: their soft labels are averaged."
     ]
+    student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
     teacher_weights: Annotated[
         str | None, "How much each of several teachers counts, such as 2,1; alike if left out."
     ] = None
-    student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
     corpus: Annotated[tuple[str, ...], "Text (.txt, .jsonl, .gz) or a directory of it; repeatable."] = ()
     field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
     data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
