@@ -69,7 +69,9 @@ def ask(answers: Answers, teacher: Teacher) -> None:
 
 
 def _ask(answers: Answers, teacher: Teacher) -> None:
-    missing = {masking: items[processes.index() :: processes.count()] for masking, items in answers.missing().items()}
+    # A share by number: what is missing when a process looks depends on how far the others are.
+    index, count = processes.index(), processes.count()
+    missing = {masking: items[items % count == index] for masking, items in answers.missing().items()}
     wanted = sum(map(len, missing.values()))
     if not wanted:
         return

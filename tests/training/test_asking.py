@@ -171,11 +171,9 @@ def test_processes_share_the_asking(text: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(asking.processes, "index", lambda: index[0])
 
     def meanwhile(_seconds: float) -> None:
-        """What the other process does while this one waits: it looked when nothing was there."""
+        """What the other process does while this one waits; it starts so late that this one's share is there."""
         index[0] = 1
-        answers = open_answers(asked)
-        monkeypatch.setattr(answers, "missing", lambda: answers.needed)
-        asking._ask(answers, other)
+        asking._ask(open_answers(asked), other)
         index[0] = 0
 
     monkeypatch.setattr(asking.time, "sleep", meanwhile)
