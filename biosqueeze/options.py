@@ -38,6 +38,13 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Short:
+    """Gives a field's flag a short form: `Short("o")` is -o."""
+
+    letter: str
+
+
+@dataclass(frozen=True)
 class Hidden:
     """Marks a field that is no option of the command line."""
 
@@ -55,7 +62,9 @@ class Noting:
 class Writing(Noting):
     """Options of a stage that writes a checkpoint."""
 
-    out: Annotated[str | None, "Directory to write; derived from the input and the stage when left out."] = None
+    out: Annotated[
+        str | None, "Directory to write; derived from the input and the stage when left out.", Short("o")
+    ] = None
     force: Annotated[bool, "Replace an existing output."] = False
     seed: Annotated[int, "Seed of everything random in this stage."] = 0
 

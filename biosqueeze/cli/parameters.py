@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from biosqueeze import registry
 from biosqueeze.cli.streams import STDIN, read_dashes
-from biosqueeze.options import Argument, Choices, Data, Hidden, Noting, OptionField, option_fields
+from biosqueeze.options import Argument, Choices, Data, Hidden, Noting, OptionField, Short, option_fields
 
 _SOURCES = {
     ParameterSource.COMMANDLINE: "flag",
@@ -51,8 +51,9 @@ def _option(field: OptionField) -> click.Option:
         return click.Option([declaration, field.name], is_flag=True, default=field.default, help=field.help)
     # Click takes a default of None for a value, and a required option would never be missed.
     default = {} if field.required else {"default": field.default}
+    short = field.marker(Short)
     return click.Option(
-        [flag, field.name],
+        [*([f"-{short.letter}"] if short else []), flag, field.name],
         **default,
         type=_click_type(field),
         multiple=field.repeated,

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError, require
-from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.options import Argument, Noting, Outcome, Plan, Short
 from biosqueeze.progress import note
 from biosqueeze.reporting import FILE_NAME
 
-EXAMPLE = "biosqueeze report ncbi-student --html student.html"
+EXAMPLE = "biosqueeze report ncbi-student -o student.html"
 _READ_BYTES = 1000
 
 
@@ -24,7 +24,7 @@ class Options(Noting):
     """
 
     checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
-    html: Annotated[str | None, "File to write; report.html in the checkpoint if left out."] = None
+    html: Annotated[str | None, "File to write; report.html in the checkpoint if left out.", Short("o")] = None
     force: Annotated[bool, "Replace FILE even if it is no earlier report."] = False
 
 

@@ -136,29 +136,25 @@ class Distiller(Learner):
         self, student: Mapping[int, Layer], answer: Answer, batch: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """The sums of the losses that read layers, over their pairs of the layer map."""
-        terms: dict[str, Tensor] = {}
-        allowed = Texts.of(batch).allowed if any(loss.READS != "rows" for loss in self.losses.values()) else None
-        for name, loss in self.losses.items():
-            if loss.READS == "rows" or allowed is None:
-                continue
-            each = [
-                self.recipe.weight_of((mine, its))
-                * loss.loss(
-                    Pair(
-                        self._widened(student[mine], (mine, its)),
-                        answer.layers[its],
-                        allowed,
-                        self.recipe.relation_heads,
-                    )
-                )
-                for mine, its in self.recipe.pairs_of(loss)
-            ]
-            terms[name] = torch.stack(each).sum()
-        return terms
+        layered = {name: loss for name, loss in self.losses.items() if loss.READS != "rows"}
+        if not layered:
+            return {}
+        allowed = Texts.of(batch).allowed
 
-    def _widened(self, layer: Layer, pair: tuple[int, int]) -> Layer:
-        """The layer with hidden states of the teacher's width."""
-        name = "shared" if self.recipe.projection == "shared" else str(pair[0])
+        def weighed(loss: ModuleType, mine: int, its: int) -> Tensor:
+            layer = self._widened(student[mine], mine)
+            pair = Pair(layer, answer.layers[its], allowed, self.recipe.relation_heads)
+            value: Tensor = loss.loss(pair)
+            return self.recipe.weight_of((mine, its)) * value
+
+        return {
+            name: torch.stack([weighed(loss, *pair) for pair in self.recipe.pairs_of(loss)]).sum()
+            for name, loss in layered.items()
+        }
+
+    def _widened(self, layer: Layer, depth: int) -> Layer:
+        """The student's layer at a depth, with hidden states of the teacher's width."""
+        name = "shared" if self.recipe.projection == "shared" else str(depth)
         if layer.hidden is None or name not in self.projections:
             return layer
         return Layer(self.projections[name](layer.hidden), layer.query, layer.key, layer.value)

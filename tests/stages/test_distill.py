@@ -104,7 +104,7 @@ def test_a_student_of_teacher_layers_in_a_pipe(pico_bert: Path, text: Path, shel
     assert manifest["history"][-1]["sources"]["steps"] == "flag"
 
 
-@pytest.mark.parametrize("family", ["roberta", "distilbert"])
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "albert", "mobilebert"])
 def test_other_families_distil(family: str, text: Path, tmp_path: Path, shell: Shell) -> None:
     teacher = pico.save(family, tmp_path / "teacher")
     said = shell("distill", "--teacher", teacher, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK)

@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_not_ours_needs_a_file(shell, pico_ner, tmp_path, m
     monkeypatch.setattr("biosqueeze.checkpoint.Checkpoint.is_writable", False)
     said = shell("report", pico_ner)
     assert said.code == 1 and "--html FILE" in said.err
-    assert shell("report", pico_ner, "--html", "page.html").code == 0
+    assert shell("report", pico_ner, "-o", "page.html").code == 0
 
 
 def test_dry_run_writes_nothing(shell, made):
