@@ -285,13 +285,17 @@ def _answering(
     from biosqueeze.training.identity import identity_of_teacher
     from biosqueeze.training.loop import precision_of
     from biosqueeze.training.pairing import dismiss_teachers, live_teacher
-    from biosqueeze.training.teachers import Recorded
+    from biosqueeze.training.teachers import Recorded, Silent
 
     def live() -> "Teacher":
         return live_teacher(pairing, recipe, setting.shares, precision_of(options))
 
     if pairing.foreign:
         return source, Recorded(recipe.question)
+    if not recipe.needs_teacher:
+        note(f"nothing of {', '.join(recipe.weights)} needs a teacher: the student learns from the text alone")
+        dismiss_teachers(pairing)
+        return source, Silent()
     if not options.cache_teacher:
         return source, live()
     hashes = [identity_of_teacher(t) + fitted.get(t.name, {}).get("sha256", "") for t in setting.teachers]

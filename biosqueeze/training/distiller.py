@@ -61,6 +61,11 @@ class Recipe:
                 found.setdefault(pair[side], set()).update(_PARTS[loss.READS])
         return {depth: frozenset(parts) for depth, parts in found.items()}
 
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether any loss reads what the teacher says or has inside."""
+        return self.question.logits or bool(self.wanted(1))
+
     def weight_of(self, pair: tuple[int, int]) -> float:
         """How much a pair of layers counts."""
         return self.layer_weights[self.layers.index(pair)] if self.layer_weights and pair in self.layers else 1.0

@@ -38,7 +38,7 @@ def recipe_of(
     pairs = layer_map(options.layer_map or mix.layers, student.num_hidden_layers, teacher.num_hidden_layers)
     recipe = Recipe(
         weights=mix.weights,
-        question=Question(kind, problem, logits=any(module.READS == "rows" for module in modules.values())),
+        question=Question(kind, problem, logits=_reads_soft_labels(modules)),
         temperature=mix.temperature if options.temperature is None else options.temperature,
         layers=pairs,
         layer_weights=layer_weights(options.layer_weights, len(pairs)),
@@ -54,8 +54,8 @@ def recipe_of(
 def without(recipe: Recipe, names: list[str]) -> Recipe:
     """The recipe less some losses."""
     weights = {name: weight for name, weight in recipe.weights.items() if name not in names}
-    reads_rows = any(registry.load("objectives", name).READS == "rows" for name in weights)
-    return replace(recipe, weights=weights, question=replace(recipe.question, logits=reads_rows))
+    logits = _reads_soft_labels({name: registry.load("objectives", name) for name in weights})
+    return replace(recipe, weights=weights, question=replace(recipe.question, logits=logits))
 
 
 def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) -> Recipe:
@@ -74,6 +74,10 @@ def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) 
     kept = without(recipe, blocked)
     warn(f"{why}; distilling with {' + '.join(kept.weights)} and without {', '.join(blocked)}. To have all: {ways}")
     return kept
+
+
+def _reads_soft_labels(modules: Mapping[str, ModuleType]) -> bool:
+    return any(module.NEEDS_TEACHER_LOGITS for module in modules.values())
 
 
 def _check_kind(modules: Mapping[str, ModuleType], kind: str) -> None:

@@ -43,7 +43,7 @@ class Question:
 
     kind: str  # "mlm" or "task"
     problem: str  # "tokens", "single", "multi", "score" or "span" (tasks.problem_of); "tokens" for mlm
-    logits: bool  # whether any loss reads rows
+    logits: bool  # whether any loss reads the teacher's rows
 
     @property
     def of_rows(self) -> Problem:
@@ -166,6 +166,15 @@ def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature:
         no = (torch.nn.functional.logsigmoid(-stacked) + shares.log()).logsumexp(dim=0)
         return (yes - no) * temperature
     return (stacked.log_softmax(dim=-1) + shares.log()).logsumexp(dim=0) * temperature
+
+
+class Silent:
+    """Nobody: for losses that learn from the text alone, as in continued pretraining."""
+
+    def answer(self, batch: Batch) -> Answer:
+        """Nothing."""
+        del batch
+        return Answer(None)
 
 
 class Recorded:

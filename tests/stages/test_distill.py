@@ -453,3 +453,14 @@ def test_every_mix_trains_until_its_loss_falls(mix: str, pico_bert: Path, text: 
     steps = metrics(Path("small"))
     first, last = (sum(step["loss"] for step in part) / 5 for part in (steps[:5], steps[-5:]))
     assert last < FALLS[mix] * first
+
+
+def test_masked_tokens_alone_need_no_teacher(pico_distilbert: Path, text: Path, shell: Shell) -> None:
+    said = shell(
+        "distill", pico_distilbert, "--teacher", pico_distilbert, "--corpus", text, "--loss", "mlm", "--steps", 30,
+        "--lr", "3e-3", "--out", "read", *QUICK,
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "needs a teacher" in said.err
+    steps = metrics(Path("read"))
+    assert sum(s["mlm"] for s in steps[-5:]) < sum(s["mlm"] for s in steps[:5])
