@@ -145,8 +145,8 @@ def test_an_output_below_a_file(command: str, pico_ner: Path, ask: Callable[...,
 @pytest.mark.parametrize("command", OPENING)
 def test_nothing_on_standard_input(command: str, ask: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: PTH123, SIM115
-    more = ("--teacher", "t") if command == "distill" else ()
-    ask(command, "-", *more, code=2, says="did the command before it fail?")
+    monkeypatch.setitem(OPENING, "distill", ("--teacher", "t", "--corpus", "text.txt", "--out", "out"))
+    ask(command, "-", code=2, says="did the command before it fail?")
 
 
 # ------------------------------------------------------------------ data

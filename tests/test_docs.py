@@ -5,14 +5,26 @@ from pathlib import Path
 
 from biosqueeze import registry
 from biosqueeze.cli.recipe import read_recipe
+from biosqueeze.training.mixes import MIXES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_lists_every_command_and_no_other() -> None:
-    listed = re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)
+    commands = README.partition("## Commands")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", commands, flags=re.MULTILINE)
     assert sorted(listed) == sorted([*registry.names("stages"), "run"])
+
+
+def test_the_readme_lists_every_loss_and_every_mix_of_them() -> None:
+    section = README.partition("## Distillation")[2].partition("\n## ")[0]
+    listed = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
+        for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert listed - {"--loss"} == {*MIXES, *registry.names("objectives")}
 
 
 def test_the_readme_names_options_that_exist() -> None:

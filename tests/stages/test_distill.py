@@ -75,7 +75,20 @@ def tuned(tags: Path, pico_root: Path) -> Path:
 
 def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) -> None:
     said = shell(
-        "distill", "--teacher", pico_bert, "--student", "tiny", "--corpus", text, "--steps", 40, "--lr", "3e-3", *QUICK
+        "distill",
+        "--teacher",
+        pico_bert,
+        "--student",
+        "tiny",
+        "--corpus",
+        text,
+        "--steps",
+        40,
+        "--lr",
+        "3e-3",
+        "--out",
+        "student",
+        *QUICK,
     )
     assert said.code == 0, said.err
     steps = metrics(Path(said.path))
@@ -113,7 +126,20 @@ def test_other_families_distil(family: str, text: Path, tmp_path: Path, shell: S
 
 
 def test_electra_discriminators_have_no_distribution_to_teach(pico_electra: Path, text: Path, shell: Shell) -> None:
-    said = shell("distill", "--teacher", pico_electra, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK)
+    said = shell(
+        "distill",
+        "--teacher",
+        pico_electra,
+        "--student",
+        "distil",
+        "--corpus",
+        text,
+        "--steps",
+        2,
+        "--out",
+        "x",
+        *QUICK,
+    )
     assert said.code == 0, said.err
     assert "without kl" in said.err
     assert set(metrics(Path(said.path))[-1]) >= {"mlm", "cosine"}
@@ -143,7 +169,7 @@ def test_text_alone_is_enough_for_a_tuned_teacher(tuned: Path, text: Path, shell
 
 
 def test_without_a_corpus_there_is_a_warning(pico_bert: Path, shell: Shell) -> None:
-    said = shell("distill", "--teacher", pico_bert, "--student", "distil", "--steps", 1, *QUICK)
+    said = shell("distill", "--teacher", pico_bert, "--student", "distil", "--steps", 1, "--out", "x", *QUICK)
     assert said.code == 0, said.err
     assert "sample" in said.err
     assert "warning" in said.err

@@ -35,7 +35,18 @@ def test_the_second_student_needs_no_teacher(
 
 def test_what_is_not_kept_is_said_before_anything_is_read(pico_bert: Path, text: Path, shell: Shell) -> None:
     said = shell(
-        "distill", "--teacher", pico_bert, "--corpus", text, *QUICK, "--cache-teacher", "kept", "--loss", "compact"
+        "distill",
+        "--teacher",
+        pico_bert,
+        "--corpus",
+        text,
+        *QUICK,
+        "--cache-teacher",
+        "kept",
+        "--loss",
+        "compact",
+        "--out",
+        "x",
     )
     assert said.code == 2
     assert "--loss attention-kl compares attention" in said.err

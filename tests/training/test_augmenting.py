@@ -233,7 +233,7 @@ def _tuned_from(tuned: Path, source: Path, folder: Path) -> Path:
     """A copy of a tagger whose manifest says that it was fine-tuned from a checkpoint."""
     copy = folder / "tuned"
     copy.mkdir()
-    for file in tuned.iterdir():
+    for file in tuned.glob("*.*"):
         (copy / file.name).write_bytes(file.read_bytes())
     parent = {"name": str(source), "sha256": sha256_of([source / "model.safetensors"])}
     history = [{"stage": stage, "parents": {"parent": parent}, "options": {}} for stage in ("shrink", "finetune")]

@@ -245,7 +245,20 @@ def test_a_fitting_that_has_no_use_is_refused(
     headless: Callable[[str], Path], pico_bert: Path, pico_ner: Path, text: Path, shell: Shell
 ) -> None:
     def refused(teacher: Path, *more: str) -> str:
-        said = shell("distill", "--teacher", teacher, "--corpus", text, "--student", "distil", "--fit-head", 9, *more)
+        said = shell(
+            "distill",
+            "--teacher",
+            teacher,
+            "--corpus",
+            text,
+            "--student",
+            "distil",
+            "--fit-head",
+            9,
+            "--out",
+            "x",
+            *more,
+        )
         assert said.code == 2, said.err
         return said.err
 
