@@ -1,7 +1,5 @@
 """A checkpoint: a Hugging Face directory and its manifest, found by name and written atomically. Torch-free."""
 
-import contextlib
-import errno
 import importlib.util
 import json
 import os
@@ -16,6 +14,7 @@ from typing import Any
 
 from biosqueeze import __version__, card, manifest, processes
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import disk_is_full, flush, locked, put_in_place
 from biosqueeze.options import Writing, resolved
 from biosqueeze.progress import note
 
@@ -208,8 +207,8 @@ class Draft:
         entry = _manifest_of(self.path, record)
         (self.path / "README.md").write_text(card.render(self.out.name, entry), encoding="utf-8")
         write_json(self.path / manifest.FILE_NAME, entry)
-        _flush(self.path)
-        _replace(self.path, self.out)
+        flush(self.path)
+        put_in_place(self.path, self.out)
 
 
 def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
@@ -280,10 +279,10 @@ def drafting(
     _check_free(out, partial, force=force, resume=resume)
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
+        with locked(partial):
             yield Draft(partial, out)
     except BaseException as error:
-        full = _disk_is_full(error, partial)
+        full = disk_is_full(error, partial)
         resumable = has_state(partial)
         if resumable:
             shutil.rmtree(partial / UNFINISHED_STATE, ignore_errors=True)
@@ -311,58 +310,8 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
             raise SqueezeError(
                 f"{partial} holds an interrupted run; give --resume to go on with it, or --force to start over"
             )
-        with _locked(partial):
+        with locked(partial):
             shutil.rmtree(partial)
-
-
-@contextmanager
-def _locked(partial: Path) -> Iterator[None]:
-    """Hold an advisory lock, so that two processes never write one output. No lock where the system has none."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(partial, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SqueezeError(
-                f"another biosqueeze is writing {partial} right now; wait for it, or give another --out"
-            ) from error
-        yield
-    finally:
-        os.close(handle)
-
-
-def _disk_is_full(error: BaseException, partial: Path) -> bool:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    if "No space left on device" in str(error):
-        return True
-    # torch and safetensors report a full disk in words of their own, so the disk itself is asked too.
-    with contextlib.suppress(OSError):
-        return not isinstance(error, SqueezeError | KeyboardInterrupt) and shutil.disk_usage(partial).free < 1 << 16
-    return False
-
-
-def _flush(directory: Path) -> None:
-    for path in [*directory.rglob("*"), directory]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _replace(partial: Path, out: Path) -> None:
-    """Rename partial to out; a former out is moved aside first and deleted last, so one of the two is always whole."""
-    former = out.with_name(out.name + ".former.partial")
-    if out.exists():
-        out.rename(former)
-    partial.rename(out)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
