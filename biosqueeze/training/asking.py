@@ -31,6 +31,7 @@ from biosqueeze.training.cache import Answers, Kept, describe, size
 from biosqueeze.training.chunks import CHUNK_ROWS
 from biosqueeze.training.interrupt import politely_interrupted
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Wrapped
 from biosqueeze.training.teachers import Answer, RowsOf, Teacher, row_mask
 
 # Answers are written when they are so many bytes, or so old.
@@ -165,20 +166,8 @@ class _Pass:
 
 
 @dataclass(frozen=True)
-class _Marked:
+class _Marked(Wrapped):
     """Training data that say of each item which one it is, and how its features look."""
-
-    source: Source
-
-    @property
-    def pad_token_id(self) -> int:
-        return self.source.pad_token_id
-
-    def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        return self.source.draw(epoch, rng)
-
-    def length(self, items: Ids) -> Ids:
-        return self.source.length(items)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         features = self.source.features(item, rng)

@@ -29,6 +29,7 @@ from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.identity import identity_of
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Wrapped
 from biosqueeze.training.teachers import Question
 
 META = "meta.json"
@@ -133,25 +134,11 @@ class Inquiry:
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answered(Wrapped):
     """Training data that bring along what the teacher said about them."""
 
-    source: Source
     store: Store
     maskings: int
-
-    @property
-    def pad_token_id(self) -> int:
-        """The source's."""
-        return self.source.pad_token_id
-
-    def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        """The source's."""
-        return self.source.draw(epoch, rng)
-
-    def length(self, items: Ids) -> Ids:
-        """The source's."""
-        return self.source.length(items)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         """The source's features, and under `answer.*` what was said about exactly these; see `data.collate.pad`.

@@ -94,7 +94,9 @@ class Distiller(Learner):
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """How many units each term is a mean over."""
-        return {name: self._count(loss.UNIT, batch) for name, loss in self.losses.items()}
+        units = {name: loss.UNIT for name, loss in self.losses.items()}
+        counted = {unit: self._count(unit, batch) for unit in set(units.values())}
+        return {name: counted[unit] for name, unit in units.items()}
 
     def _count(self, unit: str, batch: Mapping[str, Tensor]) -> int:
         match unit:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,10 +47,11 @@ class Pairing:
         """Whether all of them do."""
         return all(self.heads)
 
-    @property
+    @cached_property
     def foreign(self) -> bool:
         """Whether a teacher reads other tokens than the student."""
-        return any(reader.get_vocab() != self.tokenizer.get_vocab() for reader in self.readers)
+        own = self.tokenizer.get_vocab()
+        return any(reader.get_vocab() != own for reader in self.readers)
 
     @property
     def packs(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.masking import mask
-from biosqueeze.training.batches import Features
+from biosqueeze.training.batches import Features, Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -104,3 +104,27 @@ class Mixture:
         if self.unlabelled is None:
             raise IndexError(item)
         return self.unlabelled.features(item - len(self.labelled))
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """Other training data, item by item; whoever wraps them says what becomes of the features."""
+
+    source: Source
+
+    @property
+    def pad_token_id(self) -> int:
+        """The source's."""
+        return self.source.pad_token_id
+
+    def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
+        """The source's."""
+        return self.source.draw(epoch, rng)
+
+    def length(self, items: Ids) -> Ids:
+        """The source's."""
+        return self.source.length(items)
+
+    def features(self, item: int, rng: np.random.Generator) -> Features:
+        """The source's."""
+        return self.source.features(item, rng)

@@ -92,6 +92,8 @@ def look(model: PreTrainedModel, taps: Taps, question: Question, batch: Batch) -
 
 def layers_of(states: States, batch: Batch) -> dict[int, Layer]:
     """Inner states as the losses read them: hidden (tokens, hidden), the others by text; see `objectives.Layer`."""
+    if not states:
+        return {}
     real, texts = batch["attention_mask"].bool(), Texts.of(batch)
     return {
         depth: Layer(**{part: state[real] if part == "hidden" else texts.rows(state) for part, state in parts.items()})
