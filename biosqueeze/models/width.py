@@ -23,20 +23,22 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.count import skeleton
 from biosqueeze.models.families import Family, family_of
 from biosqueeze.models.load import new_model
+from biosqueeze.models.turning import turn_heads
 from biosqueeze.models.verify import ensure_same, outputs, padded_batch
 
 
 @dataclass(frozen=True)
 class Widths:
-    """What to cut to; None leaves a size as it is. The hidden size follows the heads, whose own size is kept."""
+    """What to cut to; None leaves a size as it is. The hidden size is always heads x head size."""
 
     ffn: int | None = None
     heads: int | None = None
+    head_size: int | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is to be cut."""
-        return self.ffn is None and self.heads is None
+        return self.ffn is None and self.heads is None and self.head_size is None
 
 
 @dataclass
@@ -66,39 +68,43 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
         raise UsageError(f"--ffn {ffn} cannot be cut from {has_ffn} neurons; give a number from 1 to {has_ffn}")
     if heads is not None and not 1 <= heads <= has_heads:
         raise UsageError(f"--heads {heads} cannot be kept of {has_heads}; give a number from 1 to {has_heads}")
-    if hidden is not None:
-        heads = _heads_for(hidden, heads, size, has_heads)
-    _check_projection(config, None if heads == has_heads else heads, size)
-    return Widths(ffn=None if ffn == has_ffn else ffn, heads=None if heads == has_heads else heads)
+    kept, kept_size = (heads or has_heads, size) if hidden is None else _heads_for(hidden, heads, size, has_heads)
+    _check_projection(config, kept * kept_size)
+    return Widths(
+        ffn=None if ffn == has_ffn else ffn,
+        heads=None if kept == has_heads else kept,
+        head_size=None if kept_size == size else kept_size,
+    )
 
 
-def _heads_for(hidden: int, heads: int | None, size: int, has_heads: int) -> int:
-    possible = [size * n for n in range(1, has_heads + 1)]
-    if hidden not in possible:
+def _heads_for(hidden: int, heads: int | None, size: int, has_heads: int) -> tuple[int, int]:
+    """How many heads of what size make a hidden size: fewer of them where that goes, or else narrower ones."""
+    if heads is None:
+        heads = hidden // size if hidden % size == 0 and hidden <= size * has_heads else has_heads
+    if heads < 1 or hidden % heads or not 1 <= hidden // heads <= size:
+        fewer = ", ".join(str(size * n) for n in range(1, has_heads + 1))
         raise UsageError(
-            f"--hidden {hidden} is no number of heads times the head size {size}, which stock models need; "
-            f"possible: {', '.join(map(str, possible))}"
+            f"--hidden {hidden} is no whole number of dimensions for each of {heads} heads, which have {size} now; "
+            f"possible with fewer heads: {fewer}; with narrower ones: multiples of their number, --heads"
         )
-    if heads is not None and heads * size != hidden:
-        raise UsageError(f"--heads {heads} makes a hidden size of {heads * size}, not {hidden}; give one of the two")
-    return hidden // size
+    return heads, hidden // heads
 
 
-def _check_projection(config: PreTrainedConfig, heads: int | None, size: int) -> None:
+def _check_projection(config: PreTrainedConfig, hidden: int) -> None:
     embedding = getattr(config, "embedding_size", config.hidden_size)
-    if heads is not None and embedding != config.hidden_size and heads * size == embedding:
+    if embedding != config.hidden_size and hidden == embedding:
         raise UsageError(
-            f"{heads} heads make the hidden size equal to the embedding size {embedding}, and a stock ELECTRA then has "
-            f"no projection between them to keep; give --heads {heads + 1}, or fewer than {heads}"
+            f"the hidden size would become that of the embeddings, {embedding}, and a stock ELECTRA then has "
+            "no projection between them to keep; give another number of --heads, or another --hidden"
         )
 
 
 def narrowed_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfig:
     """The config after the cut. ELECTRA's embeddings follow the hidden size where they had the same."""
     family = family_of(config)
-    hidden = None
-    if widths.heads is not None:
-        hidden = config.hidden_size // getattr(config, family.heads_key) * widths.heads
+    heads, hidden = getattr(config, family.heads_key), None
+    if widths.heads is not None or widths.head_size is not None:
+        hidden = (widths.heads or heads) * (widths.head_size or config.hidden_size // heads)
     changed = copy.deepcopy(config)
     if hidden is not None and getattr(config, "embedding_size", None) == config.hidden_size:
         changed.embedding_size = hidden
@@ -123,6 +129,9 @@ def narrow(model: PreTrainedModel, widths: Widths) -> Narrowed:
         surgery.cut_ffn(widths.ffn)
     if widths.heads is not None:
         surgery.cut_heads(widths.heads)
+    if widths.head_size is not None:
+        surgery.cut_head_size(widths.head_size)
+    if config.hidden_size != model.config.hidden_size:
         surgery.cut_hidden(config, type(model).__name__)
     stock = new_model(config, type(model).__name__, seed=0)
     stock.load_state_dict(surgery.pruned.state_dict(), strict=True)
@@ -167,6 +176,33 @@ class _Surgery:
             self._silence(index, self.family.attention_output, gone)
         self._compare(f"keeping {keep} heads")
 
+    def cut_head_size(self, keep: int) -> None:
+        """Keep that many dimensions of every head, of which the first are made to carry most."""
+        layers = _layers(self.pruned, self.family)
+        size: int = layers[0].get_submodule(self.family.attention).attention_head_size
+        for layer in layers:
+            turn_heads(layer, self.family, size)
+        self._compare("turning the heads")
+        reference = copy.deepcopy(self.pruned)
+        graph = _graph(self.pruned, self.batch)
+        for layer, whole in zip(layers, _layers(reference, self.family), strict=True):
+            gone = [i for i in range(layer.get_submodule(self.family.query).out_features) if i % size >= keep]
+            _empty(whole, (self.family.query, self.family.value), gone)
+            self._narrow_heads(graph, layer, gone, keep)
+        found, wanted = outputs(self.pruned, self.batch), outputs(reference, self.batch)
+        what = f"keeping {keep} dimensions of each head"
+        self.differences[what] = ensure_same(what, found, wanted)
+
+    def _narrow_heads(self, graph: Any, layer: nn.Module, gone: Sequence[int], keep: int) -> None:
+        attention: Any = layer.get_submodule(self.family.attention)
+        query: Any = layer.get_submodule(self.family.query)
+        _prune(graph, query, gone)
+        with torch.no_grad():  # products are divided by the root of the head size, which is another one now
+            for tensor in (query.weight, query.bias):
+                tensor *= (keep / attention.attention_head_size) ** 0.5
+        attention.attention_head_size, attention.scaling = keep, keep**-0.5
+        attention.all_head_size = query.out_features
+
     def cut_hidden(self, config: PreTrainedConfig, architecture: str) -> None:
         """Narrow the residual stream, and after it the square layers of pooler and head."""
         trunk = self.pruned.base_model
@@ -206,6 +242,15 @@ class _Surgery:
 
 def _layers(model: PreTrainedModel, family: Family) -> Any:
     return model.base_model.get_submodule(family.layers)
+
+
+@torch.no_grad()
+def _empty(layer: nn.Module, paths: Sequence[str], gone: Sequence[int]) -> None:
+    """Zero some outputs of linear layers."""
+    for path in paths:
+        linear: Any = layer.get_submodule(path)
+        linear.weight[list(gone)] = 0
+        linear.bias[list(gone)] = 0
 
 
 def _untied_copy(model: PreTrainedModel) -> Any:

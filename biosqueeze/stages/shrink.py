@@ -34,7 +34,10 @@ class Options(Writing):
     ] = None
     ffn: Annotated[int | None, "Neurons to keep in the feed-forward part of each layer; the heaviest stay."] = None
     heads: Annotated[int | None, "Heads to keep in each layer; the hidden size becomes heads x head size."] = None
-    hidden: Annotated[int | None, "The same said as a hidden size: a multiple of the head size."] = None
+    hidden: Annotated[
+        int | None,
+        "The hidden size: so many times the head size (fewer heads) or the number of heads (narrower heads).",
+    ] = None
     student: Annotated[str | None, f"Make a student by a preset instead: {', '.join(PRESETS)}."] = None
 
 
@@ -109,10 +112,17 @@ def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:
         steps.append(f"keep {widths.ffn} feed-forward neurons in each layer")
-    if widths.heads is not None:
-        size = config.hidden_size // config.num_attention_heads
-        steps.append(f"keep {widths.heads} of {config.num_attention_heads} heads: hidden size {widths.heads * size}")
+    steps.extend(_said_of_heads(config, widths))
     return _Cut(layers, widths, tuple(steps))
+
+
+def _said_of_heads(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
+    has, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    if widths.heads is None and widths.head_size is None:
+        return []
+    kept, kept_size = widths.heads or has, widths.head_size or size
+    narrower = f", {kept_size} of {size} dimensions of each" if widths.head_size else ""
+    return [f"keep {kept} of {has} heads{narrower}: hidden size {kept * kept_size}"]
 
 
 def _out(options: Options, source: Checkpoint) -> Path:

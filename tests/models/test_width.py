@@ -9,6 +9,7 @@ from transformers import AutoModel, ElectraConfig
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
 from biosqueeze.models.families import FAMILIES, family_of
+from biosqueeze.models.turning import turn_heads
 from biosqueeze.models.verify import TOLERANCE
 from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
 from tests import pico
@@ -106,9 +107,10 @@ def test_hidden_dimensions_of_no_weight_go_first():
         ({"ffn": 0}, "from 1 to 64"),
         ({"heads": 5}, "from 1 to 4"),
         ({"heads": 0}, "from 1 to 4"),
-        ({"hidden": 20}, "possible: 8, 16, 24, 32"),
-        ({"hidden": 40}, "possible: 8, 16, 24, 32"),
-        ({"hidden": 16, "heads": 3}, "give one of the two"),
+        ({"hidden": 21}, "each of 4 heads, which have 8 now; possible with fewer heads: 8, 16, 24, 32; "),
+        ({"hidden": 40}, "each of 4 heads, which have 8 now"),
+        ({"hidden": 16, "heads": 3}, "each of 3 heads"),
+        ({"hidden": 18, "heads": 2}, "each of 2 heads, which have 8 now"),
     ],
 )
 def test_widths_that_do_not_fit(asked, message):
@@ -138,6 +140,52 @@ def test_hidden_and_heads_say_the_same(heads, size, data):
     assert changed.hidden_size == keep * size and changed.hidden_size // changed.num_attention_heads == size
 
 
+@given(st.integers(1, 16), st.integers(1, 8), st.data())
+def test_a_hidden_size_of_narrower_heads(heads, size, data):
+    config = pico.config_of("bert", 100)
+    config.hidden_size, config.num_attention_heads = heads * size, heads
+    kept, kept_size = data.draw(st.integers(1, heads)), data.draw(st.integers(1, size))
+    changed = narrowed_config(config, choose_widths(config, None, kept, kept * kept_size))
+    assert (changed.hidden_size, changed.num_attention_heads) == (kept * kept_size, kept)
+
+
+@pytest.mark.parametrize("family", NARROWING)
+@pytest.mark.parametrize("widths", [Widths(head_size=5), Widths(heads=3, head_size=6, ffn=40)])
+def test_narrower_heads(family, widths, tmp_path):
+    model = pico.model_of(family, 200, "mlm")
+    cut = narrow(model, widths)
+    heads = widths.heads or 4
+    assert shape_of(cut.model)[:2] == (heads * widths.head_size, heads)
+    assert {"turning the heads", f"keeping {widths.head_size} dimensions of each head"} <= set(cut.differences)
+    assert max(cut.differences.values()) < TOLERANCE
+    cut.model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    batch = pico.padded_batch(model)
+    assert torch.allclose(again(**batch)[0], cut.model(**batch)[0], atol=1e-6)
+
+
+def test_a_turned_head_keeps_the_closest_product_of_its_rank():
+    layer = pico.model_of("bert", 200).bert.encoder.layer[0]
+    attention, output = layer.attention.self, layer.attention.output.dense
+    torch.nn.init.normal_(attention.query.bias)
+    torch.nn.init.normal_(attention.key.bias)
+
+    def products(dimensions):
+        """The head's products of queries with keys, and of values with outputs, in float64."""
+        affine = [
+            torch.cat([part.weight, part.bias[:, None]], dim=1)[8:16][:dimensions].double()
+            for part in (attention.query, attention.key, attention.value)
+        ]
+        return affine[0].T @ affine[1], affine[2].T @ output.weight[:, 8:16][:, :dimensions].double().T
+
+    before = products(8)
+    turn_heads(layer, FAMILIES["bert"], 8)
+    for product, whole, cut in zip(before, products(8), products(5), strict=True):
+        assert torch.allclose(whole, product, atol=1e-6)
+        lost = torch.linalg.svdvals(product)[5:].square().sum().sqrt()
+        assert torch.linalg.norm(product - cut).item() == pytest.approx(lost.item(), rel=1e-4)
+
+
 def test_what_is_kept_whole_is_no_cut():
     config = pico.config_of("distilbert", 100)
     assert choose_widths(config, 64, 4, 32).empty
@@ -145,7 +193,7 @@ def test_what_is_kept_whole_is_no_cut():
 
 def test_an_electra_keeps_its_projection():
     config = pico.config_of("electra", 100)
-    with pytest.raises(UsageError, match=r"no projection.*--heads 3"):
+    with pytest.raises(UsageError, match=r"no projection.*another number of --heads"):
         choose_widths(config, None, 2, None)
 
 

@@ -168,8 +168,8 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
         (["--ffn", "64", "--heads", "4"], "nothing would be cut"),
         (["--ffn", "100"], "from 1 to 64"),
         (["--heads", "9"], "from 1 to 4"),
-        (["--hidden", "20"], "possible: 8, 16, 24, 32"),
-        (["--heads", "2", "--hidden", "24"], "give one of the two"),
+        (["--hidden", "21"], "possible with fewer heads: 8, 16, 24, 32"),
+        (["--heads", "2", "--hidden", "24"], "each of 2 heads, which have 8 now"),
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--dry-run"]])
