@@ -40,6 +40,8 @@ STARTS = {
     "4x312": ("--layers", "0,2,3,5", "--hidden", "312", "--ffn", "1200"),
 }
 SETTINGS = ("data", "text", "unlabelled", "lr", "eval_every")
+# A teacher's soft labels regularise enough, and a step is faster without; one row shows the other.
+NO_DROPOUT = ("--dropout", "0")
 WARM = ("--warm-start", "finetune")
 # The soft labels alone, with each other loss that applies to a task, and the published combinations; both students
 # have the teacher's 12 heads, so that attention can be compared.
@@ -59,6 +61,7 @@ MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "kl + minilmv2": (("kl=1", "minilmv2=1"), ()),
     "tinybert": (("tinybert=1",), ()),
     "mobilebert": (("kl=1", "hidden=1", "attention-kl=1"), ("--projection", "per-layer")),
+    "kl + cosine, dropout 0.1": (("kl=1", "cosine=1"), ("--dropout", "0.1")),
     "kl + cosine, warm start": (("kl=1", "cosine=1"), WARM),
 }
 
@@ -178,7 +181,7 @@ class Lab:
         words += ["--corpus", options.text, "--unlabelled", str(options.unlabelled), "--seed", str(cell.seed)]
         words += ["--steps", str(cell.steps), "--lr", str(options.lr), "--eval-every", str(options.eval_every)]
         words += [word for loss in losses for word in ("--loss", loss)]
-        made = self.make(cell.name, "distill", *words, *more)
+        made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *more)
         result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
         if not options.keep:
             shutil.rmtree(made)
