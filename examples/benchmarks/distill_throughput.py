@@ -121,7 +121,7 @@ def measured(arguments: argparse.Namespace) -> Iterator[Result]:
 
 def _speed(result: Result) -> str:
     share = result["cpu_seconds"] / result["seconds"] / result["threads"]
-    busy = "" if share > 0.9 or result["device"] == "cuda" else f"; it had {share:.0%} of its threads: others run here"
+    busy = "" if share > 0.9 or result["device"] == "cuda" else f"; {share:.0%} of its threads were busy"
     return f"{result['tokens_per_second']:,.0f} tokens/s, {result['peak_bytes'] / 2**20:,.0f} MiB{busy}"
 
 
@@ -244,7 +244,7 @@ def parse() -> argparse.Namespace:
         "--steps", type=int, default=20, help=f"measured steps, after {distill_setting.WARM_UP} of warm-up"
     )
     parser.add_argument("--length", type=int, default=128, help="tokens in a block; longest sentence of the others")
-    parser.add_argument("--batch-size", type=int, default=8, help="blocks in a batch")
+    parser.add_argument("--batch-size", type=int, default=16, help="blocks in a batch")
     parser.add_argument(
         "--reference-batch", type=int, help="sentences in a batch of the others, of equal tokens if not set"
     )
