@@ -84,8 +84,8 @@ def _heads_for(hidden: int, heads: int | None, size: int, has_heads: int) -> tup
     if heads < 1 or hidden % heads or not 1 <= hidden // heads <= size:
         fewer = ", ".join(str(size * n) for n in range(1, has_heads + 1))
         raise UsageError(
-            f"--hidden {hidden} is no whole number of dimensions for each of {heads} heads, which have {size} now; "
-            f"possible with fewer heads: {fewer}; with narrower ones: multiples of their number, --heads"
+            f"--hidden {hidden} cannot be made of {heads} heads with at most {size} dimensions each; possible with "
+            f"fewer heads: {fewer}; with narrower ones: the multiples of --heads up to {size} times that"
         )
     return heads, hidden // heads
 
@@ -117,8 +117,9 @@ def narrow(model: PreTrainedModel, widths: Widths) -> Narrowed:
     """Cut a model's width and rebuild it as a stock model.
 
     Every step is compared on a padded batch: the cut of neurons and heads with the original in which they are
-    silenced, the stock model with the pruned one. Where LayerNorm loses dimensions its statistics change, so for the
-    cut of the hidden size itself there is no reference but the pruned model.
+    silenced, narrower heads with turned ones in which the rest is zero, the stock model with the pruned one. Where
+    LayerNorm loses dimensions its statistics change, so for the cut of the hidden size itself there is no reference but
+    the pruned model.
 
     Raises:
         SqueezeError: a difference is more than rounding.

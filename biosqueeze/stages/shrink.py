@@ -117,12 +117,14 @@ def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
 
 
 def _said_of_heads(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
-    has, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    from biosqueeze.models.width import narrowed_config
+
     if widths.heads is None and widths.head_size is None:
         return []
-    kept, kept_size = widths.heads or has, widths.head_size or size
-    narrower = f", {kept_size} of {size} dimensions of each" if widths.head_size else ""
-    return [f"keep {kept} of {has} heads{narrower}: hidden size {kept * kept_size}"]
+    has, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    narrower = f", {widths.head_size} of {size} dimensions of each" if widths.head_size else ""
+    hidden = narrowed_config(config, widths).hidden_size
+    return [f"keep {widths.heads or has} of {has} heads{narrower}: hidden size {hidden}"]
 
 
 def _out(options: Options, source: Checkpoint) -> Path:

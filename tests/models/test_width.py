@@ -107,10 +107,10 @@ def test_hidden_dimensions_of_no_weight_go_first():
         ({"ffn": 0}, "from 1 to 64"),
         ({"heads": 5}, "from 1 to 4"),
         ({"heads": 0}, "from 1 to 4"),
-        ({"hidden": 21}, "each of 4 heads, which have 8 now; possible with fewer heads: 8, 16, 24, 32; "),
-        ({"hidden": 40}, "each of 4 heads, which have 8 now"),
-        ({"hidden": 16, "heads": 3}, "each of 3 heads"),
-        ({"hidden": 18, "heads": 2}, "each of 2 heads, which have 8 now"),
+        ({"hidden": 21}, "4 heads with at most 8 dimensions each; possible with fewer heads: 8, 16, 24, 32; "),
+        ({"hidden": 40}, "4 heads with at most 8 dimensions"),
+        ({"hidden": 16, "heads": 3}, "3 heads with at most 8"),
+        ({"hidden": 18, "heads": 2}, "2 heads with at most 8 dimensions"),
     ],
 )
 def test_widths_that_do_not_fit(asked, message):

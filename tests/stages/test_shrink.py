@@ -169,7 +169,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
         (["--ffn", "100"], "from 1 to 64"),
         (["--heads", "9"], "from 1 to 4"),
         (["--hidden", "21"], "possible with fewer heads: 8, 16, 24, 32"),
-        (["--heads", "2", "--hidden", "24"], "each of 2 heads, which have 8 now"),
+        (["--heads", "2", "--hidden", "24"], "2 heads with at most 8 dimensions"),
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--dry-run"]])
