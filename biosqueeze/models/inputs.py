@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from biosqueeze.models.attention import READ_BLOCKS
 from biosqueeze.models.families import family_of
 
 
@@ -25,7 +26,7 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
     family = family_of(model.config)
     inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     if "segments" in batch:
-        if model.config._attn_implementation != "sdpa":
+        if model.config._attn_implementation not in READ_BLOCKS:
             raise ValueError("packed blocks need a model that is loaded with SDPA")
         # Padding looks at padding: a row that may look at nothing would be no number, and spread from there.
         inputs["attention_mask"] = _alike(batch["segments"]).unsqueeze(1)  # (batch, 1, length, length)

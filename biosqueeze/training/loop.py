@@ -26,6 +26,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from biosqueeze import processes
 from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.attention import quick_to_train
 from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.training import failures, state
 from biosqueeze.training.autobatch import fitted
@@ -69,10 +70,11 @@ def train(job: Job) -> Summary:
     asked = job.options
     if asked.gradient_checkpointing:
         checkpoint_activations(job.learner.model)
-    if asked.auto_batch:
-        job = fitted(job, accelerator)
-    with politely_interrupted() as interrupt, compiled(job.learner.compiled(), asked=asked.compile):
-        return _Loop(job, accelerator, precision_of(asked), interrupt).run()
+    with quick_to_train(job.learner.model.base_model):
+        if asked.auto_batch:
+            job = fitted(job, accelerator)
+        with politely_interrupted() as interrupt, compiled(job.learner.compiled(), asked=asked.compile):
+            return _Loop(job, accelerator, precision_of(asked), interrupt).run()
 
 
 def _refuse_idle_options(job: Job) -> None:
