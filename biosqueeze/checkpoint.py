@@ -185,6 +185,8 @@ class Record:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    # The parent's layers that it is made of, from 0: () where they are none of its, None where they are as they were.
+    layers: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -222,6 +224,7 @@ def _manifest_of(path: Path, record: Record) -> dict[str, Any]:
         "options": resolved(record.options),
         "sources": dict(record.options.sources),
         "parents": named,
+        **({"layers": list(record.layers)} if record.layers is not None else {}),
     }
     earlier = record.parent.manifest or {}
     shapes = {name: shape for file in made.weights for name, shape in manifest.tensor_shapes(file).items()}

@@ -213,7 +213,8 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
     from biosqueeze.training.warm_start import keep_log, warm_start
 
     student, teacher = pairing.student, pairing.teachers[0]
-    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, student.config, teacher.config)
+    configs = (student.config, teacher.config)
+    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
     foreigners = _foreigners(options, setting, pairing, recipe) if pairing.foreign else None
     refuse_idle(options, pairing, setting.teachers, recipe)
     has_head = pairing.teachers_have_heads or bool(options.fit_head)
@@ -331,4 +332,5 @@ def _record(options: Options, setting: _Setting, pairing: "Pairing", metrics: di
         options=options,
         task=task,
         metrics=metrics,
+        layers=None if setting.student else pairing.origin or (),
     )

@@ -54,6 +54,7 @@ class _Cut:
 class _Made:
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase"
+    layers: tuple[int, ...] | None  # see checkpoint.Record
     notes: dict[str, Any]
 
 
@@ -152,7 +153,8 @@ def run(options: Options) -> Outcome:
         made.model.save_pretrained(draft.path)
         made.tokenizer.save_pretrained(draft.path)
         copy_head(source, draft.path)  # a CRF's scores are between labels, whatever the encoder's shape
-        checkpoint = draft.finish(Record(stage="shrink", parent=source, options=options, notes=made.notes))
+        record = Record(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
+        checkpoint = draft.finish(record)
     return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
 
 
@@ -161,7 +163,8 @@ def _student(options: Options, source: Checkpoint) -> _Made:
 
     built = build_student(source, str(options.student), options.seed)
     note(built.sentence)
-    return _Made(built.model, built.tokenizer, {"student": options.student, "layers": built.layers})
+    notes = {"student": options.student, "layers": built.layers}
+    return _Made(built.model, built.tokenizer, built.layers or (), notes)
 
 
 def _cut(options: Options, source: Checkpoint) -> _Made:
@@ -183,4 +186,4 @@ def _cut(options: Options, source: Checkpoint) -> _Made:
     for step in cut.steps:
         note(step)
     note(f"largest difference from the original with the rest silenced: {max(differences.values()):.1e}")
-    return _Made(model, tokenizer, {"layers": cut.layers, "differences": differences})
+    return _Made(model, tokenizer, cut.layers, {"layers": cut.layers, "differences": differences})

@@ -21,8 +21,8 @@ class Distilling(Training):
     temperature: Annotated[float | None, "Softens both distributions; the mix's own if left out."] = None
     layer_map: Annotated[
         str | None,
-        "Which layer learns from which: uniform, every-other, 2i+1, last, top, or pairs like 1:3,2:6; the mix's own if "
-        "left out.",
+        "Which layer learns from which: origin (the one that it was cut from), uniform, every-other, 2i+1, last, top, "
+        "or pairs like 1:3,2:6. If left out, the mix's own; for most that is origin where it is known, else uniform.",
     ] = None
     layer_weights: Annotated[str | None, "Weight of each pair of the layer map, such as 1,1,2; all 1 if left out."] = (
         None

@@ -14,9 +14,10 @@ from biosqueeze.manifest import head_of
 from biosqueeze.models.families import family_of
 from biosqueeze.models.fitted import task_of
 from biosqueeze.models.load import Loaded, load_model, load_tokenizer
-from biosqueeze.models.students import build_student
+from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task, problem_of
+from biosqueeze.training.descent import layers_in_teacher
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.options import fitting_length
@@ -41,6 +42,7 @@ class Pairing:
     labels: tuple[str, ...] = ()
     problem: str = "tokens"  # see tasks.problem_of
     metric: str = "f1"  # by which the best student is chosen
+    origin: tuple[int, ...] | None = None  # see models.layer_maps
 
     @property
     def teachers_have_heads(self) -> bool:
@@ -79,17 +81,18 @@ def load_pairing(
     loaded = [load_model(teacher, head) for teacher in teachers]
     tokenizers = [load_tokenizer(teacher) for teacher in teachers]
     labels = first.labels if kind == "task" else ()
-    made, has_head, tokenizer = _student(options, student, first, head, labels)
+    made = _student(options, student, first, head, labels)
     _check_labels(teachers)
-    length = min(own.model_max_length for own in (tokenizer, *tokenizers))
+    length = min(own.model_max_length for own in (made.tokenizer, *tokenizers))
     pairing = Pairing(
         tuple(one.model for one in loaded),
         tuple(one.has_head for one in loaded),
-        made,
-        has_head,
-        tokenizer,
+        made.model,
+        made.has_head,
+        made.tokenizer,
         tuple(tokenizers),
         fitting_length(options.max_length, length),
+        origin=made.layers,
     )
     if kind == "task":
         return _with_task(pairing, first, labels, task)
@@ -100,14 +103,15 @@ def load_pairing(
 
 def _student(
     options: Distilling, student: Checkpoint | str, teacher: Checkpoint, head: str, labels: Sequence[str]
-) -> tuple[PreTrainedModel, bool, PreTrainedTokenizerBase]:
+) -> Student:
     if isinstance(student, str):
         built = build_student(teacher, student, options.seed, head=head)
         note(built.sentence)
-        return built.model, built.has_head, built.tokenizer
+        return built
     changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
     loaded: Loaded = load_model(student, head, labels=labels or None, seed=options.seed, **changes)
-    return loaded.model, loaded.has_head, load_tokenizer(student)
+    layers = layers_in_teacher(student, teacher)
+    return Student(loaded.model, load_tokenizer(student), layers, student.name, loaded.has_head)
 
 
 def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:

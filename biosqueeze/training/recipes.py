@@ -1,6 +1,6 @@
 """From the options of distillation and two models to a recipe that can be computed: what cannot is said here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
@@ -8,9 +8,9 @@ from transformers import PreTrainedConfig
 
 from biosqueeze import registry
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.models.layer_maps import layer_map
+from biosqueeze.models.layer_maps import LayerMap, layer_map
 from biosqueeze.models.layers import attention_sizes
-from biosqueeze.progress import warn
+from biosqueeze.progress import note, warn
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling, layer_weights
 from biosqueeze.training.mixes import Mix, mix_of
@@ -18,7 +18,11 @@ from biosqueeze.training.teachers import Question
 
 
 def recipe_of(
-    options: Distilling, kind: str, problem: str, student: PreTrainedConfig, teacher: PreTrainedConfig
+    options: Distilling,
+    kind: str,
+    problem: str,
+    models: tuple[PreTrainedConfig, PreTrainedConfig],
+    origin: Sequence[int] | None = None,
 ) -> Recipe:
     """The recipe that --loss and its companions ask for.
 
@@ -26,8 +30,8 @@ def recipe_of(
         options: of the stage.
         kind: "mlm" or "task".
         problem: see `tasks.problem_of`; "tokens" for mlm.
-        student: its config.
-        teacher: the config of the first teacher.
+        models: the configs of the student and of the first teacher.
+        origin: see `models.layer_maps`.
 
     Raises:
         UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
@@ -35,7 +39,8 @@ def recipe_of(
     mix = mix_of(options.loss, kind)
     modules = {name: registry.load("objectives", name) for name in mix.weights}
     _check_kind(modules, kind)
-    pairs = layer_map(options.layer_map or mix.layers, student.num_hidden_layers, teacher.num_hidden_layers)
+    student, teacher = models
+    pairs = _layers(options, mix, modules, (student.num_hidden_layers, teacher.num_hidden_layers), origin)
     recipe = Recipe(
         weights=mix.weights,
         question=Question(kind, problem, logits=_reads_soft_labels(modules)),
@@ -49,6 +54,24 @@ def recipe_of(
     _refuse_idle(options, modules)
     _check_heads(recipe, modules, student, teacher)
     return recipe
+
+
+def _layers(
+    options: Distilling,
+    mix: Mix,
+    modules: Mapping[str, ModuleType],
+    depths: tuple[int, int],
+    origin: Sequence[int] | None,
+) -> LayerMap:
+    """Layers that were cut from the teacher are compared with what they were, unless another map is asked for."""
+    if options.layer_map or mix.layers != "uniform" or origin is None:
+        return layer_map(options.layer_map or mix.layers, *depths, origin)
+    pairs = layer_map("origin", *depths, origin)
+    everywhere = any(module.READS != "rows" and module.LAYERS == "all" for module in modules.values())
+    if everywhere and pairs != layer_map(mix.layers, *depths):
+        said = ",".join(f"{mine}:{its}" for mine, its in pairs)
+        note(f"layers learn from those that they were cut from ({said}); --layer-map {mix.layers} spreads them evenly")
+    return pairs
 
 
 def without(recipe: Recipe, names: list[str]) -> Recipe:

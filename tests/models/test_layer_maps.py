@@ -49,6 +49,19 @@ def test_what_does_not_fit_is_refused_with_what_does(text: str, student: int, te
             assert layer_map(name, student, teacher)
 
 
+def test_layers_are_compared_with_what_they_were_and_the_last_with_the_last() -> None:
+    assert layer_map("origin", 3, 6, origin=(0, 2, 5)) == ((1, 1), (2, 3), (3, 6))
+    assert layer_map("origin", 2, 6, origin=(0, 1)) == ((1, 1), (2, 6))
+    assert layer_map("origin", 1, 6, origin=(0,)) == ((1, 6),)
+
+
+def test_an_origin_is_possible_only_where_it_is_known() -> None:
+    with pytest.raises(UsageError, match="nothing says that the student was cut from the teacher; possible"):
+        layer_map("origin", 2, 4)
+    with pytest.raises(UsageError, match="possible for 2 and 4 layers: origin, uniform"):
+        layer_map("sideways", 2, 4, origin=(0, 1))
+
+
 @given(st.integers(1, 30), st.integers(1, 30))
 def test_uniform_maps_rise_and_end_at_the_top(student: int, teacher: int) -> None:
     pairs = layer_map("uniform", student, teacher)
