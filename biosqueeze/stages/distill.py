@@ -13,7 +13,7 @@ from biosqueeze.models.own_head import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, warn
 from biosqueeze.training.distilling import Distilling
-from biosqueeze.training.mixes import mix_of
+from biosqueeze.training.mixes import WITHOUT_ATTENTION, mix_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -245,11 +245,26 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
 
 
 def _asked(options: Options, pairing: "Pairing") -> Options:
-    """The options; across vocabularies the default is what can be learned there."""
-    if options.loss or not pairing.foreign:
+    """The options; where a task's default cannot be learned, what can takes its place."""
+    from biosqueeze.models.layers import attention_sizes
+
+    if options.loss or pairing.task is None:
         return options
-    note("teacher and student have different vocabularies: soft labels alone are learned, word by word or text by text")
-    return replace(options, loss=("kl",))
+    if pairing.foreign:
+        note(
+            "teacher and student have different vocabularies: soft labels alone are learned, word by word or text by "
+            "text"
+        )
+        return replace(options, loss=("kl",))
+    mine, its = (attention_sizes(model.config)[0] for model in (pairing.student, pairing.teachers[0]))
+    if options.cache_teacher:
+        why = "--cache-teacher keeps no attention"
+    elif mine != its:
+        why = f"the attention of {mine} heads cannot be compared with that of {its}"
+    else:
+        return options
+    note(f"{why}: soft labels and hidden states are learned")
+    return replace(options, loss=WITHOUT_ATTENTION)
 
 
 def _foreigners(options: Options, setting: _Setting, pairing: "Pairing", recipe: "Recipe") -> "Foreigners":

@@ -60,13 +60,15 @@ MIXES: Mapping[str, Mix] = {
         ),
         Mix(
             name="task",
-            weights={"kl": 1.0, "cosine": 1.0},
-            temperature=2.0,
-            source="soft labels (Hinton et al. 2015) and the last hidden states",
+            weights={"kl": 1.0, "attention-kl": 1.0},
+            source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), which keep most of a "
+            "teacher in examples/benchmarks/distill_objectives.py",
         ),
     )
 }
 DEFAULTS = {"mlm": "distilbert", "task": "task"}
+# The best on a task that need no attention.
+WITHOUT_ATTENTION = ("kl", "hidden")
 
 
 def mix_of(asked: Sequence[str], kind: str) -> Mix:

@@ -146,6 +146,23 @@ def test_electra_discriminators_have_no_distribution_to_teach(pico_electra: Path
     assert "kl" not in metrics(Path(said.path))[-1]
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--student", "tiny"), "the attention of 12 heads cannot be compared with that of 4"),
+        (("--student", "distil", "--cache-teacher", "kept"), "--cache-teacher keeps no attention"),
+    ],
+)
+def test_without_attention_to_learn_the_default_is_another(
+    words: tuple[str, ...], why: str, tuned: Path, tags: Path, shell: Shell
+) -> None:
+    said = shell("distill", "--teacher", tuned, "--data", tags, "--steps", 2, "--out", "student", *words, *QUICK)
+    assert said.code == 0, said.err
+    assert f"{why}: soft labels and hidden states are learned" in said.err
+    manifest = json.loads(Path(said.path, "biosqueeze.json").read_text())
+    assert manifest["metrics"]["losses"] == {"kl": 1.0, "hidden": 1.0}
+
+
 def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, text: Path, shell: Shell) -> None:
     said = shell(
         "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--corpus", text, "--epochs", 12,
@@ -155,6 +172,7 @@ def test_task_distillation_learns_from_unlabelled_text(tuned: Path, tags: Path, 
     manifest = json.loads(Path(said.path, "biosqueeze.json").read_text())
     assert manifest["task"]["labels"] == list(pico.LABELS)
     assert manifest["metrics"]["f1"] > 0.8
+    assert manifest["metrics"]["losses"] == {"kl": 1.0, "attention-kl": 1.0}
     steps = [m for m in metrics(Path(said.path)) if "loss" in m]
     assert steps[-1]["kl"] < 0.5 * steps[0]["kl"]
     _, info = AutoModelForTokenClassification.from_pretrained(said.path, output_loading_info=True)
