@@ -61,6 +61,7 @@ MIXES: Mapping[str, Mix] = {
         Mix(
             name="task",
             weights={"kl": 1.0, "attention-kl": 1.0},
+            temperature=2.0,
             source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), among the best by "
             "dev F1 in examples/benchmarks/distill_objectives.py",
         ),

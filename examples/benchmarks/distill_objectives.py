@@ -40,7 +40,7 @@ STARTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
 }
-SETTINGS = ("data", "text", "unlabelled", "lr", "eval_every")
+SETTINGS = ("data", "text", "unlabelled", "batch_size", "lr", "eval_every")
 # A teacher's soft labels regularise enough, and a step is faster without; one row shows the other.
 NO_DROPOUT = ("--dropout", "0")
 WARM = ("--warm-start", "finetune")
@@ -180,7 +180,8 @@ class Lab:
         teacher, options = self.teacher(cell.data), self.arguments
         words = [self.start(cell.data, cell.student), "--teacher", teacher["path"], "--data", self.data(cell.data)]
         words += ["--corpus", options.text, "--unlabelled", str(options.unlabelled), "--seed", str(cell.seed)]
-        words += ["--steps", str(cell.steps), "--lr", str(options.lr), "--eval-every", str(options.eval_every)]
+        words += ["--batch-size", str(options.batch_size), "--steps", str(cell.steps), "--lr", str(options.lr)]
+        words += ["--eval-every", str(options.eval_every)]
         words += [word for loss in losses for word in ("--loss", loss)]
         made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *more)
         result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
@@ -276,6 +277,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--screen-steps", type=int, default=300, help="of each distillation that is compared first")
     parser.add_argument("--steps", type=int, default=1200, help="of each distillation of the best")
     parser.add_argument("--unlabelled", type=float, default=2.0, help="sentences of the text per labelled one")
+    parser.add_argument("--batch-size", type=int, default=32, help="sentences in a step, labelled or not")
     parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument("--eval-every", type=int, default=300, help="steps between two scorings on dev")
     parser.add_argument("--best", type=int, default=2, help="how many mixes go on")

@@ -1,5 +1,8 @@
 """What --loss asks for."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from biosqueeze import registry
@@ -18,6 +21,14 @@ def test_every_mix_is_made_of_losses_that_fit_one_kind(name: str) -> None:
 def test_the_defaults_are_the_kinds_own() -> None:
     assert {kind: mix_of((), kind).name for kind in DEFAULTS} == {"mlm": "distilbert", "task": "task"}
     assert mix_of((), "mlm").weights == {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
+
+
+def test_the_default_of_a_task_is_a_row_of_the_table_that_it_is_chosen_by() -> None:
+    script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
+    rows = runpy.run_path(str(script))["MIXES"]
+    default = mix_of((), "task")
+    measured = [mix_of([word for word in losses if "=" in word], "task") for losses, _ in rows.values()]
+    assert (default.weights, default.temperature) in [(mix.weights, mix.temperature) for mix in measured]
 
 
 def test_own_mixes_and_scaled_ones_add_up() -> None:
