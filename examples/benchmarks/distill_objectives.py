@@ -7,9 +7,10 @@ sentences. The teacher is all-MiniLM-L6-v2 (6 x 384) fine-tuned on the task. Its
 its layers 1, 3 and 5; 4 x 312 are its layers 1, 2, 4 and 5 with narrower heads and 1,200 neurons, TinyBERT's shape.
 They are the layers that the losses compare theirs with.
 
-1. Every mix of losses on NCBI-disease, one seed, the same steps (--screen-steps), rate and text (a warm start is on
-   top, its minutes are counted).
-2. The best two by F1 on dev, the mean of both students, three seeds, on both data sets, --steps each.
+1. Every mix of losses on NCBI-disease, one seed, the same steps, rate and text (a warm start is on top, its minutes
+   are counted). Where --mixes names no more than go on, there is nothing to choose and this is left out.
+2. The best two by F1 on dev, the mean of both students, three seeds, on both data sets, for longer: the shallower
+   student is given more steps, its bar is higher.
 
 What is done is not done again: each run leaves a file in OUT/records, and one that was interrupted goes on where it
 was. The tables go to standard output and to OUT/table.md.
@@ -40,7 +41,6 @@ STARTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
 }
-SETTINGS = ("data", "text", "unlabelled", "batch_size", "lr", "eval_every")
 # A teacher's soft labels regularise enough, and a step is faster without; one row shows the other.
 NO_DROPOUT = ("--dropout", "0")
 WARM = ("--warm-start", "finetune")
@@ -76,12 +76,14 @@ class Cell:
     mix: str
     steps: int
     seed: int
+    lr: float
+    unlabelled: float
 
     @property
     def name(self) -> str:
         """For files."""
         mix = self.mix.replace(" + ", "+").replace(", ", "-").replace(" ", "-")
-        return f"{self.data}.{self.student}.{mix}.{self.steps}.{self.seed}"
+        return f"{self.data}.{self.student}.{mix}.{self.steps}.{self.lr:g}.{self.unlabelled:g}.{self.seed}"
 
 
 class Lab:
@@ -92,16 +94,16 @@ class Lab:
         self.out: Path = arguments.out
         for name in ("records", "logs", "made"):
             (self.out / name).mkdir(parents=True, exist_ok=True)
-        self._same_settings()
+        self._same_text()
 
-    def _same_settings(self) -> None:
-        """Runs of other settings are not to be put into one table.
+    def _same_text(self) -> None:
+        """Runs on other text are not to be put into one table.
 
         Raises:
             SystemExit: the directory has some.
         """
-        asked = {name: str(getattr(self.arguments, name)) for name in SETTINGS}
-        path = self.out / "settings.json"
+        asked = {name: str(getattr(self.arguments, name)) for name in ("data", "text")}
+        path = self.out / "text.json"
         if not path.exists():
             path.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
         elif (earlier := json.loads(path.read_text(encoding="utf-8"))) != asked:
@@ -179,9 +181,8 @@ class Lab:
         losses, more = MIXES[cell.mix]
         teacher, options = self.teacher(cell.data), self.arguments
         words = [self.start(cell.data, cell.student), "--teacher", teacher["path"], "--data", self.data(cell.data)]
-        words += ["--corpus", options.text, "--unlabelled", str(options.unlabelled), "--seed", str(cell.seed)]
-        words += ["--batch-size", str(options.batch_size), "--steps", str(cell.steps), "--lr", str(options.lr)]
-        words += ["--eval-every", str(options.eval_every)]
+        words += ["--corpus", options.text, "--unlabelled", str(cell.unlabelled), "--seed", str(cell.seed)]
+        words += ["--steps", str(cell.steps), "--eval-every", str(cell.steps), "--lr", str(cell.lr)]
         words += [word for loss in losses for word in ("--loss", loss)]
         made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *more)
         result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
@@ -249,15 +250,16 @@ def screening_table(results: Sequence[dict[str, Any]]) -> str:
 def final_table(results: Sequence[dict[str, Any]]) -> str:
     """Mean and deviation over the seeds."""
     lines = [
-        "| data | student | losses | seeds | test F1 | teacher | of the teacher | bar | minutes |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher | of the teacher | bar | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for data, student, mix in dict.fromkeys((r["data"], r["student"], r["mix"]) for r in results):
         same = [r for r in results if (r["data"], r["student"], r["mix"]) == (data, student, mix)]
-        f1, shares = [r["f1"] for r in same], [100 * kept(r) for r in same]
-        minutes = statistics.mean(r["minutes"] for r in same)
-        numbers = [f"{len(same)}", _spread(f1), f"{same[0]['teacher_f1']:.2f}", f"{_spread(shares)} %"]
-        lines.append(f"| {data} | {student} | {mix} | {' | '.join(numbers)} | {BARS[student]:.0%} | {minutes:.1f} |")
+        dev, test, minutes = ([r[name] for r in same] for name in ("dev", "f1", "minutes"))
+        numbers = [str(len(same)), _spread(dev), _spread(test), f"{same[0]['teacher_f1']:.2f}"]
+        numbers += [f"{_spread([100 * kept(r) for r in same])} %", f"{BARS[student]:.0%}"]
+        numbers += [f"{statistics.mean(minutes):.1f}"]
+        lines.append(f"| {data} | {student} | {same[0]['steps']:,} | {mix} | {' | '.join(numbers)} |")
     return "\n".join(lines)
 
 
@@ -275,11 +277,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--students", default=",".join(BARS), help="parted by commas")
     parser.add_argument("--mixes", default="", help=f"parted by ';', all if left out: {'; '.join(MIXES)}")
     parser.add_argument("--screen-steps", type=int, default=300, help="of each distillation that is compared first")
-    parser.add_argument("--steps", type=int, default=1200, help="of each distillation of the best")
-    parser.add_argument("--unlabelled", type=float, default=2.0, help="sentences of the text per labelled one")
-    parser.add_argument("--batch-size", type=int, default=32, help="sentences in a step, labelled or not")
-    parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument("--eval-every", type=int, default=300, help="steps between two scorings on dev")
+    parser.add_argument("--screen-lr", type=float, default=4e-4)
+    parser.add_argument("--screen-unlabelled", type=float, default=2.0, help="sentences of the text per labelled one")
+    parser.add_argument("--steps", default="2400,800", help="of the best, a number for each student")
+    parser.add_argument("--lr", type=float, default=8e-4)
+    parser.add_argument("--unlabelled", type=float, default=1.0, help="sentences of the text per labelled one")
     parser.add_argument("--best", type=int, default=2, help="how many mixes go on")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
@@ -289,6 +291,10 @@ def parse() -> argparse.Namespace:
     unknown = [mix for mix in _mixes(arguments) if mix not in MIXES]
     if unknown:
         parser.error(f"there is no mix {unknown[0]!r}; known: {'; '.join(MIXES)}")
+    arguments.students = arguments.students.split(",")
+    arguments.steps = [int(steps) for steps in arguments.steps.split(",")]
+    if len(arguments.steps) != len(arguments.students):
+        parser.error(f"--steps needs a number for each of {', '.join(arguments.students)}")
     return arguments
 
 
@@ -296,22 +302,44 @@ def _mixes(arguments: argparse.Namespace) -> list[str]:
     return [mix.strip() for mix in arguments.mixes.split(";")] if arguments.mixes else list(MIXES)
 
 
+def screen(lab: Lab) -> tuple[list[str], str]:
+    """The mixes that go on, and the table that they were chosen by, if there was a choice."""
+    asked, mixes = lab.arguments, _mixes(lab.arguments)
+    if len(mixes) <= asked.best:
+        return mixes, ""
+    setting = (asked.screen_steps, 0, asked.screen_lr, asked.screen_unlabelled)
+    results = run_all(lab, (Cell(SCREENED, student, mix, *setting) for student in asked.students for mix in mixes))
+    table = f"NCBI-disease, seed 0, {asked.screen_steps:,} steps each\n\n{screening_table(results)}\n"
+    print(table)
+    return best(results, asked.best), table
+
+
+def compare(lab: Lab, mixes: Sequence[str]) -> str:
+    """Every seed, data set and student: the second table."""
+    asked = lab.arguments
+    steps = dict(zip(asked.students, asked.steps, strict=True))
+    results = run_all(
+        lab,
+        (
+            Cell(data, student, mix, steps[student], seed, asked.lr, asked.unlabelled)
+            for seed in range(asked.seeds)
+            for data in TEACHERS
+            for student in asked.students
+            for mix in mixes
+        ),
+    )
+    table = f"The best, {asked.seeds} seeds\n\n{final_table(results)}\n"
+    print(table)
+    return table
+
+
 def main() -> None:
     """Screen on one data set, then measure the best on both."""
-    arguments = parse()
-    lab, students = Lab(arguments), arguments.students.split(",")
-    mixes, steps = _mixes(arguments), arguments.screen_steps
-    screened = run_all(lab, (Cell(SCREENED, student, mix, steps, 0) for student in students for mix in mixes))
-    first = f"NCBI-disease, seed 0, {steps:,} steps each\n\n{screening_table(screened)}\n"
-    (arguments.out / "table.md").write_text(first, encoding="utf-8")
-    print(first)
-    chosen = [(student, mix) for student in students for mix in best(screened, arguments.best)]
-    seeds = range(arguments.seeds)
-    cells = (Cell(d, s, mix, arguments.steps, seed) for seed in seeds for d in TEACHERS for s, mix in chosen)
-    final = run_all(lab, cells)
-    second = f"The best on dev, {arguments.steps:,} steps, {arguments.seeds} seeds\n\n{final_table(final)}\n"
-    (arguments.out / "table.md").write_text(f"{first}\n{second}", encoding="utf-8")
-    print(second)
+    lab = Lab(parse())
+    chosen, first = screen(lab)
+    (lab.out / "table.md").write_text(first, encoding="utf-8")
+    second = compare(lab, chosen)
+    (lab.out / "table.md").write_text("\n".join(filter(None, (first, second))), encoding="utf-8")
 
 
 if __name__ == "__main__":
