@@ -45,7 +45,9 @@ class Options(Distilling):
         Argument(unless="student"),
     ] = None
     teacher: Annotated[
-        tuple[str, ...], "The teacher: directory, Hub id, or demo:minilm. Repeatable: their soft labels are averaged."
+        tuple[str, ...],
+        "The teacher: directory, Hub id, or demo:minilm. Repeatable: soft labels are averaged, inner states are the "
+        "first one's.",
     ]
     student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
     teacher_weights: Annotated[
@@ -209,7 +211,7 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
     from biosqueeze.training.fit_head import Fitting, fit_missing_heads, refuse_idle
     from biosqueeze.training.lessons import Material, lessons_of
     from biosqueeze.training.loop import Job, precision_of, train
-    from biosqueeze.training.recipes import drop_headless, recipe_of
+    from biosqueeze.training.recipes import drop_headless, recipe_of, share_out
     from biosqueeze.training.warm_start import keep_log, warm_start
 
     student, teacher = pairing.student, pairing.teachers[0]
@@ -219,6 +221,7 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
     refuse_idle(options, pairing, setting.teachers, recipe)
     has_head = pairing.teachers_have_heads or bool(options.fit_head)
     recipe = drop_headless(recipe, setting.teacher.name, has_head=has_head, asked=bool(options.loss))
+    share_out(recipe, [teacher.name for teacher in setting.teachers])
     if options.cache_teacher:
         kept_of(recipe, options.cache_top)  # what cannot be kept is said before the data are read
     more = augmentation_of(options, pairing.task_name, setting.teacher)

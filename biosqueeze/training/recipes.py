@@ -99,6 +99,28 @@ def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) 
     return kept
 
 
+def share_out(recipe: Recipe, teachers: Sequence[str]) -> None:
+    """Say what is learned from whom: soft labels from all teachers, inner states from the first.
+
+    Args:
+        recipe: what is learned.
+        teachers: their names.
+
+    Raises:
+        UsageError: nothing is learned from the others.
+    """
+    inside = [name for name, module in recipe.losses.items() if recipe.pairs_of(module)]
+    if len(teachers) < 2 or not inside:
+        return
+    first, others = teachers[0], " and ".join(teachers[1:])
+    if not recipe.question.logits:
+        raise UsageError(
+            f"--loss {', '.join(recipe.weights)} reads what is inside of the first teacher, {first}, and {others} "
+            "would not be asked; leave it out, or add --loss kl, the mean of their soft labels"
+        )
+    note(f"soft labels are the mean of all teachers'; for {', '.join(inside)} the student looks at {first} alone")
+
+
 def _reads_soft_labels(modules: Mapping[str, ModuleType]) -> bool:
     return any(module.NEEDS_TEACHER_LOGITS for module in modules.values())
 

@@ -116,7 +116,7 @@ class LiveTeacher:
         """Freeze the models and set the taps.
 
         Args:
-            models: of one vocabulary; inner states are read from the first, so ask for none where there are more.
+            models: of one vocabulary; inner states are read from the first.
             question: what is asked.
             wanted: parts by depth, see `Taps`.
             weights: how much each model counts; alike if left out.
@@ -126,7 +126,7 @@ class LiveTeacher:
         self.question, self.temperature = question, temperature
         total = sum(weights) or len(self.models)
         self.weights = [weight / total for weight in weights or [1.0] * len(self.models)]
-        self.taps = [Taps(model, wanted) for model in self.models]
+        self.taps = [Taps(model, {} if number else wanted) for number, model in enumerate(self.models)]
         for model in self.models:
             model.train(mode=False)
             model.requires_grad_(requires_grad=False)

@@ -422,6 +422,19 @@ def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, 
     assert {"teacher", "teacher 2"} <= set(parents)
 
 
+def test_of_several_teachers_the_first_alone_is_looked_into(
+    tuned: Path, tags: Path, tmp_path: Path, shell: Shell
+) -> None:
+    other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
+    words = ("distill", "--teacher", tuned, "--teacher", other.path, "--student", "distil", "--data", tags, *QUICK)
+    both = shell(*words, "--loss", "kl", "--loss", "hidden", "--steps", 1, "--out", "student")
+    assert both.code == 0, both.err
+    assert f"for hidden the student looks at {tuned} alone" in " ".join(both.err.split())
+    idle = shell(*words, "--loss", "hidden", "--steps", 1, "--out", "idle")
+    assert (idle.code, "other would not be asked" in " ".join(idle.err.split())) == (2, True), idle.err
+    assert not Path("idle").exists()
+
+
 @pytest.mark.parametrize("student", ["roberta", "albert"])
 def test_a_student_with_another_vocabulary_learns_a_task(
     student: str, tags: Path, text: Path, tmp_path: Path, shell: Shell
