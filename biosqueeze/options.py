@@ -17,6 +17,9 @@ from biosqueeze.errors import UsageError
 
 _Marker = TypeVar("_Marker")
 
+# NumPy takes twice as many, and several seeds or processes count on from it.
+HIGHEST_SEED = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -68,6 +71,15 @@ class Writing(Noting):
     force: Annotated[bool, "Replace an existing output."] = False
     seed: Annotated[int, "Seed of everything random in this stage."] = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what no generator is seeded with.
+
+        Raises:
+            UsageError: the seed is out of range.
+        """
+        if not 0 <= self.seed <= HIGHEST_SEED:
+            raise UsageError(f"--seed must be between 0 and {HIGHEST_SEED}, not {self.seed}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asking(Noting):
@@ -89,9 +101,14 @@ class Asking(Noting):
         Raises:
             UsageError: a number is too small.
         """
-        for flag, number in (("--batch-size", self.batch_size), ("--threads", self.threads)):
-            if number is not None and number < 1:
-                raise UsageError(f"{flag} {number} is too small; give 1 or more")
+        asked = {
+            "--batch-size": (self.batch_size, 1),
+            "--threads": (self.threads, 1),
+            "--max-length": (self.max_length, 3),
+        }
+        for flag, (number, least) in asked.items():
+            if number is not None and number < least:
+                raise UsageError(f"{flag} {number} is too small; give {least} or more")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """From a stage's `Options` dataclass to a Click command, and from Click's values back to `Options`."""
 
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,21 @@ class Text(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """Leave it to the shell."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class Number(click.types.FloatParamType):
+    """A number as people mean it: neither NaN nor infinite, which nothing can be counted or trained with."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it.
+
+        Raises:
+            click.BadParameter: it is none.
+        """
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def parameters(options: type[Noting]) -> list[click.Parameter]:
@@ -70,7 +86,7 @@ def _click_type(field: OptionField) -> Any:
         return click.Choice(registry.names(choices.package))
     if field.literals:
         return click.Choice(field.literals)
-    return Text() if field.type is str else field.type
+    return {str: Text(), float: Number()}.get(field.type, field.type)
 
 
 def _metavar(field: OptionField) -> str | None:

@@ -106,29 +106,51 @@ def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
     from biosqueeze.data.corpus import find
 
     if kind == "mlm":
-        for flag, given in (("--data", options.data), ("--task", options.task)):
-            if given:
-                raise UsageError(
-                    f"{flag} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
-                    f"first: biosqueeze finetune {teacher.name} --data {options.data or 'DIRECTORY'}"
-                )
-    elif not options.data and not options.corpus:
+        _check_plain(options, teacher)
+    else:
+        _check_task(options, teacher)
+    _refuse_idle(options)
+    for source in options.corpus:
+        find(source)
+
+
+def _check_plain(options: Options, teacher: Checkpoint) -> None:
+    for flag, given in (("--data", options.data), ("--task", options.task)):
+        if given:
+            raise UsageError(
+                f"{flag} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
+                f"first: biosqueeze finetune {teacher.name} --data {options.data or 'DIRECTORY'}"
+            )
+
+
+def _check_task(options: Options, teacher: Checkpoint) -> None:
+    if not options.data and not options.corpus:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
-    elif options.maskings is not None:
-        raise UsageError(f"--maskings: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
-    if kind == "task" and options.fit_head:
+    for name in ("maskings", "mask_rate"):
+        if getattr(options, name) != getattr(Options, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag}: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
+    if options.fit_head:
         raise UsageError(
             f"--fit-head is for the masked-language-model head of a plain encoder, and {teacher.name} is fine-tuned on "
             "a task; leave it out"
         )
+
+
+def _refuse_idle(options: Options) -> None:
+    """No option is ignored in silence."""
     if options.augment and not options.data:
         raise UsageError("--augment makes more of labelled examples; give --data with them, and their teacher")
     if options.warm_start != "none" and not options.data:
         raise UsageError("--warm-start finetune learns from labels; give --data with them")
-    for source in options.corpus:
-        find(source)
+    if options.unlabelled != Options.unlabelled and not (options.data and options.corpus):
+        raise UsageError(
+            "--unlabelled says how much of --corpus comes for each example of --data; give both, or leave it out"
+        )
+    if options.field != Options.field and not options.corpus:
+        raise UsageError("--field says where the text of a JSONL --corpus is; give that too, or leave it out")
 
 
 def _shares(options: Options, count: int) -> tuple[float, ...]:

@@ -73,32 +73,16 @@ class Distilling(Training):
             UsageError: a number is out of its range.
         """
         super().__post_init__()
-        if self.temperature is not None and not self.temperature > 0:
-            raise UsageError(f"--temperature must be positive, not {self.temperature:g}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
         if not 0 < self.mask_rate < 1:
             raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
-        if self.fit_head is not None and self.fit_head < 1:
-            raise UsageError(f"--fit-head must be at least 1, not {self.fit_head}")
-        if self.augment < 0:
-            raise UsageError(f"--augment must not be negative, and was {self.augment}")
         if self.augment_with and not self.augment:
             raise UsageError("--augment-with is for --augment; give --augment 1 too, or leave it out")
-        if self.unlabelled < 0:
-            raise UsageError(f"--unlabelled must not be negative, and was {self.unlabelled:g}")
-        if not self.warm_epochs > 0:
-            raise UsageError(f"--warm-epochs must be above 0, not {self.warm_epochs:g}")
-        self._check_cache()
-        if self.warm_start == "none" and self.warm_epochs != Distilling.warm_epochs:
-            raise UsageError("--warm-epochs is for a warm start; give --warm-start finetune too, or leave it out")
-
-    def _check_cache(self) -> None:
-        for flag, count in (("--cache-top", self.cache_top), ("--maskings", self.maskings)):
-            if count is not None and count < 1:
-                raise UsageError(f"{flag} must be at least 1, not {count}")
         if self.cache_top is not None and not self.cache_teacher:
             raise UsageError("--cache-top is for --cache-teacher DIR; give that too, or leave it out")
+        if self.warm_start == "none" and self.warm_epochs != Distilling.warm_epochs:
+            raise UsageError("--warm-epochs is for a warm start; give --warm-start finetune too, or leave it out")
 
     @property
     def repeated_maskings(self) -> int | None:

@@ -16,24 +16,34 @@ def fitting_length(asked: int, positions: int) -> int:
     return min(asked, positions)
 
 
+_POSITIVE = 1e-9
+_MOST_EPOCHS = 1e6
 _RANGES: dict[str, tuple[float, float]] = {
-    "epochs": (1e-9, math.inf),
+    "epochs": (_POSITIVE, _MOST_EPOCHS),
     "steps": (1, math.inf),
     "batch_size": (1, math.inf),
     "accumulate": (1, math.inf),
     "lr": (0, math.inf),
     "warmup": (0, 1),
     "weight_decay": (0, math.inf),
-    "clip": (1e-9, math.inf),
+    "clip": (_POSITIVE, math.inf),
     "max_length": (3, math.inf),
     "save_every": (1, math.inf),
     "workers": (0, math.inf),
     "eval_every": (1, math.inf),
     "patience": (1, math.inf),
-    "layer_decay": (1e-9, 1),
+    "layer_decay": (_POSITIVE, 1),
     "reinit_layers": (0, math.inf),
     "smart": (0, math.inf),
     "train_size": (1, math.inf),
+    "temperature": (_POSITIVE, 1e3),
+    "relation_heads": (1, math.inf),
+    "fit_head": (1, math.inf),
+    "unlabelled": (0, 1e6),
+    "augment": (0, math.inf),
+    "warm_epochs": (_POSITIVE, _MOST_EPOCHS),
+    "cache_top": (1, math.inf),
+    "maskings": (1, math.inf),
 }
 
 # Options that came after the first saved states: at their defaults they are left out of what --resume compares.
@@ -95,11 +105,12 @@ class Training(Writing):
         Raises:
             UsageError: a number is out of its range.
         """
+        super().__post_init__()
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name, None)
             if value is not None and not low <= value <= high:
-                least = "above 0" if 0 < low < 1 else f"at least {low:g}"
-                bounds = least if math.isinf(high) else f"between {low:g} and {high:g}"
+                least = "above 0" if low == _POSITIVE else f"at least {low:g}"
+                bounds = least if math.isinf(high) else f"{least} and at most {high:,.0f}"
                 raise UsageError(f"--{name.replace('_', '-')} must be {bounds}, not {value:g}")
 
     def changed(self) -> dict[str, Any]:

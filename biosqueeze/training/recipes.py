@@ -51,7 +51,7 @@ def recipe_of(
         relation_heads=options.relation_heads or 0,
         dropout=options.dropout,
     )
-    _refuse_idle(options, modules)
+    _refuse_idle(options, modules, recipe.question)
     _check_heads(recipe, modules, student, teacher)
     return recipe
 
@@ -132,11 +132,13 @@ def _check_kind(modules: Mapping[str, ModuleType], kind: str) -> None:
         raise UsageError(f"--loss {', '.join(unfit)} does not fit this kind of distillation; fit: {', '.join(fit)}")
 
 
-def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType]) -> None:
+def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType], question: Question) -> None:
     """No option is ignored in silence."""
     layered = any(module.READS != "rows" for module in modules.values())
     hidden = any(module.READS == "hidden" for module in modules.values())
+    softened = question.logits and question.problem != "score"
     for flag, given, used in (
+        ("--temperature", options.temperature, softened),
         ("--layer-map", options.layer_map, layered),
         ("--layer-weights", options.layer_weights, layered),
         ("--projection", options.projection, hidden),

@@ -21,6 +21,12 @@ from biosqueeze.options import Argument, Hidden, Noting, Outcome, Plan, option_f
 from tests.cli.run import Shell
 
 STAGES = registry.names("stages")
+FLOATS = [
+    (stage, f"--{field.name.replace('_', '-')}")
+    for stage in STAGES
+    for field in option_fields(registry.load("stages", stage).Options)
+    if field.type is float
+]
 
 
 def test_the_chain_is_complete() -> None:
@@ -217,6 +223,13 @@ def test_a_tilde_that_no_shell_expanded(pico_bert: Path, shell: Shell, monkeypat
     monkeypatch.setenv("HOME", str(Path.cwd() / "home"))
     assert shell("shrink", pico_bert, "--layers", "2", "--out", "~/small").path == str(Path.cwd() / "home" / "small")
     assert not Path("~").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("stage", "option"), FLOATS)
+def test_numbers_are_finite(stage: str, option: str, value: str, shell: Shell) -> None:
+    said = shell(stage, f"{option}={value}")
+    assert (said.code, f"{value!r} is not a finite number" in said.err) == (2, True), said.err
 
 
 def test_help_gives_options_in_the_order_of_the_stage() -> None:

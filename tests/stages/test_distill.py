@@ -225,9 +225,18 @@ def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Sh
         (("--student", "distil", "--loss", "hard=1"), 2, "does not fit"),
         (("--student", "distil", "--data", "somewhere"), 2, "biosqueeze finetune"),
         (("--student", "distil", "--resume"), 1, "nothing to resume"),
-        (("--student", "distil", "--temperature", "0"), 2, "--temperature must be positive"),
+        (("--student", "distil", "--temperature", "0"), 2, "--temperature must be above 0 and at most 1,000, not 0"),
+        (("--student", "distil", "--temperature", "2", "--loss", "cosine"), 2, "--temperature acts on none"),
+        (
+            ("--student", "distil", "--relation-heads", "0", "--loss", "minilmv2"),
+            2,
+            "must be at least 1, not 0",
+        ),
+        (("--student", "distil", "--unlabelled", "2"), 2, "give both, or leave it out"),
+        (("--student", "distil", "--epochs", "1e300"), 2, "--epochs must be above 0 and at most 1,000,000"),
+        (("--student", "distil", "--seed", "-1"), 2, "--seed must be between 0 and 2147483647, not -1"),
         (("--student", "distil", "--mask-rate", "1.5"), 2, "--mask-rate"),
-        (("--student", "distil", "--warmup", "2"), 2, "--warmup must be between 0 and 1"),
+        (("--student", "distil", "--warmup", "2"), 2, "--warmup must be at least 0 and at most 1, not 2"),
         (("--student", "distil", "--accumulate", "0"), 2, "--accumulate must be at least 1"),
     ],
 )
@@ -239,6 +248,22 @@ def test_mistakes_are_explained(
     assert said.code == code, said.err
     assert says in said.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--mask-rate", "0.3"), "--mask-rate: nothing is masked"),
+        (("--maskings", "2"), "--maskings: nothing is masked"),
+        (("--unlabelled", "2"), "give both, or leave it out"),
+        (("--field", "abstract"), "--field says where the text of a JSONL --corpus is"),
+    ],
+)
+def test_options_that_a_task_has_no_use_for(
+    words: tuple[str, ...], says: str, tuned: Path, tags: Path, shell: Shell
+) -> None:
+    said = shell("distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--out", "out", *words)
+    assert (said.code, says in said.err) == (2, True), said.err
 
 
 def test_other_vocabularies_are_refused(pico_bert: Path, pico_bert_uncased: Path, text: Path, shell: Shell) -> None:
