@@ -332,6 +332,7 @@ def _answering(
         return live_teacher(pairing, recipe, setting.shares, precision_of(options))
 
     if pairing.foreign:
+        dismiss_teachers(pairing)  # they were asked about everything when the data were read
         return source, Recorded(recipe.question)
     if not recipe.needs_teacher:
         note(f"nothing of {', '.join(recipe.weights)} needs a teacher: the student learns from the text alone")

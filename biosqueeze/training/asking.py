@@ -4,7 +4,6 @@ It can be stopped at any time: what was kept stays, and the next pass asks for t
 """
 
 import errno
-import os
 import shutil
 import threading
 import time
@@ -29,6 +28,7 @@ from biosqueeze.training.answers_on_disk import Entry, Ids, checksum
 from biosqueeze.training.batches import Batch, Position, Source, loader
 from biosqueeze.training.cache import Answers, Kept, describe, size
 from biosqueeze.training.chunks import CHUNK_ROWS
+from biosqueeze.training.device import own_device
 from biosqueeze.training.interrupt import politely_interrupted
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Wrapped
@@ -79,7 +79,7 @@ def _ask(answers: Answers, teacher: Teacher) -> None:
     with (
         politely_interrupted() as interrupt,
         track("ask the teacher", wanted) as progress,
-        torch.autocast(_device().type, torch.bfloat16, enabled=precision_of(answers.inquiry.options) == "bf16"),
+        torch.autocast(own_device().type, torch.bfloat16, enabled=precision_of(answers.inquiry.options) == "bf16"),
     ):
         _Pass(answers, teacher, interrupt, progress).run(missing)
 
@@ -126,7 +126,7 @@ class _Pass:
     @torch.no_grad()
     def _answer(self, batch: Batch) -> Answer:
         try:
-            return self.teacher.answer({name: tensor.to(_device()) for name, tensor in batch.items()})
+            return self.teacher.answer({name: tensor.to(own_device()) for name, tensor in batch.items()})
         except (RuntimeError, MemoryError) as error:
             if not failures.is_out_of_memory(error):
                 raise
@@ -252,12 +252,6 @@ def _half(values: Any, what: str) -> NDArray[np.float16]:
 
 def _bytes(entries: list[Entry]) -> int:
     return sum(array.nbytes for entry in entries for array in entry.arrays.values())
-
-
-def _device() -> torch.device:
-    """Where this process will train."""
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0"))) if kind else torch.device("cpu")
 
 
 @contextmanager

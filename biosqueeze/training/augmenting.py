@@ -28,6 +28,7 @@ from biosqueeze.tasks._schemes import OUTSIDE
 from biosqueeze.tasks._sequences import Labelled
 from biosqueeze.tasks._tagged import Sentence
 from biosqueeze.tasks._windows import Pieces, pieces_of
+from biosqueeze.training.device import own_device
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.precision import precision_of
 
@@ -164,7 +165,7 @@ class Proposer:
         pieces = list(pieces_of([Sentence(tuple(words), ()) for words in texts], self.tokenizer))
         masked = [self._masked(pieces[blank.text], blank.word) for blank in blanks]
         best = np.zeros((len(blanks), min(CANDIDATES, len(self))), dtype=np.int64)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = own_device()
         self.model.to(device)  # type: ignore[arg-type]
         order = np.argsort([len(features["input_ids"]) for features in masked], kind="stable")
         with track("propose words", total=len(blanks)) as progress:

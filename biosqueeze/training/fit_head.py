@@ -28,6 +28,7 @@ from biosqueeze.objectives import Rows, mlm
 from biosqueeze.progress import note
 from biosqueeze.training.batches import Schedule, Source, loader
 from biosqueeze.training.chunks import Work, summed
+from biosqueeze.training.device import own_device
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.identity import identity_of, identity_of_teacher
@@ -314,7 +315,7 @@ def hold_out(source: Source) -> tuple[Masked, Masked]:
 @torch.no_grad()
 def perplexity(learner: Learner, source: Masked, options: Training) -> float:
     """The exponential of the mean cross entropy of the true tokens at masked positions, which are always the same."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = own_device()
     learner.to(device).train(False)
     size = min(options.batch_size, HELD_AT_ONCE, len(source.blocks))
     plan = Schedule(source, size, options.seed, total=math.ceil(len(source.blocks) / size))

@@ -20,6 +20,7 @@ from biosqueeze.data.collate import Features
 from biosqueeze.errors import UsageError
 from biosqueeze.progress import track
 from biosqueeze.tasks import Task, Window
+from biosqueeze.training.device import own_device
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.teachers import mean_logits
 
@@ -51,7 +52,6 @@ class Foreigners:
     labels: tuple[str, ...]
     recipe: Recipe
     precision: str
-    device: str = "cpu"
 
     def answered(self, examples: Sequence[Any], windows: Sequence[Window], what: str) -> list[Features]:
         """The windows of the student with what the teachers say of each.
@@ -76,7 +76,8 @@ class Foreigners:
     def _ask(self, reader: Reader, examples: Sequence[Any]) -> Iterator[_Said]:
         """What one teacher says of each example."""
         windows = self.task.encode(examples, self.labels, reader.tokenizer, reader.length)
-        predictor = TorchPredictor(reader.model.to(self.device), self.precision, self.device)  # type: ignore[arg-type]
+        device = own_device()
+        predictor = TorchPredictor(reader.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
         pad = int(reader.tokenizer.pad_token_id)
         logits = predict_all(predictor, [window.features for window in windows], pad, _BATCH)
         said: list[_Said] = [{} for _ in examples]
