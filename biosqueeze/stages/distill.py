@@ -174,7 +174,6 @@ def plan(options: Options) -> Plan:
 
     setting = _settle(options, weights=False)
     mix = mix_of(options.loss, setting.kind)
-    said = " + ".join(f"{weight:g} {name}" for name, weight in mix.weights.items())
     heat = mix.temperature if options.temperature is None else options.temperature
     text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
@@ -185,7 +184,7 @@ def plan(options: Options) -> Plan:
         out=setting.out,
         steps=(
             *(fitting if options.fit_head else ()),
-            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {said}, "
+            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {mix.formula}, "
             f"temperature {heat:g})",
             f"train on {', '.join(text)}{augmented}: {length}, lr {options.lr:g}",
         ),

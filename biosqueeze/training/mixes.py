@@ -22,6 +22,11 @@ class Mix:
     projection: Projection = "shared"  # where the student is narrower than its teacher
     source: str
 
+    @property
+    def formula(self) -> str:
+        """The losses in one line: 2 mlm + 5 kl + 1 cosine."""
+        return " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
+
 
 _COMPACT = "Rohanian et al. 2023, On the effectiveness of compact biomedical transformers"
 

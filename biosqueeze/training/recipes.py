@@ -38,7 +38,7 @@ def recipe_of(
     """
     mix = mix_of(options.loss, kind)
     modules = {name: registry.load("objectives", name) for name in mix.weights}
-    _check_kind(modules, kind)
+    _check_kind(options, mix, modules, kind)
     student, teacher = models
     pairs = _layers(options, mix, modules, (student.num_hidden_layers, teacher.num_hidden_layers), origin)
     recipe = Recipe(
@@ -125,11 +125,18 @@ def _reads_soft_labels(modules: Mapping[str, ModuleType]) -> bool:
     return any(module.NEEDS_TEACHER_LOGITS for module in modules.values())
 
 
-def _check_kind(modules: Mapping[str, ModuleType], kind: str) -> None:
+def _check_kind(options: Distilling, mix: Mix, modules: Mapping[str, ModuleType], kind: str) -> None:
     unfit = [name for name, module in modules.items() if kind not in module.KINDS]
-    if unfit:
+    if not unfit:
+        return
+    why = "a task has no masked tokens" if kind == "task" else "plain text has no labels"
+    rest = [f"--loss {name}={weight:g}" for name, weight in mix.weights.items() if name not in unfit]
+    if rest:
+        way = f"what is left is {' '.join(rest)}"
+    else:
         fit = [name for name in registry.names("objectives") if kind in registry.load("objectives", name).KINDS]
-        raise UsageError(f"--loss {', '.join(unfit)} does not fit this kind of distillation; fit: {', '.join(fit)}")
+        way = f"fit: {', '.join(fit)}"
+    raise UsageError(f"--loss {', '.join(options.loss)}: {', '.join(unfit)} does not fit, for {why}; {way}")
 
 
 def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType], question: Question) -> None:
@@ -164,8 +171,3 @@ def _check_heads(
             f"--relation-heads {heads} does not divide both widths, {mine * size} of the student and {its * its_size} "
             "of the teacher; give a number that does"
         )
-
-
-def described(mix: Mix) -> str:
-    """The mix in one line: 2 mlm + 5 kl + 1 cosine."""
-    return " + ".join(f"{weight:g} {name}" for name, weight in mix.weights.items())

@@ -222,7 +222,12 @@ def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Sh
         (("--student", "distil", "--warm-epochs", "2"), 2, "--warm-start finetune"),
         (("--student", "distil", "--teacher-weights", "1,2"), 2, "one for each --teacher"),
         (("--student", "distil", "--loss", "kl=-1"), 2, "positive weight"),
-        (("--student", "distil", "--loss", "hard=1"), 2, "does not fit"),
+        (
+            ("--student", "distil", "--loss", "hard=1"),
+            2,
+            "--loss hard=1: hard does not fit, for plain text has no labels; ",
+        ),
+        (("--student", "distil", "--loss", "hard=2", "--loss", "kl"), 2, "what is left is --loss kl=1"),
         (("--student", "distil", "--data", "somewhere"), 2, "biosqueeze finetune"),
         (("--student", "distil", "--resume"), 1, "nothing to resume"),
         (("--student", "distil", "--temperature", "0"), 2, "--temperature must be above 0 and at most 1,000, not 0"),
@@ -255,6 +260,7 @@ def test_mistakes_are_explained(
     [
         (("--mask-rate", "0.3"), "--mask-rate: nothing is masked"),
         (("--maskings", "2"), "--maskings: nothing is masked"),
+        (("--loss", "compact"), "what is left is --loss hidden-cosine=3 --loss attention-kl=3 --loss kl=5"),
         (("--unlabelled", "2"), "give both, or leave it out"),
         (("--field", "abstract"), "--field says where the text of a JSONL --corpus is"),
     ],
