@@ -91,7 +91,9 @@ class Asking(Noting):
     ] = None
     batch_size: Annotated[int, "Sequences in a batch."] = 32
     max_length: Annotated[
-        int | None, "Tokens in a sequence, longer sentences becoming windows; as in the fine-tuning if left out."
+        int | None,
+        "Tokens in a sequence, what is longer becoming windows (ner, pico, qa) or being cut; as in the fine-tuning if "
+        "left out.",
     ] = None
     threads: Annotated[int | None, "Threads of the backend; its own choice if left out."] = None
 

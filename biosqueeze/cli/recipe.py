@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from biosqueeze import __version__, progress, registry
 from biosqueeze.checkpoint import has_state, write_json
@@ -114,7 +115,7 @@ def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[
         name, equals, value = override.partition("=")
         step, dot, key = name.partition(".")
         if not equals or not dot:
-            raise UsageError(f"--set {override!r} does not read STEP.OPTION=VALUE, like distill.steps=10")
+            raise UsageError(f"--set {override!r} does not read STEP.OPTION=VALUE, like student.steps=10")
         if step not in tables:
             raise UsageError(f"--set {override!r}: the recipe has no step {step!r}.{registry.closest(step, tables)}")
         wanted.setdefault(step, {})[key.replace("-", "_")] = value
@@ -155,9 +156,15 @@ def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
     command = stage_command(step.stage, step.module)
     environment = f"BIOSQUEEZE_{step.stage.upper()}"
     try:
-        return command.make_context(step.name, _as_flags(step, run), default_map=values, auto_envvar_prefix=environment)
+        words = _as_flags(step, run)
+        context = command.make_context(step.name, words, default_map=values, auto_envvar_prefix=environment)
     except click.UsageError as error:
         raise UsageError(f"[{step.name}]: {error.format_message()}") from error
+    for key, value in step.overrides.items():
+        if step.fields[key].type is bool and value == "false":  # which no flag says
+            context.params[key] = False
+            context.set_parameter_source(key, ParameterSource.COMMANDLINE)
+    return context
 
 
 def _as_flags(step: Step, run: Run) -> list[str]:
@@ -348,5 +355,5 @@ command = click.Command(
     callback=_callback,
     help="Run the steps of a recipe, skipping what is done.\n\nRECIPE: a TOML file, one table per step; see recipes/.",
     short_help="Run the steps of a recipe, skipping what is done.",
-    epilog="Example: biosqueeze run recipes/quickstart.toml --set distill.steps=10",
+    epilog="Example: biosqueeze run recipes/quickstart.toml --set student.steps=10",
 )

@@ -39,7 +39,7 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """SDPA, but by two matrix products where a gradient is wanted of bf16 on a CPU.
 
-    There torch's flash kernel takes three to five times as long on rows of up to 128 tokens, and what stands in for it
+    There torch's flash kernel takes three to six times as long on rows of up to 128 tokens, and what stands in for it
     under dropout twice as long, as `examples/benchmarks/training_attention.py` shows.
     One map a layer is kept for the way back.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from biosqueeze.training.pairing import Pairing
     from biosqueeze.training.teachers import Teacher
 
-EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz"
+EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000"
 SAMPLE_TEXT = "demo:text"
 TASK_HEADS = ("token-classification", "sequence-classification", "question-answering")
 
@@ -53,12 +53,16 @@ class Options(Distilling):
     teacher_weights: Annotated[
         str | None, "How much each of several teachers counts, such as 2,1; alike if left out."
     ] = None
-    corpus: Annotated[tuple[str, ...], "Text (.txt, .jsonl, .gz) or a directory of it; repeatable."] = ()
+    corpus: Annotated[
+        tuple[str, ...],
+        "Text (.txt, .jsonl, .gz) or a directory of it, repeatable; for relation, similarity, nli and qa JSON lines "
+        "with the task's fields.",
+    ] = ()
     field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
     data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
     task: Annotated[str | None, "Kind of task of a teacher that does not say it; see biosqueeze tasks."] = None
     lr: Annotated[float, "Peak learning rate."] = 5e-4
-    batch_size: Annotated[int, "Sequences in a batch."] = 32
+    batch_size: Annotated[int, "Sequences in a batch, in each process that trains."] = 32
 
 
 @dataclass(frozen=True)

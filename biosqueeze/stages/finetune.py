@@ -54,7 +54,11 @@ class Options(Formulation, FineTuning):
     lr: Annotated[
         float, "Peak learning rate; 5e-5 is the papers' for base models, small ones learn better at 1e-4 to 3e-4."
     ] = 5e-5
-    max_length: Annotated[int, "Tokens in a sequence; longer sentences become overlapping windows."] = 256
+    max_length: Annotated[
+        int,
+        "Tokens in a sequence; longer sentences (ner, pico) and passages (qa) become overlapping windows, other inputs "
+        "are cut, and how many is said.",
+    ] = 256
     grid: Annotated[tuple[str, ...], "OPTION=A,B,C, repeatable: try every combination, keep the best on dev."] = ()
     seeds: Annotated[int, "Runs of each combination, with the seeds from --seed on."] = 1
     folds: Annotated[bool, "--data holds numbered folds, each with its own splits: train and test on every one."] = (

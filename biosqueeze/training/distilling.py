@@ -18,7 +18,9 @@ class Distilling(Training):
         f"NAME[=WEIGHT], repeatable: a named mix ({', '.join(MIXES)}) or a loss of your own mix "
         f"({', '.join(registry.names('objectives'))}); distilbert or, for a task, task if left out.",
     ] = ()
-    temperature: Annotated[float | None, "Softens both distributions; the mix's own if left out."] = None
+    temperature: Annotated[
+        float | None, "Softens both distributions; the mix's own if left out, 2 for losses of your own."
+    ] = None
     layer_map: Annotated[
         str | None,
         "Which layer learns from which: origin (the one that it was cut from), uniform, every-other, 2i+1, last, top, "
@@ -54,7 +56,7 @@ class Distilling(Training):
     cache_teacher: Annotated[
         str | None,
         "A directory that keeps what the teacher says (soft labels, hidden states): later epochs and later students "
-        "read it there and skip the teacher. Several students may share it.",
+        "read it there and skip the teacher. Several students may share it. Not with losses that compare attention.",
     ] = None
     cache_top: Annotated[
         int | None, "How many of the likeliest tokens --cache-teacher keeps for each masked one; 64 if left out."

@@ -82,7 +82,11 @@ class Training(Writing):
         Literal["auto", "fp32", "bf16"],
         "bf16 is autocast; auto takes it where the GPU or the CPU has units for it.",
     ] = "auto"
-    max_length: Annotated[int, "Tokens in a sequence; longer text is cut into windows, nothing is dropped."] = 128
+    max_length: Annotated[
+        int,
+        "Tokens in a sequence; longer plain text, tagged sentences and passages of questions become windows, other "
+        "inputs are cut, and how many is said.",
+    ] = 128
     save_every: Annotated[int, "Steps between two saved training states, for --resume."] = 500
     resume: Annotated[bool, "Go on from the last saved state of an interrupted run."] = False
     workers: Annotated[int, "Processes that prepare batches; 0 does it in the main process."] = 0

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from biosqueeze import registry
-from biosqueeze.cli.recipe import Run, content_hash, read_recipe
+from biosqueeze.cli.parameters import read_options
+from biosqueeze.cli.recipe import Run, _context, content_hash, read_recipe
 from biosqueeze.errors import UsageError
 from tests import pico
 from tests.cli.run import Shell
@@ -104,6 +105,16 @@ def test_an_unfit_value_names_the_step(recipe: Path, shell: Shell) -> None:
     said = shell("run", recipe, "--set", "shrink.ffn=many")
     assert said.code == 2
     assert "[shrink]" in said.err
+
+
+def test_a_switch_can_be_set_to_false(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIOSQUEEZE_FINETUNE_LABEL_ALL_PIECES", "true")
+    text = f'[finetune]\ncheckpoint = "{pico_bert}"\ndata = "tags"\nlabel_all_pieces = true\n'
+    path = write(tmp_path / "r.toml", text)
+    for value, wanted in (("true", True), ("false", False)):
+        (step,) = read_recipe(path, (f"finetune.label_all_pieces={value}",))
+        options = read_options(step.module, _context(step, Run(tmp_path, {}), None))
+        assert (options.label_all_pieces, options.sources["label_all_pieces"]) == (wanted, "flag")
 
 
 def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
