@@ -21,6 +21,11 @@ def is_main() -> bool:
     return index() == 0
 
 
+def sharded() -> bool:
+    """Whether they share out the weights of what they train (FSDP)."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+
+
 def wait() -> None:
     """Go on when all are here; at once where they have not been joined."""
     if count() > 1:

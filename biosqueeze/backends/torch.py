@@ -74,7 +74,8 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
 def cast_products(model: torch.nn.Module) -> None:
     """Hold the matrices of linear layers in bfloat16.
 
-    Autocast casts them anyway, in every call anew; embeddings and LayerNorm stay in float32, as under autocast alone.
+    Autocast casts them anyway, in every call anew. Embeddings and LayerNorm stay in float32, as under autocast alone,
+    but for an embedding whose table is a linear layer's matrix too, the decoder of a masked language model.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):

@@ -18,8 +18,13 @@ _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 def length_for(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
     """Tokens in a sequence: as asked for, else as in the fine-tuning, else 256; never more than the model takes."""
+    return min(asked or noted_length(checkpoint) or USUAL_LENGTH, positions)
+
+
+def noted_length(checkpoint: Checkpoint) -> int | None:
+    """Tokens in a sequence in the fine-tuning, where the checkpoint says it."""
     noted = ((checkpoint.manifest or {}).get("task") or {}).get("max_length")
-    return min(asked or int(noted or USUAL_LENGTH), positions)
+    return int(noted) if noted else None
 
 
 def task_of(checkpoint: Checkpoint, asked: str | None, purpose: str, column: tuple[str, ...] = ()) -> tuple[str, Task]:

@@ -15,9 +15,11 @@ from biosqueeze.objectives import Pair, full, states_of
 def scores(left: Tensor, right: Tensor) -> Tensor:
     """Dot products over the square root of the head size; of queries and keys, what attention takes the softmax of.
 
-    Two of (batch, heads, length, head size) -> (batch, heads, length, length).
+    Two of (batch, heads, length, head size) -> (batch, heads, length, length), in float32 at least: autocast, in which
+    the engine computes all losses, would round the product to bf16, and on a CPU all that is made of it.
     """
-    return (full(left) / math.sqrt(left.shape[-1])) @ full(right).mT
+    with torch.autocast(left.device.type, enabled=False):
+        return (full(left) / math.sqrt(left.shape[-1])) @ full(right).mT
 
 
 def attention_divergence(pair: Pair) -> Tensor:

@@ -77,7 +77,7 @@ def _column(lines: list[dict[str, Any]], name: str) -> Array:
 
 
 def _durations(lines: list[dict[str, Any]], judged: Mapping[int, object]) -> Array:
-    """`seconds` counts from the start of the session, so it falls where a run was resumed."""
+    """`seconds` counts on where a run is resumed; in logs of older versions it starts anew there."""
     seconds = _column(lines, "seconds")
     gaps = np.diff(seconds, prepend=0.0)
     gaps = np.where(gaps < 0, seconds, gaps)

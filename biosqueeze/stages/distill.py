@@ -63,6 +63,11 @@ class Options(Distilling):
     task: Annotated[str | None, "Kind of task of a teacher that does not say it; see biosqueeze tasks."] = None
     lr: Annotated[float, "Peak learning rate."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch, in each process that trains."] = 32
+    max_length: Annotated[
+        int,
+        "Tokens in a sequence; if left out, on a task, as in the teacher's fine-tuning. What is longer becomes "
+        "windows (text, ner, pico, qa) or is cut.",
+    ] = 128
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ def _refuse_idle(options: Options) -> None:
         raise UsageError(
             "--unlabelled says how much of --corpus comes for each example of --data; give both, or leave it out"
         )
+    if processes.sharded() and options.fit_head:
+        raise UsageError("--fit-head does not work where weights are shared out (FSDP); leave it out, or take DDP")
     if options.field != Options.field and not options.corpus:
         raise UsageError("--field says where the text of a JSONL --corpus is; give that too, or leave it out")
 
@@ -204,32 +211,45 @@ def run(options: Options) -> Outcome:
     from biosqueeze.training.pairing import load_pairing
 
     setting = _settle(options)
+    options = _fitting(options, setting)
     inputs = [c for c in (*setting.teachers, setting.student) if c is not None]
     with drafting(setting.out, inputs, force=options.force, resume=options.resume) as draft:
         pairing = load_pairing(
             options, setting.kind, setting.teachers, setting.student or str(options.student), options.task
         )
-        metrics = _train(options, setting, pairing, draft.path)
+        student, metrics = _train(options, setting, pairing, draft.path)
         if processes.is_main():
-            _worth_saving(pairing, metrics["losses"], options.seed).save_pretrained(draft.path)
+            student.save_pretrained(draft.path)
             pairing.tokenizer.save_pretrained(draft.path)
         made = draft.finish(_record(options, setting, pairing, metrics))
     return Outcome(made.path, {"metrics": metrics})
 
 
-def _worth_saving(pairing: "Pairing", losses: Mapping[str, float], seed: int) -> "PreTrainedModel":
+def _fitting(options: Options, setting: _Setting) -> Options:
+    """The options; where --max-length is left out, on a task, with that of the teacher's fine-tuning."""
+    from biosqueeze.models.fitted import noted_length
+
+    given = options.sources.get("max_length", "default") != "default" or options.max_length != Options.max_length
+    noted = noted_length(setting.teacher) if setting.kind == "task" else None
+    if given or not noted:
+        return options
+    return replace(options, max_length=noted, sources={**options.sources, "max_length": "teacher"})
+
+
+def _worth_saving(student: "PreTrainedModel", recipe: "Recipe", seed: int, *, taught: bool) -> "PreTrainedModel":
     """The student; without its head where that is new and nothing taught it."""
-    from biosqueeze import registry
     from biosqueeze.models.load import without_head
 
-    taught = any(registry.load("objectives", name).READS == "rows" for name in losses)
-    if taught or pairing.student_has_head:
-        return pairing.student
-    note(f"the student is saved without a head: none of the losses {', '.join(losses)} teaches one")
-    return without_head(pairing.student, seed)
+    if taught:
+        return student
+    note(f"the student is saved without a head: none of the losses {', '.join(recipe.weights)} teaches one")
+    return without_head(student, seed)
 
 
-def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: Path) -> dict[str, Any]:
+def _train(
+    options: Options, setting: _Setting, pairing: "Pairing", directory: Path
+) -> tuple["PreTrainedModel", dict[str, Any]]:
+    """The student as it is to be saved, and how it was trained."""
     from biosqueeze.training.augmenting import augmentation_of
     from biosqueeze.training.cache import kept_of
     from biosqueeze.training.distiller import Distiller
@@ -239,13 +259,15 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
     from biosqueeze.training.recipes import drop_headless, recipe_of, share_out
     from biosqueeze.training.warm_start import keep_log, warm_start
 
-    student, teacher = pairing.student, pairing.teachers[0]
-    configs = (student.config, teacher.config)
+    teacher = pairing.teachers[0]
+    configs = (pairing.student.config, teacher.config)
     recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
     foreigners = _foreigners(options, setting, pairing, recipe) if pairing.foreign else None
     refuse_idle(options, pairing, setting.teachers, recipe)
-    has_head = pairing.teachers_have_heads or bool(options.fit_head)
-    recipe = drop_headless(recipe, setting.teacher.name, has_head=has_head, asked=bool(options.loss))
+    lacking = (
+        [] if options.fit_head else [t.name for t, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
+    )
+    recipe = drop_headless(recipe, lacking, asked=bool(options.loss))
     share_out(recipe, [teacher.name for teacher in setting.teachers])
     if options.cache_teacher:
         kept_of(recipe, options.cache_top)  # what cannot be kept is said before the data are read
@@ -254,22 +276,26 @@ def _train(options: Options, setting: _Setting, pairing: "Pairing", directory: P
     lessons = lessons_of(options, pairing, Material(corpus, options.field, options.data, more, foreigners))
     fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
     source, answering = _answering(options, setting, pairing, recipe, lessons.source, fitted)
-    after = warm_start(options, pairing, lessons, directory)
+    student, after = warm_start(options, pairing, lessons, directory)
+    learner = Distiller(student, answering, recipe, teacher_width=teacher.config.hidden_size)
+    taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
     summary = train(
         Job(
             what="distil",
-            learner=Distiller(student, answering, recipe, teacher_width=teacher.config.hidden_size),
+            learner=learner,
             source=source,
             options=after,
             directory=directory,
             maskings=options.repeated_maskings,
-            judge=lessons.judge(precision_of(options)),
+            # Of a head that nothing teaches the scores are chance.
+            judge=lessons.judge(precision_of(options)) if taught else None,
             judge_by=pairing.metric,
         )
     )
     keep_log(directory)
     learned = {"losses": dict(recipe.weights), "temperature": recipe.temperature}
-    return {**summary.as_metrics(), **learned, **({"fitted_heads": fitted} if fitted else {})}
+    metrics = {**summary.as_metrics(), **learned, **({"fitted_heads": fitted} if fitted else {})}
+    return _worth_saving(learner.model, recipe, options.seed, taught=taught), metrics
 
 
 def _asked(options: Options, pairing: "Pairing") -> Options:
@@ -366,7 +392,12 @@ def _record(options: Options, setting: _Setting, pairing: "Pairing", metrics: di
     task = None
     if setting.kind == "task":
         earlier = (setting.teacher.manifest or {}).get("task") or {}
-        known = {"name": pairing.task_name, "data": options.data, "labels": list(pairing.labels)}
+        known = {
+            "name": pairing.task_name,
+            "data": options.data,
+            "labels": list(pairing.labels),
+            "max_length": pairing.length,
+        }
         task = {**earlier, **{key: value for key, value in known.items() if value}}
     others = ((f"teacher {n}", teacher) for n, teacher in enumerate(setting.teachers[1:], 2))
     return Record(

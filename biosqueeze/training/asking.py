@@ -101,9 +101,9 @@ class _Pass:
         started, tokens = time.monotonic(), 0
         for masking, batch in self._batches(missing):
             said = _entries(self.answers.inquiry.kept, self._answer(batch), batch, masking)
-            self._keep(said)
             here = int(batch["attention_mask"].sum())
-            self._announce(total / max(1, here))
+            self._announce(_bytes(said) * total / max(1, here))
+            self._keep(said)
             tokens += here
             self.progress.advance(len(said), speed=f"{tokens / (time.monotonic() - started):,.0f} tokens/s")
             if self.interrupt.is_set():
@@ -116,11 +116,11 @@ class _Pass:
 
     def _batches(self, missing: Mapping[int, Ids]) -> Iterator[tuple[int, Batch]]:
         """Each masking with its batches, which the training's own loader makes."""
-        schedule = self.answers.inquiry.schedule
+        schedule, options = self.answers.inquiry.schedule, self.answers.inquiry.options
         marked = replace(schedule, source=_Marked(schedule.source))
         for masking, items in missing.items():
-            positions = _like_lengths(schedule.source, masking, items, schedule.batch_size)
-            for batch in loader(marked, self.answers.inquiry.options.workers, positions):
+            positions = _like_lengths(schedule.source, masking, items, options.batch_size)
+            for batch in loader(marked, options.workers, positions):
                 yield masking, batch
 
     @torch.no_grad()
@@ -146,17 +146,13 @@ class _Pass:
             self.answers.store.write(self.pending)
         self.pending, self.bytes, self.since = [], 0, time.monotonic()
 
-    def _announce(self, times: float) -> None:
-        """Say once how much is coming, and refuse what the disk does not hold.
-
-        Args:
-            times: how many times what is pending now.
-        """
+    def _announce(self, coming: float) -> None:
+        """Say once how many bytes are coming, and refuse what the disk does not hold."""
         if self.announced:
             return
         self.announced = True
         folder = self.answers.store.folder
-        coming, free = times * _bytes(self.pending), shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free
         note(f"the teacher's answers: about {size(coming)} will be kept in {folder}")
         if coming > free:
             raise SqueezeError(

@@ -147,7 +147,7 @@ def one(schedule: Schedule) -> Batch:
 
 
 def longest(schedule: Schedule) -> Batch:
-    """The batch that takes the most memory."""
+    """The batch of the first epoch that takes the most memory."""
     return _batch(schedule, schedule.longest())
 
 

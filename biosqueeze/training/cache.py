@@ -232,11 +232,11 @@ def _needed(schedule: Schedule, *, whole: bool) -> dict[int, Ids]:
 
     Args:
         schedule: the run, with maskings.
-        whole: take whole epochs: the batches may become smaller, and with them those of part of an epoch others.
+        whole: the batches may become smaller (--auto-batch): take whole epochs, and all that may be entered then.
     """
     maskings, per_epoch = schedule.maskings or 1, schedule.batches_per_epoch
     marks: dict[int, NDArray[np.bool_]] = {}
-    for epoch in range(ceil(schedule.total / per_epoch)):
+    for epoch in range(_most_epochs(schedule) if whole else ceil(schedule.total / per_epoch)):
         start = epoch * per_epoch
         if whole or start + per_epoch <= schedule.total:
             _mark(marks, epoch % maskings, schedule.drawn(epoch))
@@ -246,6 +246,17 @@ def _needed(schedule: Schedule, *, whole: bool) -> dict[int, Ids]:
     # What a process reads that has no item of its own, and what --auto-batch tries.
     _mark(marks, 0, np.array([item for _, item in (schedule.first(), *schedule.longest())]))
     return {masking: np.flatnonzero(mark) for masking, mark in marks.items()}
+
+
+def _most_epochs(schedule: Schedule) -> int:
+    """Epochs that a run enters, into however many parts its batches are cut.
+
+    The last batch of an epoch may be small, and is cut into fewer parts than the others: then what is read of the next
+    epoch makes up for it.
+    """
+    items, size = len(schedule.drawn(0)), schedule.batch_size
+    parts = (part for part in range(1, size + 1) if size % part == 0)
+    return max(ceil(schedule.total * (size // part) / ceil(items / part)) for part in parts)
 
 
 def _mark(marks: dict[int, NDArray[np.bool_]], masking: int, items: Ids) -> None:

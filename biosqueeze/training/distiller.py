@@ -66,6 +66,11 @@ class Recipe:
         """Whether any loss reads what the teacher says or has inside."""
         return self.question.logits or bool(self.wanted(1))
 
+    @property
+    def teaches_head(self) -> bool:
+        """Whether any loss reads what the student's head says."""
+        return any(loss.READS == "rows" for loss in self.losses.values())
+
     def weight_of(self, pair: tuple[int, int]) -> float:
         """How much a pair of layers counts."""
         return self.layer_weights[self.layers.index(pair)] if self.layer_weights and pair in self.layers else 1.0

@@ -1,6 +1,7 @@
 """The options of distillation, and what they decide before anything heavy is loaded. Torch-free."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Literal
 
 from biosqueeze import registry
@@ -104,6 +105,6 @@ def layer_weights(asked: str | None, pairs: int) -> tuple[float, ...]:
         weights = tuple(float(word) for word in asked.split(","))
     except ValueError:
         weights = ()
-    if len(weights) != pairs or not all(weight > 0 for weight in weights):
+    if len(weights) != pairs or not all(0 < weight < inf for weight in weights):
         raise UsageError(f"--layer-weights {asked!r}: expected {pairs} positive numbers, one for each pair of layers")
     return weights

@@ -31,9 +31,12 @@ class Job:
 
 
 def steps_of(options: Training, batches_per_epoch: int) -> tuple[int, int]:
-    """Optimiser steps in an epoch, and in the whole run."""
-    per_epoch = ceil(batches_per_epoch / options.accumulate)
-    return per_epoch, options.steps or max(1, round(options.epochs * per_epoch))
+    """Optimiser steps in an epoch, rounded up, and in the whole run.
+
+    A step may take batches of two epochs, so the whole is rounded once and not in each.
+    """
+    per_epoch = batches_per_epoch / options.accumulate
+    return ceil(per_epoch), options.steps or max(1, round(options.epochs * per_epoch))
 
 
 @dataclass

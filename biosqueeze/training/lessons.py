@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
+from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.corpus import files_of, read_lines
 from biosqueeze.data.incoming import open_source
@@ -194,12 +195,11 @@ def _examples(pairing: Pairing, task: Task, material: Material) -> Iterator[Any]
 
 
 def _needed(options: Distilling, labelled: int) -> int:
-    """Unlabelled examples that come in the whole training."""
-    if not labelled:
-        return sys.maxsize
-    share = options.unlabelled / (1 + options.unlabelled)
-    seen = options.steps * options.batch_size * options.accumulate if options.steps else None
-    return math.ceil(seen * share if seen else options.epochs * labelled * options.unlabelled)
+    """Unlabelled examples that come in the whole training of all processes."""
+    if options.steps is None:
+        return math.ceil(options.epochs * labelled * options.unlabelled) if labelled else sys.maxsize
+    seen = options.steps * options.batch_size * options.accumulate * processes.count()
+    return math.ceil(seen * options.unlabelled / (1 + options.unlabelled)) if labelled else seen
 
 
 def _answered_by(foreigners: Foreigners, pairing: Pairing, examples: Sequence[Any]) -> Blocks | None:

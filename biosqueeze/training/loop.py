@@ -82,7 +82,7 @@ def _refuse_idle_options(job: Job) -> None:
     unjudged = [name for name in ("eval_every", "patience") if getattr(job.options, name) is not None]
     if unjudged and job.judge is None:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in unjudged)
-        raise UsageError(f"{flags} needs a dev split to score on, and this training has none; leave it out")
+        raise UsageError(f"{flags} needs scores on a dev split, and this training has none; leave it out")
     if job.options.gradient_checkpointing and not job.learner.model.supports_gradient_checkpointing:
         raise UsageError(f"--gradient-checkpointing does not work with a {type(job.learner.model).__name__}")
 
@@ -152,7 +152,7 @@ class _Loop:
     def run(self) -> Summary:
         if self.options.resume:
             self._resume()
-        started = time.monotonic()
+        started = time.monotonic() - self.progress.seconds
         self.learner.train()
         with ExitStack() as open_ones:
             log = open_ones.enter_context(self._open_log())
@@ -160,7 +160,7 @@ class _Loop:
             bar = open_ones.enter_context(track(self.job.what, self.total, self.progress.step))
             for terms, tokens in () if self.progress.stopped else self._steps():
                 self._after_step(terms, tokens, log, started)
-                speed = self.summary.tokens / (time.monotonic() - started)
+                speed = self.progress.tokens / self.progress.seconds
                 bar.advance(1, loss=terms["loss"], speed=f"{speed:,.0f} tokens/s")
                 if self.progress.stopped:
                     break
@@ -241,11 +241,11 @@ class _Loop:
     def _after_step(self, terms: dict[str, float], tokens: int, log: TextIO | None, started: float) -> None:
         self.progress.step += 1
         self.progress.tokens += tokens
-        self.summary.tokens += tokens
+        self.progress.seconds = time.monotonic() - started
         self.summary.last = terms
         rate = self.schedule.get_last_lr()[0]
         self.schedule.step()
-        self._log(log, terms | {"lr": rate, "tokens": tokens, "seconds": round(time.monotonic() - started, 3)})
+        self._log(log, terms | {"lr": rate, "tokens": tokens, "seconds": round(self.progress.seconds, 3)})
         step = self.progress.step
         if self.job.judge and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
             self._judge(log)
@@ -312,7 +312,7 @@ class _Loop:
     def _finish(self, started: float) -> None:
         if self.accelerator.is_main_process:  # left by a kill while saving
             shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)
-        self.summary.seconds = time.monotonic() - started
+        self.summary.tokens, self.summary.seconds = self.progress.tokens, time.monotonic() - started
         self.summary.best_step = self.progress.best_step
         self.summary.steps = self.progress.step
         if self.progress.best_score is not None:  # the scores may be those of before an interruption

@@ -60,6 +60,20 @@ _LATER = (
     "fit_head",
     "augment",
     "augment_with",
+    "precision",
+    "teacher",
+    "teacher_weights",
+    "loss",
+    "temperature",
+    "layer_map",
+    "layer_weights",
+    "projection",
+    "relation_heads",
+    "mask_rate",
+    "unlabelled",
+    "warm_start",
+    "warm_epochs",
+    "dropout",
 )
 
 
@@ -121,7 +135,8 @@ class Training(Writing):
         """What a resumed run must share beside the first options; None where it is at its default."""
         defaults = {field.name: field.default for field in fields(self)}
         values = {name: getattr(self, name) for name in _LATER if name in defaults}
-        return {name: None if value == defaults[name] else value for name, value in values.items()}
+        changed = {name: None if value == defaults[name] else value for name, value in values.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}  # as JSON
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.manifest import head_of
 from biosqueeze.models.families import family_of
 from biosqueeze.models.fitted import task_of
-from biosqueeze.models.load import Loaded, load_model, load_tokenizer
+from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task, problem_of
@@ -43,11 +43,6 @@ class Pairing:
     problem: str = "tokens"  # see tasks.problem_of
     metric: str = "f1"  # by which the best student is chosen
     origin: tuple[int, ...] | None = None  # see models.layer_maps
-
-    @property
-    def teachers_have_heads(self) -> bool:
-        """Whether all of them do."""
-        return all(self.heads)
 
     @cached_property
     def foreign(self) -> bool:
@@ -95,9 +90,11 @@ def load_pairing(
         origin=made.layers,
     )
     if kind == "task":
+        _check_outputs("num_labels", pairing)
         return _with_task(pairing, first, labels, task)
     if pairing.foreign:
         raise SqueezeError(_no_common_tokens(student if isinstance(student, str) else student.name, teachers))
+    _check_outputs("vocab_size", pairing)
     return pairing
 
 
@@ -109,9 +106,31 @@ def _student(
         note(built.sentence)
         return built
     changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
-    loaded: Loaded = load_model(student, head, labels=labels or None, seed=options.seed, **changes)
+    named = labels or _placeholders(teacher, head)
+    loaded: Loaded = load_model(student, head, labels=named or None, seed=options.seed, **changes)
     layers = layers_in_teacher(student, teacher)
     return Student(loaded.model, load_tokenizer(student), layers, student.name, loaded.has_head)
+
+
+def _placeholders(teacher: Checkpoint, head: str) -> tuple[str, ...]:
+    """LABEL_0 and so on of a teacher that does not name its labels, which a student has as many of."""
+    if head not in ("token-classification", "sequence-classification"):
+        return ()
+    return tuple(str(label) for label in (load_config(teacher).id2label or {}).values())
+
+
+def _check_outputs(what: str, pairing: Pairing) -> None:
+    """Row by row, soft labels have as many classes on both sides.
+
+    Raises:
+        SqueezeError: they have not.
+    """
+    counts = [getattr(model.config, what) for model in (pairing.student, *pairing.teachers)]
+    if len(set(counts)) > 1:
+        raise SqueezeError(
+            f"student and teachers have {', '.join(map(str, counts))} as {what} in config.json, and only equal numbers "
+            "can be compared; make the student from the teacher (biosqueeze shrink, or --student PRESET)"
+        )
 
 
 def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:

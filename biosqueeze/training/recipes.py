@@ -52,6 +52,8 @@ def recipe_of(
         dropout=options.dropout,
     )
     _refuse_idle(options, modules, recipe.question)
+    if options.projection and student.hidden_size == teacher.hidden_size:
+        note("--projection: student and teacher are equally wide, and nothing is projected")
     _check_heads(recipe, modules, student, teacher)
     return recipe
 
@@ -81,16 +83,24 @@ def without(recipe: Recipe, names: list[str]) -> Recipe:
     return replace(recipe, weights=weights, question=replace(recipe.question, logits=logits))
 
 
-def drop_headless(recipe: Recipe, teacher: str, *, has_head: bool, asked: bool) -> Recipe:
-    """Leave out the losses that need a head that the teacher lacks, unless they were asked for: that is an error.
+def drop_headless(recipe: Recipe, headless: Sequence[str], *, asked: bool) -> Recipe:
+    """Leave out the losses that need a head that a teacher lacks, unless they were asked for: that is an error.
+
+    Args:
+        recipe: what is learned.
+        headless: names of the teachers without a head.
+        asked: whether the losses are the user's choice.
 
     Raises:
-        SqueezeError: they were, or nothing else is left.
+        SqueezeError: they are, or nothing else is left.
     """
     blocked = [name for name, module in recipe.losses.items() if module.NEEDS_TEACHER_LOGITS]
-    if has_head or not blocked:
+    if not headless or not blocked:
         return recipe
-    why = f"{teacher} was saved without its masked-language-model head, and a fresh one would give random distributions"
+    why = (
+        f"{' and '.join(headless)} was saved without its masked-language-model head, and a fresh one would give random "
+        "distributions"
+    )
     ways = "give --fit-head 2000, or a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
     if asked or len(blocked) == len(recipe.weights):
         raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or {ways}")
@@ -141,13 +151,14 @@ def _check_kind(options: Distilling, mix: Mix, modules: Mapping[str, ModuleType]
 
 def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType], question: Question) -> None:
     """No option is ignored in silence."""
-    layered = any(module.READS != "rows" for module in modules.values())
+    acting = {module.LAYERS for module in modules.values() if module.READS != "rows"}
+    mapped, everywhere = bool(acting - {"embeddings"}), "all" in acting
     hidden = any(module.READS == "hidden" for module in modules.values())
     softened = question.logits and question.problem != "score"
     for flag, given, used in (
         ("--temperature", options.temperature, softened),
-        ("--layer-map", options.layer_map, layered),
-        ("--layer-weights", options.layer_weights, layered),
+        ("--layer-map", options.layer_map, mapped),
+        ("--layer-weights", options.layer_weights, everywhere),
         ("--projection", options.projection, hidden),
         ("--relation-heads", options.relation_heads, "minilmv2" in modules),
     ):

@@ -17,7 +17,7 @@ from biosqueeze.errors import SqueezeError
 Weights = dict[str, torch.Tensor]
 
 # After a loss that exploded, or memory that did not suffice, a run may go on with other values of these.
-_MAY_CHANGE = {"lr", "warmup", "clip", "batch_size", "accumulate", "gradient_checkpointing"}
+_MAY_CHANGE = {"lr", "warmup", "clip", "batch_size", "accumulate", "gradient_checkpointing", "precision"}
 _PROGRESS = "progress.json"
 
 
@@ -27,6 +27,7 @@ class Progress:
 
     step: int = 0
     tokens: int = 0
+    seconds: float = 0.0  # of training, in all parts of an interrupted run
     best_score: float | None = None
     best_step: int | None = None
     best: dict[str, float] = field(default_factory=dict)

@@ -4,6 +4,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from transformers import PreTrainedModel
+
+from biosqueeze import processes
 from biosqueeze.checkpoint import STATE_GLOB
 from biosqueeze.progress import note
 from biosqueeze.training.distilling import Distilling
@@ -16,7 +19,9 @@ FOLDER = "warm-start"
 LOG = f"{FOLDER}.jsonl"
 
 
-def warm_start(options: Distilling, pairing: Pairing, lessons: Lessons, directory: Path) -> Distilling:
+def warm_start(
+    options: Distilling, pairing: Pairing, lessons: Lessons, directory: Path
+) -> tuple[PreTrainedModel, Distilling]:
     """Fine-tune the student on the labelled data, if that is asked for and was not done before an interruption.
 
     Args:
@@ -26,19 +31,20 @@ def warm_start(options: Distilling, pairing: Pairing, lessons: Lessons, director
         directory: of the output; a folder in it has the states of this training while it lasts.
 
     Returns:
-        the options for what comes after: they resume only what was begun.
+        the student, and the options for what comes after: they resume only what was begun.
     """
     begun = any(directory.glob(STATE_GLOB))
     if options.warm_start == "none" or begun or lessons.labelled is None:
-        return options
+        return pairing.student, options
     folder = directory / FOLDER
     folder.mkdir(exist_ok=True)
     resumed = options.resume and any(folder.glob(STATE_GLOB))
     own = replace(options, epochs=options.warm_epochs, steps=None, resume=resumed)
+    learner = FineTuner(pairing.student, pairing.problem)
     summary = train(
         Job(
             what="warm start",
-            learner=FineTuner(pairing.student, pairing.problem),
+            learner=learner,
             source=lessons.labelled,
             options=own,
             directory=folder,
@@ -47,11 +53,13 @@ def warm_start(options: Distilling, pairing: Pairing, lessons: Lessons, director
         )
     )
     note(f"warm start: {pairing.metric} {summary.best[pairing.metric]:.4f} on dev, at step {summary.best_step}")
-    return replace(options, resume=False)
+    return learner.model, replace(options, resume=False)
 
 
 def keep_log(directory: Path) -> None:
     """Keep the metrics of a warm start and drop its states, when all is done."""
+    if not processes.is_main():
+        return
     folder = directory / FOLDER
     if (folder / METRICS_FILE).is_file():
         (folder / METRICS_FILE).replace(directory / LOG)

@@ -44,6 +44,9 @@ STARTS = {
 # A teacher's soft labels regularise enough, and a step is faster without; one row shows the other.
 NO_DROPOUT = ("--dropout", "0")
 WARM = ("--warm-start", "finetune")
+# Nearly all sentences are shorter; the rest is trained on in windows, and scored in those of the teacher.
+TRAINED_LENGTH = ("--max-length", "128")
+SCORED_LENGTH = ("--max-length", "256")
 # The soft labels alone, with each other loss that applies to a task, and the published combinations; both students
 # have the teacher's 12 heads, so that attention can be compared.
 MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -157,7 +160,9 @@ class Lab:
 
     def score(self, name: str, checkpoint: Path, data: str) -> dict[str, Any]:
         """F1 on test (in percent), the best on dev and the minutes of the training."""
-        said = self.biosqueeze(name, ["evaluate", str(checkpoint), "--data", self.data(data), "--backend", "torch"])
+        said = self.biosqueeze(
+            name, ["evaluate", str(checkpoint), "--data", self.data(data), *SCORED_LENGTH, "--backend", "torch"]
+        )
         noted = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
         minutes = (noted["seconds"] + _warm_seconds(checkpoint)) / 60
         return {"f1": 100 * said["metrics"]["f1"], "dev": 100 * noted["f1"], "minutes": minutes, "training": noted}
@@ -184,7 +189,7 @@ class Lab:
         words += ["--corpus", options.text, "--unlabelled", str(cell.unlabelled), "--seed", str(cell.seed)]
         words += ["--steps", str(cell.steps), "--eval-every", str(cell.steps), "--lr", str(cell.lr)]
         words += [word for loss in losses for word in ("--loss", loss)]
-        made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *more)
+        made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *TRAINED_LENGTH, *more)
         result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
         if not options.keep:
             shutil.rmtree(made)

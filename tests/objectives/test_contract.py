@@ -1,6 +1,7 @@
 """What every loss must have and do, whatever it computes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,7 +63,9 @@ def test_it_is_a_float32_scalar_with_a_gradient_to_the_student(name: str) -> Non
 def test_half_precision_is_read_and_not_computed_in(name: str) -> None:
     module = registry.load("objectives", name)
     halved = cast(signals_for(module), torch.bfloat16)
-    loss, gradients = value_and_gradients(module, halved)
+    # The engine computes losses under autocast, and goes backward outside of it.
+    engine = SimpleNamespace(loss=torch.autocast("cpu", torch.bfloat16)(module.loss))
+    loss, gradients = value_and_gradients(engine, halved)
     exact, exact_gradients = value_and_gradients(module, cast(halved, torch.float32))
     assert loss.dtype == torch.float32
     assert torch.equal(loss, exact)

@@ -214,6 +214,8 @@ def test_the_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Sh
         (("--student", "distil", "--loss", "kll=1"), 2, "Did you mean 'kl'"),
         (("--student", "distil", "--loss", "kl="), 2, "NAME=WEIGHT"),
         (("--student", "distil", "--layer-map", "top", "--loss", "kl"), 2, "--layer-map acts on none"),
+        (("--student", "distil", "--layer-map", "top", "--loss", "embedding"), 2, "--layer-map acts on none"),
+        (("--student", "distil", "--layer-weights", "1,2", "--loss", "cosine"), 2, "--layer-weights acts on none"),
         (("--student", "distil", "--layer-map", "1:9"), 2, "possible for 2 and 4 layers"),
         (("--student", "distil", "--layer-weights", "1,1,1"), 2, "expected"),
         (("--student", "tiny", "--relation-heads", "5", "--loss", "minilmv2"), 2, "divide"),
@@ -391,9 +393,13 @@ def test_resuming_with_other_options_is_refused(pico_bert: Path, text: Path, tmp
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"--resume goes on from there" in err
-    said = shell(*common, "--steps", 5000, "--resume", "--lr", "1e-5")
-    assert said.code == 1
-    assert "other values of lr" in said.err
+    for words, names in (
+        (("--lr", "1e-5"), "lr"),
+        (("--loss", "mlm", "--loss", "cosine"), "loss"),
+        (("--temperature", 3, "--mask-rate", 0.3), "mask_rate, temperature"),
+    ):
+        said = shell(*common, "--steps", 5000, "--resume", *words)
+        assert (said.code, f"other values of {names};" in said.err) == (1, True), said.err
 
 
 # ------------------------------------------------------------------ warm start, every task, several teachers
@@ -411,6 +417,48 @@ def test_a_warm_start_learns_the_labels_first(tuned: Path, tags: Path, shell: Sh
     assert {"labels"} <= set(warm[0])
     assert not list(Path("student").glob("warm-start/*"))
     assert "kl" in metrics(Path("student"))[0]
+
+
+@pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 1)])
+def test_a_head_that_nothing_teaches_is_not_judged(
+    warm: tuple[object, ...], tuned: Path, tags: Path, shell: Shell
+) -> None:
+    said = shell(
+        "distill", "--teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3,
+        "--eval-every", 1, "--out", "student", *QUICK, *warm,
+    )  # fmt: skip
+    if not warm:
+        assert (said.code, "--eval-every needs scores on a dev split" in said.err) == (2, True), said.err
+        words = ("distill", "--teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3)
+        said = shell(*words, "--out", "student", *QUICK)
+    assert said.code == 0, said.err
+    (architecture,) = json.loads(Path("student/config.json").read_text())["architectures"]
+    judged = any("dev" in line for line in metrics(Path("student")))
+    assert (judged, architecture) == (bool(warm), "BertForTokenClassification" if warm else "BertModel")
+
+
+def test_the_length_is_the_teachers_and_is_noted(tuned: Path, tags: Path, shell: Shell) -> None:
+    for words, length in (((), 64), (("--max-length", 32), 32)):
+        said = shell(
+            "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--steps", 1, "--out", f"s{length}",
+            *words,
+        )  # fmt: skip
+        assert said.code == 0, said.err
+        noted = json.loads(Path(f"s{length}/biosqueeze.json").read_text())
+        assert (noted["task"]["max_length"], noted["history"][-1]["options"]["max_length"]) == (length, length)
+
+
+def test_a_student_of_a_teacher_without_names_of_labels_has_as_many(pico_root: Path, text: Path, shell: Shell) -> None:
+    placeholders = [f"LABEL_{number}" for number in range(3)]
+    teacher = pico.save("bert", pico_root / "unnamed", head="token-classification", labels=placeholders)
+    student = pico.save("bert", pico_root / "plain-student", head="base")
+    words = ("distill", student, "--teacher", teacher, "--corpus", text, "--steps", 1, *QUICK)
+    said = shell(*words, "--out", "student")
+    assert said.code == 0, said.err
+    assert len(json.loads(Path("student/config.json").read_text())["id2label"]) == 3
+    other = pico.save("bert", pico_root / "two", head="token-classification", labels=placeholders[:2])
+    said = shell(*words, "--teacher", other, "--out", "x")
+    assert (said.code, "student and teachers have 3, 3, 2 as num_labels" in said.err) == (1, True), said.err
 
 
 def test_a_warm_start_that_is_interrupted_goes_on(tuned: Path, tags: Path, shell: Shell) -> None:

@@ -146,9 +146,11 @@ def test_what_the_disk_does_not_hold_is_not_begun(text: Path, tmp_path: Path, mo
         ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe)), live(recipe))
 
 
+@pytest.mark.parametrize("part", [1, asking.PART_BYTES])
 def test_the_size_that_is_announced_is_about_what_comes(
-    text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    part: int, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(asking, "PART_BYTES", part)
     recipe = mlm_recipe()
     answers = open_answers(inquiry(tmp_path / "kept", masked(text), recipe))
     ask(answers, live(recipe))

@@ -2,18 +2,21 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training.answers_on_disk import Store
 from biosqueeze.training.asking import ask
-from biosqueeze.training.batches import loader, longest, one
-from biosqueeze.training.cache import Inquiry, kept_of, open_answers
+from biosqueeze.training.batches import Schedule, loader, longest, one
+from biosqueeze.training.cache import Inquiry, _needed, kept_of, open_answers
 from biosqueeze.training.distiller import Distiller, Recipe
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.teachers import LiveTeacher, Recorded
@@ -222,3 +225,28 @@ def test_an_unusable_directory_is_said(text: Path, tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(SqueezeError, match=r"--cache-teacher .* cannot be used .*; name a directory of yours"):
         open_answers(inquiry(file, masked(text), mlm_recipe()))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Some items of many, others in each epoch."""
+
+    count: int
+    pad_token_id: int = 0
+
+    def draw(self, epoch: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.choice(10 * self.count, size=self.count, replace=False)
+
+    def length(self, items: np.ndarray) -> np.ndarray:
+        return items % 7
+
+
+@given(st.integers(1, 40), st.sampled_from([1, 4, 6, 16]), st.integers(1, 30), st.sampled_from([1, 3]))
+@settings(max_examples=60, deadline=None)
+def test_all_is_asked_for_whatever_auto_batch_cuts(count: int, size: int, total: int, maskings: int) -> None:
+    schedule = Schedule(Drawn(count), size, 0, total, maskings=maskings)
+    needed = _needed(schedule, whole=True)
+    for parts in (part for part in range(1, size + 1) if size % part == 0):
+        cut = replace(schedule, batch_size=size // parts, total=total * parts)
+        for epoch, item in chain.from_iterable(cut):
+            assert item in needed[epoch % maskings]

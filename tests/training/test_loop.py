@@ -155,6 +155,7 @@ def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, worke
     assert runs.same(resumed, whole)
     for summary in (whole.summary, resumed.summary):
         assert (summary.steps, summary.best_step, summary.best) == (8, 4, {"f1": 0.5, "other": 1.0})
+        assert summary.tokens == sum(line.get("tokens", 0) for line in whole.log)
 
 
 @pytest.mark.parametrize(
