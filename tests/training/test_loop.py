@@ -120,7 +120,7 @@ def test_without_patience_it_goes_to_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", [{"patience": 1}, {"eval_every": 2}])
 def test_what_needs_a_dev_split_is_refused_without_one(changes: dict[str, int], tmp_path: Path) -> None:
     flag = "--" + next(iter(changes)).replace("_", "-")
-    with pytest.raises(UsageError, match=f"{flag} needs a dev split"):
+    with pytest.raises(UsageError, match=f"{flag} needs scores on a dev split"):
         runs.run(tmp_path, replace(PLAIN, **changes))
 
 
