@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 PIPELINE_TAGS = {
     "token-classification": "token-classification",
+    "sequence-classification": "text-classification",
+    "question-answering": "question-answering",
     "mlm": "fill-mask",
     "base": "feature-extraction",
 }
+# The Hub's names for the kinds of task that are not about whole texts.
+_TASK_TYPES = {"ner": "token-classification", "pico": "token-classification", "qa": "question-answering"}
 
 
 def render(name: str, manifest: Mapping[str, Any]) -> str:
@@ -22,11 +27,16 @@ def _front_matter(name: str, manifest: Mapping[str, Any]) -> str:
         "library_name: transformers",
         f"pipeline_tag: {PIPELINE_TAGS.get(manifest['head'], 'feature-extraction')}",
     ]
-    if parent and "/" in parent and not parent.startswith((".", "/")):
+    if parent and _is_on_the_hub(parent):
         lines.append(f"base_model: {json.dumps(parent)}")
     lines += ["tags:", "- biosqueeze", f"- {manifest['stage']}"]
     lines += _model_index(name, manifest)
     return "\n".join(lines) + "\n"
+
+
+def _is_on_the_hub(name: str) -> bool:
+    """Whether a parent's name is a Hub id, and no directory here."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
 
 
 def _model_index(name: str, manifest: Mapping[str, Any]) -> list[str]:
@@ -36,7 +46,7 @@ def _model_index(name: str, manifest: Mapping[str, Any]) -> list[str]:
     if not task or not scores:
         return []
     lines = ["model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:"]
-    lines += ["      type: token-classification", "    dataset:"]
+    lines += [f"      type: {_TASK_TYPES.get(task['name'], 'text-classification')}", "    dataset:"]
     lines += [
         f"      name: {json.dumps(task.get('data', 'unknown'))}",
         f"      type: {json.dumps(task['name'])}",

@@ -204,12 +204,13 @@ class Draft:
         return Checkpoint(self.out, str(self.out))
 
     def _make_whole(self, record: Record) -> None:
-        for state in self.path.glob(STATE_GLOB):
-            shutil.rmtree(state)
         entry = _manifest_of(self.path, record)
         (self.path / "README.md").write_text(card.render(self.out.name, entry), encoding="utf-8")
         write_json(self.path / manifest.FILE_NAME, entry)
         flush(self.path)
+        # Not before: what fails above is made good by --resume.
+        for state in self.path.glob(STATE_GLOB):
+            shutil.rmtree(state)
         put_in_place(self.path, self.out)
 
 
@@ -273,22 +274,32 @@ def drafting(
         SqueezeError: OUT exists or is one of the inputs, an interrupted run lies in OUT.partial, another process
             writes there, or the disk is full.
     """
-    if any(out.resolve() == source.path.resolve() for source in inputs):
-        raise SqueezeError(f"{out} is the input itself, which is never overwritten; give another name with --out")
+    if any(source.path.resolve().is_relative_to(out.resolve()) for source in inputs):
+        raise SqueezeError(
+            f"{out} is the input itself or holds it, which is never overwritten; give another name with --out"
+        )
     partial = out.with_name(out.name + ".partial")
     if not processes.is_main():
         yield Draft(partial, out)
         return
     _check_free(out, partial, force=force, resume=resume)
+    partial.mkdir(parents=True, exist_ok=True)
+    with locked(partial):
+        yield from _cleaned_up(Draft(partial, out))
+
+
+def _cleaned_up(draft: Draft) -> Iterator[Draft]:
+    """Give the draft; where what is done with it fails, leave only what is whole, or what --resume can use."""
+    partial, out = draft.path, draft.out
     try:
-        partial.mkdir(parents=True, exist_ok=True)
-        with locked(partial):
-            yield Draft(partial, out)
+        yield draft
     except BaseException as error:
         full = disk_is_full(error, partial)
         resumable = has_state(partial)
         if resumable:
             shutil.rmtree(partial / UNFINISHED_STATE, ignore_errors=True)
+        elif (partial / manifest.FILE_NAME).is_file():
+            note(f"{partial} is whole, and could not get its name: rename it to {out}")
         elif partial.exists():
             shutil.rmtree(partial, ignore_errors=True)
         if full:
@@ -337,6 +348,14 @@ def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> N
             shutil.copyfile(path, target / path.name)
         elif artefacts and path.name in _ARTEFACTS:
             shutil.copytree(path, target / path.name)
+
+
+def copy_curves(source: Checkpoint, target: Path) -> None:
+    """Copy what a training told of itself: its metrics, and what --tracker tensorboard wrote."""
+    if (source.path / "metrics.jsonl").is_file():
+        shutil.copyfile(source.path / "metrics.jsonl", target / "metrics.jsonl")
+    if (source.path / "runs").is_dir():
+        shutil.copytree(source.path / "runs", target / "runs")
 
 
 def write_result(checkpoint: Checkpoint, name: str, data: Mapping[str, Any]) -> Path | None:

@@ -1,7 +1,8 @@
-"""What a directory that is being written needs of the file system: a lock, room, a flush, a rename."""
+"""What directories need of the file system: a lock, room, a flush and a rename of those being written, and hashes."""
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
+
+# What a stage adds to a directory without changing the model: not part of its identity.
+_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
 
 
 @contextmanager
@@ -57,7 +61,30 @@ def flush(directory: Path) -> None:
 def put_in_place(partial: Path, out: Path) -> None:
     """Rename partial to out; a former out is moved aside first and deleted last, so one of the two is always whole."""
     former = out.with_name(out.name + ".former.partial")
+    _remove(former)  # left by a kill
     if out.exists():
         out.rename(former)
     partial.rename(out)
-    shutil.rmtree(former, ignore_errors=True)
+    _remove(former)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, or a link to one; a directory that resists is left."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 over names and bytes of a file or of all files below a directory, results and cards left out."""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
+    for file in files:
+        relative = file.relative_to(path) if file != path else Path(file.name)
+        if relative.parts[0] in _NOT_CONTENT:
+            continue
+        digest.update(f"{relative}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

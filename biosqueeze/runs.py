@@ -37,6 +37,7 @@ class Run:
     directory: Path  # where the trained checkpoint goes
     options: Mapping[str, Any]  # of finetune, by field name, without out
     group: str = ""  # runs of which one is looked for
+    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of "checkpoint" (its weights) and "data"
     test: bool = True
 
     @property
@@ -221,6 +222,7 @@ def _recorded(run: Run) -> Result | None:
         return None
     told = manifest.read_json(run.record)
     _check_same(run, told["options"], dict.fromkeys(told["options"], "flag"), run.record)
+    _check_inputs(run, told.get("inputs", {}), run.record)
     return Result(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
 
 
@@ -234,10 +236,11 @@ def _work(run: Run, crew: _Crew, place: Mapping[str, str]) -> Result:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
     entry = told["history"][-1]
     _check_same(run, entry["options"], entry["sources"], run.directory)
+    _check_inputs(run, {"checkpoint": entry["parents"]["parent"]["sha256"]}, run.directory)
     test = json.loads(_call(run, crew, place, ["evaluate", str(run.directory), "--json"])) if run.test else None
     judged_by = told["task"].get("metric", "f1")
     result = Result(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
-    write_json(run.record, {"checkpoint": run.checkpoint, **vars(result)})
+    write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
     return result
 
 
@@ -249,6 +252,16 @@ def _check_same(run: Run, options: Mapping[str, Any], sources: Mapping[str, str]
     if changed:
         raise SqueezeError(
             f"{where} was made with other values of {', '.join(changed)}; give another --out, or remove it"
+        )
+
+
+def _check_inputs(run: Run, known: Mapping[str, str], where: Path) -> None:
+    """What is there must have been made of the same weights and data, whatever their names."""
+    others = [name for name, value in run.inputs.items() if known.get(name, value) != value]
+    if others:
+        raise SqueezeError(
+            f"{where} was made when the {' and the '.join(others)} of {run.name} had other content; give another "
+            "--out, or remove it"
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze import manifest
+from biosqueeze import card, files, manifest
 from biosqueeze.checkpoint import Record, derive_out, drafting, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError
 from biosqueeze.options import Writing
@@ -174,6 +174,25 @@ def test_the_card_has_the_hubs_front_matter(pico_ner: Path, tmp_path: Path) -> N
     assert "biosqueeze" in body
 
 
+@pytest.mark.parametrize(
+    ("parent", "wanted"),
+    [("dmis-lab/biobert-v1.1", "dmis-lab/biobert-v1.1"), ("here/teacher", None), ("runs/a/b", None), ("~/x", None)],
+)
+def test_the_card_names_a_parent_that_is_on_the_hub(
+    parent: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import yaml
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "teacher").mkdir(parents=True)
+    model = {"shape": {}, "parameters": {}}
+    told = {"head": "sequence-classification", "stage": "finetune", "version": "1", "history": [], "model": model}
+    told |= {"parent": {"name": parent}, "task": {"name": "relation"}, "metrics": {"f1": 0.5}}
+    matter = yaml.safe_load(card.render("x", told).split("---\n", 2)[1])
+    assert (matter.get("base_model"), matter["pipeline_tag"]) == (wanted, "text-classification")
+    assert matter["model-index"][0]["results"][0]["task"] == {"type": "text-classification"}
+
+
 def test_results_are_left_out_where_we_may_not_write(pico_bert: Path, tmp_path: Path) -> None:
     cached = tmp_path / "snapshots" / "abc"
     shutil.copytree(pico_bert, cached)
@@ -198,6 +217,57 @@ def test_an_input_is_never_overwritten(pico_bert: Path, tmp_path: Path) -> None:
     ):
         pass
     assert held.weights_sha256()
+
+
+def test_what_holds_an_input_is_never_replaced(pico_bert: Path, tmp_path: Path) -> None:
+    source = copy_through(pico_bert, tmp_path / "run" / "checkpoint-5")
+    (tmp_path / "run" / "config.json").write_text("{}")
+    with (
+        pytest.raises(SqueezeError, match="the input itself or holds it"),
+        drafting(tmp_path / "run", (open_checkpoint(str(source)),), force=True),
+    ):
+        pass
+
+
+def test_a_parent_that_is_gone_at_the_end_loses_no_training(pico_bert: Path, tmp_path: Path) -> None:
+    source = copy_through(pico_bert, tmp_path / "source")
+    parent = open_checkpoint(str(source))
+
+    def fail() -> None:
+        with drafting(tmp_path / "out") as draft:
+            shutil.copytree(source, draft.path, dirs_exist_ok=True)
+            (draft.path / "state-00000001").mkdir()
+            shutil.rmtree(source)
+            draft.finish(Record(stage="copy", parent=parent, options=Writing()))
+
+    with pytest.raises((SqueezeError, OSError)):
+        fail()
+    assert (tmp_path / "out.partial" / "state-00000001").is_dir()
+
+
+def test_what_is_whole_is_kept_though_it_gets_no_name(
+    pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("biosqueeze.checkpoint.put_in_place", refuse)
+    with pytest.raises(PermissionError):
+        copy_through(pico_bert, tmp_path / "out")
+    assert (tmp_path / "out.partial" / manifest.FILE_NAME).is_file()
+    assert "out.partial is whole" in " ".join(capfd.readouterr().err.split())
+
+
+def test_what_a_kill_left_and_links_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out.former.partial" / "old").mkdir(parents=True)
+    for content in ("first", "second"):
+        (tmp_path / "out.partial").mkdir()
+        (tmp_path / "out.partial" / "file").write_text(content)
+        files.put_in_place(tmp_path / "out.partial", tmp_path / "out")
+        assert (tmp_path / "out" / "file").read_text() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
 
 
 def test_a_full_disk_keeps_the_training_state(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ STAND_IN = textwrap.dedent(
         options = {"lr": float(flags["lr"]), "seed": int(flags["seed"]), "data": flags["data"], "epochs": 5.0}
         sources = {"lr": "flag", "seed": "flag", "data": "flag", "epochs": "default"}
         metrics = {"f1": options["lr"] + options["seed"] / 100, "seconds": 60}
-        told = {"task": {"metric": "f1"}, "metrics": metrics, "history": [{"options": options, "sources": sources}]}
+        entry = {"options": options, "sources": sources, "parents": {"parent": {"sha256": "first"}}}
+        told = {"task": {"metric": "f1"}, "metrics": metrics, "history": [entry]}
         (out / "biosqueeze.json").write_text(json.dumps(told))
     else:
         print(json.dumps({"metrics": {"f1": 0.5}}))
@@ -86,6 +87,22 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, calls: Callable) -> None
     assert calls() == before
     with pytest.raises(SqueezeError, match="other values of lr"):
         execute(make(tmp_path, lr=0.2))
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "data"])
+def test_what_is_done_of_other_content_is_refused(name: str, tmp_path: Path, calls: Callable) -> None:
+    inputs = {"checkpoint": "first", "data": "first"}
+    first = execute(make(tmp_path, 1, inputs=inputs), keep="all")
+    assert execute(make(tmp_path, 1, inputs=inputs)) == first
+    (changed,) = make(tmp_path, 1, inputs={**inputs, name: "second"})
+    with pytest.raises(SqueezeError, match=f"was made when the {name} of run 0 had other content"):
+        execute([changed])
+    if name == "checkpoint":
+        changed.record.unlink()
+        execute(make(tmp_path, 1, inputs=inputs), keep="all")
+        changed.record.unlink()
+        with pytest.raises(SqueezeError, match="the checkpoint of run 0 had other content"):
+            execute([changed])
 
 
 def test_a_record_without_test_scores_is_completed(tmp_path: Path, calls: Callable) -> None:

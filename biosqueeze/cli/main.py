@@ -24,6 +24,7 @@ _WAYS_OUT = {
     errno.EROFS: "give --out a place that can be written to",
     errno.EACCES: "check who may read and write there (`ls -ld`)",
     errno.EPERM: "check who may read and write there (`ls -ld`)",
+    errno.EEXIST: "a file stands where a directory was expected; check the path",
     errno.ENOTDIR: "a file stands where a directory was expected; check the path",
     errno.ENAMETOOLONG: "give a shorter name",
     errno.EMFILE: "allow more open files (`ulimit -n`)",

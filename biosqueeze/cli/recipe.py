@@ -32,6 +32,7 @@ from biosqueeze.cli.command import (
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.errors import UsageError
+from biosqueeze.files import content_hash, locked
 from biosqueeze.options import (
     Argument,
     Hidden,
@@ -45,8 +46,6 @@ from biosqueeze.options import (
 
 _STATE_FILE = "recipe-state.json"
 _REFERENCE = "@"
-# What a stage adds to a directory without changing the model: not part of its identity.
-_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
 
 
 @dataclass(frozen=True)
@@ -212,20 +211,6 @@ def _content(value: Any) -> str:
     return content_hash(path) if path is not None and path.exists() else repr(value)
 
 
-def content_hash(path: Path) -> str:
-    """SHA-256 over names and bytes of a file or of all files below a directory, results and cards left out."""
-    digest = hashlib.sha256()
-    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
-    for file in files:
-        relative = file.relative_to(path) if file != path else Path(file.name)
-        if relative.parts[0] in _NOT_CONTENT:
-            continue
-        digest.update(f"{relative}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
-
-
 def run_steps(steps: list[Step], run: Run) -> Outcome:
     """Run the steps in order, skip what is done, and return the last one's outcome with every step's facts."""
     _check_all(steps, run)
@@ -284,7 +269,8 @@ def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
     if interrupted and run.done.get(step.name, {}).get("key") == key and "resume" in step.fields:
         return replace(options, resume=True, force=True)  # type: ignore[call-arg]
     if partial.exists() and out.parent == run.directory:
-        shutil.rmtree(partial)
+        with locked(partial):
+            shutil.rmtree(partial)
     return replace(options, force=True) if out.parent == run.directory else options
 
 

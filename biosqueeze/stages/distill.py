@@ -254,6 +254,7 @@ def _train(
     from biosqueeze.training.cache import kept_of
     from biosqueeze.training.distiller import Distiller
     from biosqueeze.training.fit_head import Fitting, fit_missing_heads, refuse_idle
+    from biosqueeze.training.identity import identity_of_checkpoint
     from biosqueeze.training.lessons import Material, lessons_of
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.recipes import drop_headless, recipe_of, share_out
@@ -279,9 +280,11 @@ def _train(
     student, after = warm_start(options, pairing, lessons, directory)
     learner = Distiller(student, answering, recipe, teacher_width=teacher.config.hidden_size)
     taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
+    started_from = (*setting.teachers, *([setting.student] if setting.student else []))
     summary = train(
         Job(
             what="distil",
+            identity={"teacher or checkpoint": [identity_of_checkpoint(checkpoint) for checkpoint in started_from]},
             learner=learner,
             source=source,
             options=after,
@@ -352,7 +355,7 @@ def _answering(
     """The training data, and who answers for the teachers: they themselves, or what they said when they were asked."""
     from biosqueeze.training.asking import ask
     from biosqueeze.training.cache import Inquiry, open_answers
-    from biosqueeze.training.identity import identity_of_teacher
+    from biosqueeze.training.identity import identity_of_checkpoint
     from biosqueeze.training.loop import precision_of
     from biosqueeze.training.pairing import dismiss_teachers, live_teacher
     from biosqueeze.training.teachers import Recorded, Silent
@@ -369,7 +372,7 @@ def _answering(
         return source, Silent()
     if not options.cache_teacher:
         return source, live()
-    hashes = [identity_of_teacher(t) + fitted.get(t.name, {}).get("sha256", "") for t in setting.teachers]
+    hashes = [identity_of_checkpoint(t) + fitted.get(t.name, {}).get("sha256", "") for t in setting.teachers]
     named = {"teacher": [teacher.name for teacher in setting.teachers]}
     answers = open_answers(Inquiry(hashes, setting.shares, recipe, source, options, named))
     if not answers.complete:

@@ -8,6 +8,7 @@ from biosqueeze import processes
 from biosqueeze.checkpoint import (
     Checkpoint,
     Record,
+    copy_curves,
     copy_files,
     derive_out,
     drafting,
@@ -157,6 +158,7 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
         found = search(_search_plan(options, work), options.jobs)
         chosen = open_checkpoint(str(found.best.directory))
         copy_files(chosen, draft.path)
+        copy_curves(chosen, draft.path)
         told = chosen.manifest or {}
         metrics = {**told["metrics"], "chosen": found.best.name}
         made = draft.finish(
@@ -241,6 +243,7 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import problem_of
     from biosqueeze.training.finetuning import fine_tuner
+    from biosqueeze.training.identity import identity_of, identity_of_checkpoint
     from biosqueeze.training.judge import DevSet
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.sources import Mixture
@@ -253,11 +256,20 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     features = [window.features for window in windows["train"]]
     learner = fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model))
+    trained_on = Mixture(features, None, 0.0, tokenizer.pad_token_id)
+    identity = {
+        "checkpoint": identity_of_checkpoint(source),
+        "data": identity_of(trained_on),
+        "labels": list(data.labels),
+        "metric": work.metric,
+        **task.form.chosen(),
+    }
     summary = train(
         Job(
             what="fine-tune",
             learner=learner,
-            source=Mixture(features, None, 0.0, tokenizer.pad_token_id),
+            source=trained_on,
+            identity=identity,
             options=options,
             directory=work.directory,
             judge=dev.judge(precision_of(options)),

@@ -20,15 +20,19 @@ _MOMENTS, _BUCKETS = 2, 1
 def fitted(job: Job, accelerator: Accelerator) -> Job:
     """The job with a batch size that fits, and as much more accumulation as keeps the global batch.
 
-    Weights, gradients and random states are left as they were. A resumed run takes what its first part found.
+    Weights, gradients and random states are left as they were. A resumed run takes what its first part found, or, where
+    that failed, what fits of it now.
 
     Raises:
         SqueezeError: not even a single sequence fits.
     """
     options = job.options
     if options.resume:
-        size, accumulate = state.batch_of(job.directory)
-        return replace(job, options=replace(options, batch_size=size, accumulate=accumulate))
+        known = state.batch_of(job.directory)
+        options = replace(options, batch_size=known.size, accumulate=known.accumulate)
+        job = replace(job, options=options)
+        if not known.failed:
+            return job
     job.learner.to(accelerator.device)
     while not _fits_everywhere(job, accelerator):
         if options.batch_size == 1:

@@ -85,7 +85,7 @@ def kept_of(recipe: Recipe, top: int | None = None) -> Kept:
 class Inquiry:
     """Who is asked what about which data."""
 
-    teachers: Sequence[str]  # a hash of each: see `identity.identity_of_teacher`
+    teachers: Sequence[str]  # a hash of each: see `identity.identity_of_checkpoint`
     shares: Sequence[float]  # how much each counts
     recipe: Recipe
     source: Source

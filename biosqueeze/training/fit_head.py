@@ -31,7 +31,7 @@ from biosqueeze.training.chunks import Work, summed
 from biosqueeze.training.device import own_device
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling
-from biosqueeze.training.identity import identity_of, identity_of_teacher
+from biosqueeze.training.identity import identity_of, identity_of_checkpoint
 from biosqueeze.training.job import Job
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.loop import train
@@ -166,7 +166,7 @@ def fitted_head(model: PreTrainedModel, teacher: Checkpoint, fitting: Fitting) -
     Raises:
         SqueezeError: the corpus is too small, or the cache cannot be written.
     """
-    folder = cache_folder() / "heads" / f"{identity_of_teacher(teacher)[:12]}-{fitting.key()}"
+    folder = cache_folder() / "heads" / f"{identity_of_checkpoint(teacher)[:12]}-{fitting.key()}"
     load = partial(_load, {name: tensor.shape for name, tensor in own_weights(model).items()})
     kept = load(folder)
     if kept is not None:

@@ -17,8 +17,8 @@ from biosqueeze.training.sources import Mixture
 _IDLE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
 
 
-def identity_of_teacher(checkpoint: Checkpoint) -> str:
-    """SHA-256 over a teacher's weights, and what config.json says about how they are used."""
+def identity_of_checkpoint(checkpoint: Checkpoint) -> str:
+    """SHA-256 over a checkpoint's weights, and what config.json says about how they are used."""
     config = {key: value for key, value in checkpoint.config.items() if key not in _IDLE}
     content = [checkpoint.weights_sha256(), json.dumps(config, sort_keys=True)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """What the loop is given, and what it gives back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -22,6 +22,7 @@ class Job:
     directory: Path
     judge: Callable[[Any], dict[str, float]] | None = None
     judge_by: str = "f1"
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what else must be the same for --resume, as JSON
     maskings: int | None = None  # so many different maskings of each item, over and over; None is a new one each epoch
 
     def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> Schedule:

@@ -147,7 +147,14 @@ class _Loop:
         fixed = {name: getattr(self.options, name) for name in names}
         # States of an older version know neither of these; None is a single process, and a new masking each epoch.
         later = {"processes": self.share[1] if self.share[1] > 1 else None, "maskings": self.job.maskings}
-        return {**fixed, **self.options.changed(), **later, "steps": self.total, "steps_per_epoch": self.per_epoch}
+        return {
+            **fixed,
+            **self.options.changed(),
+            **later,
+            **self.job.identity,
+            "steps": self.total,
+            "steps_per_epoch": self.per_epoch,
+        }
 
     def run(self) -> Summary:
         if self.options.resume:

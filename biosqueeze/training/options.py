@@ -61,7 +61,6 @@ _LATER = (
     "augment",
     "augment_with",
     "precision",
-    "teacher",
     "teacher_weights",
     "loss",
     "temperature",

@@ -8,7 +8,7 @@ from biosqueeze.training.options import Training
 def has_bf16() -> bool:
     """Whether the GPU, or else the CPU, has units for bf16 matrix products."""
     if torch.cuda.is_available():
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 

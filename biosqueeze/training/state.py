@@ -71,7 +71,7 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     state = _newest(directory)
     progress = _read(state)
     changed = {key for key, value in fingerprint.items() if progress.fingerprint.get(key) != value}
-    refused = changed - _MAY_CHANGE if progress.failed else changed
+    refused = changed - _may_change(changed) if progress.failed else changed
     if refused:
         raise SqueezeError(
             f"{directory} was started with other values of {', '.join(sorted(refused))}; repeat the command as it was, "
@@ -83,10 +83,25 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     return progress, load_file(best) if best.is_file() else None
 
 
-def batch_of(directory: Path) -> tuple[int, int]:
+def _may_change(changed: set[str]) -> set[str]:
+    """What a run that failed may have changed; where a batch is cut, an epoch's last one may be cut into fewer."""
+    cut = {"steps", "steps_per_epoch"} if changed & {"batch_size", "accumulate"} else set()
+    return _MAY_CHANGE | cut
+
+
+@dataclass(frozen=True)
+class Batching:
     """Batch size and accumulation of the run that was interrupted."""
-    known = _read(_newest(directory)).fingerprint
-    return known["batch_size"], known["accumulate"]
+
+    size: int
+    accumulate: int
+    failed: bool  # it went wrong: perhaps the batch is too large
+
+
+def batch_of(directory: Path) -> Batching:
+    """How the newest state was trained."""
+    progress = _read(_newest(directory))
+    return Batching(progress.fingerprint["batch_size"], progress.fingerprint["accumulate"], progress.failed)
 
 
 def mark_failed(directory: Path) -> int | None:

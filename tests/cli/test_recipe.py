@@ -11,8 +11,9 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.cli.parameters import read_options
-from biosqueeze.cli.recipe import Run, _context, content_hash, read_recipe
+from biosqueeze.cli.recipe import Run, _context, read_recipe
 from biosqueeze.errors import UsageError
+from biosqueeze.files import content_hash
 from tests import pico
 from tests.cli.run import Shell
 

@@ -214,6 +214,24 @@ def test_after_it_a_smaller_batch_goes_on(tmp_path: Path) -> None:
     assert [line["step"] for line in runs.log_of(tmp_path)] == list(range(1, 13))
 
 
+def test_a_batch_that_is_cut_may_have_other_epochs(tmp_path: Path) -> None:
+    options = replace(PLAIN, steps=None, epochs=3, batch_size=5)  # 15 steps, and 14 of five parts each
+    with pytest.raises(SqueezeError, match="--batch-size 1 --accumulate 5"):
+        run(tmp_path, options, Script({6: CPU_OUT}))
+    with pytest.raises(SqueezeError, match="other values of steps"):
+        run(tmp_path, replace(options, resume=True, epochs=2), Script())
+    summary, _ = run(tmp_path, replace(options, resume=True, batch_size=1, accumulate=5), Script())
+    assert summary.steps == 14
+
+
+def test_auto_batch_cuts_what_ran_out_of_memory(tmp_path: Path) -> None:
+    options = replace(PLAIN, batch_size=8)
+    with pytest.raises(SqueezeError, match="with --resume it goes on from step 5"):
+        run(tmp_path, options, Script({6: CPU_OUT}))
+    summary, _ = run(tmp_path, replace(options, resume=True, auto_batch=True), Script(largest=4))
+    assert (summary.steps, summary.chosen) == (12, {"batch_size": 4, "accumulate": 2})
+
+
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run(tmp_path, PLAIN, Script({6: RuntimeError("shapes do not match")}))

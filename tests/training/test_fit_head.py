@@ -20,7 +20,7 @@ from biosqueeze.training import fit_head
 from biosqueeze.training.batches import Schedule, loader
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.fit_head import Fitting, HeadFitter, fitted_head, hold_out, own_weights, perplexity
-from biosqueeze.training.identity import identity_of_teacher
+from biosqueeze.training.identity import identity_of_checkpoint
 from biosqueeze.training.lessons import Posed
 from biosqueeze.training.sources import Masked
 from tests import pico
@@ -137,7 +137,7 @@ def test_a_fitted_head_is_found_again(
     checkpoint = open_checkpoint(str(path))
     first = fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     (folder,) = [f for f in (cache / "heads").iterdir() if f.is_dir()]
-    assert folder.name.startswith(identity_of_teacher(checkpoint)[:12])
+    assert folder.name.startswith(identity_of_checkpoint(checkpoint)[:12])
 
     def never(*_: object) -> None:
         raise AssertionError("it was fitted again")
