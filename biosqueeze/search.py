@@ -24,7 +24,7 @@ def grid_of(asked: Sequence[str], fields: Mapping[str, OptionField]) -> list[Poi
         fields: the options that there are, by name.
 
     Raises:
-        UsageError: there is no such option, or a value is none of its type.
+        UsageError: there is no such option, or a value is none of its type or comes twice.
     """
     axes: dict[str, list[Any]] = {}
     for text in asked:
@@ -34,8 +34,19 @@ def grid_of(asked: Sequence[str], fields: Mapping[str, OptionField]) -> list[Poi
         found = option_named(name, fields, "--grid")
         if found.name in axes:
             raise UsageError(f"--grid: {found.name} is given twice; say all its values in one: {name}=A,B,C")
-        axes[found.name] = [typed(value, found, "--grid") for value in values.split(",")]
+        axes[found.name] = _axis(name, values.split(","), found)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _axis(name: str, texts: Sequence[str], option: OptionField) -> list[Any]:
+    """The values of one option; the same one twice (3e-5 and 0.00003) would be trained twice and found nowhere."""
+    said: dict[Any, str] = {}
+    for text in texts:
+        value = typed(text, option, "--grid")
+        if value in said:
+            raise UsageError(f"--grid: {name}={text} is the same as {name}={said[value]}; leave one of them out")
+        said[value] = text
+    return list(said)
 
 
 def option_named(name: str, fields: Mapping[str, OptionField], flag: str) -> OptionField:
@@ -56,11 +67,16 @@ def option_named(name: str, fields: Mapping[str, OptionField], flag: str) -> Opt
 
 
 def typed(value: str, option: OptionField, flag: str) -> Any:
-    """A value as the option's type.
+    """A value as the option holds it: of its type, and where the option may be repeated, as a tuple of one.
 
     Raises:
         UsageError: it is none of that type, or none of the option's choices.
     """
+    one = _typed(value, option, flag)
+    return (one,) if option.repeated else one
+
+
+def _typed(value: str, option: OptionField, flag: str) -> Any:
     if option.literals and value not in option.literals:
         raise UsageError(f"{flag}: {option.name}={value} is none of {', '.join(option.literals)}")
     if option.type is bool:
@@ -71,6 +87,11 @@ def typed(value: str, option: OptionField, flag: str) -> Any:
         return option.type(value)
     except ValueError as error:
         raise UsageError(f"{flag}: {option.name}={value} is no {option.type.__name__}") from error
+
+
+def spelled(value: Any) -> str:
+    """A value for people and in names of directories: that of a repeatable option without its brackets."""
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,7 @@ class Plan:
         """All runs, those of one point together."""
         for point, (place, fold), seed in itertools.product(self.points, self._places(), self.seeds):
             options = {**self.shared, **place, **point, "seed": seed}
-            words = [*(f"{k.replace('_', '-')}={v}" for k, v in point.items()), *([fold] if fold else [])]
+            words = [*(f"{k.replace('_', '-')}={spelled(v)}" for k, v in point.items()), *([fold] if fold else [])]
             name = ", ".join([*words, f"seed={seed}"])
             path = self.directory.joinpath(*(word.replace("/", "-") for word in words), f"seed-{seed}")
             yield Run(name, self.checkpoint, path, options, group=", ".join(words), test=False)
@@ -169,7 +190,7 @@ def _show(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
     names = [name for name in rows[0] if name not in ("mean", "median", "deviation", "runs", "minutes")]
     cells = [
         [
-            *(row[n] for n in names),
+            *(spelled(row[n]) for n in names),
             f"{row['mean']:.4f}",
             f"{row['deviation']:.4f}",
             row["runs"],

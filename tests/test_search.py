@@ -37,11 +37,23 @@ def test_a_grid_is_every_combination() -> None:
         (["scheme=XYZ"], "none of BIO, IO, BIOUL"),
         (["label-all-pieces=maybe"], "true or false"),
         (["lr=1", "lr=2"], "given twice"),
+        (["lr=3e-5,1e-5,0.00003"], "lr=0.00003 is the same as lr=3e-5"),
+        (["types=A,A"], "types=A is the same as types=A"),
     ],
 )
 def test_what_is_no_grid_is_explained(asked: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         search.grid_of(asked, FIELDS)
+
+
+def test_a_value_of_a_repeatable_option_is_a_tuple_of_one(tmp_path: Path) -> None:
+    points = search.grid_of(["types=A,B"], FIELDS)
+    assert points == [{"types": ("A",)}, {"types": ("B",)}]
+    assert search.typed("text=body", FIELDS["column"], "--set") == ("text=body",)
+    runs = list(search.Plan("teacher", tmp_path, {"data": "d"}, points, [0]).runs())
+    assert [run.directory for run in runs] == [tmp_path / "types=A" / "seed-0", tmp_path / "types=B" / "seed-0"]
+    assert runs[0].name == "types=A, seed=0"
+    finetune.Options(checkpoint="teacher", **runs[0].options)
 
 
 def test_spread_is_that_of_statistics() -> None:

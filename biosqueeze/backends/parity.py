@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,8 @@ from biosqueeze.backends import Batch, Predictor
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+Problem = Literal["class", "multi", "score", "span"]
 
 _LEAST_TOKENS = 20
 
@@ -24,8 +27,9 @@ class Parity:
     cosine: float
     """Mean cosine of the output vectors."""
     agreement: float
-    """Share of tokens with the same argmax: mean over the reference's commonest answer and all its other answers,
-    so that a model which collapsed to the commonest (a tagger that says only O) cannot score above one half."""
+    """Share of equal answers: mean over the reference's commonest answer and all its other answers, so that a model
+    which collapsed to the commonest (a tagger that says only O) cannot score above one half. Of scores, which are no
+    answers that could be equal, their correlation."""
     tokens: int
 
     def as_dict(self) -> dict[str, float]:
@@ -58,38 +62,49 @@ def _ragged(random: np.random.Generator, vocabulary: int, padding: int, lengths:
     return {"input_ids": np.where(mask, ids, padding), "attention_mask": mask.astype(np.int64)}
 
 
-def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch]) -> Parity:
+def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch], problem: Problem = "class") -> Parity:
     """Run both on every batch and compare what they say about real tokens.
 
     One batch at a time: the logits of a language model over a whole vocabulary do not fit in memory all at once.
+
+    Args:
+        reference: what is right.
+        candidate: what is compared with it.
+        batches: padded.
+        problem: what an answer is: the likeliest class; yes or no for each class; a number; or where a span starts
+            and where it ends.
     """
-    parts = [_compare_batch(reference, candidate, batch) for batch in batches]
-    weights = np.array([len(part.wanted) for part in parts])
+    parts = [_compare_batch(reference, candidate, batch, problem) for batch in batches]
+    agreed = _correlation if problem == "score" else _agreement
+    weights = np.array([part.tokens for part in parts])
     return Parity(
         max_difference=max(part.largest for part in parts),
         mean_difference=float(np.average([part.mean for part in parts], weights=weights)),
         cosine=float(np.average([part.cosine for part in parts], weights=weights)),
-        agreement=_agreement(*(np.concatenate([getattr(p, side) for p in parts]) for side in ("wanted", "found"))),
+        agreement=agreed(*(np.concatenate([getattr(p, side) for p in parts]) for side in ("wanted", "found"))),
         tokens=int(weights.sum()),
     )
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The comparison of one batch; `wanted` and `found` are the answers, (tokens,)."""
+    """The comparison of one batch; `wanted` and `found` are the answers, (answers,)."""
 
     largest: float
     mean: float
     cosine: float
-    wanted: NDArray[np.intp]
-    found: NDArray[np.intp]
+    wanted: NDArray[Any]
+    found: NDArray[Any]
+    tokens: int
 
 
-def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch) -> _Part:
-    wanted, found = (_real(predictor.predict(batch), batch) for predictor in (reference, candidate))
+def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, problem: Problem) -> _Part:
+    outputs = tuple(predictor.predict(batch) for predictor in (reference, candidate))
+    wanted, found = (_real(output, batch) for output in outputs)
     if wanted.shape != found.shape or not (np.isfinite(wanted).all() and np.isfinite(found).all()):
-        nothing = np.full(len(wanted), -1)
-        return _Part(float("inf"), float("inf"), 0.0, np.zeros(len(wanted), dtype=np.intp), nothing)
+        none = np.zeros(len(wanted), dtype=np.intp)
+        return _Part(float("inf"), float("inf"), 0.0, none, none - 1, len(wanted))
+    answers = [_answers(output, batch, problem) for output in outputs]
     difference = np.abs(wanted - found)
     norms = np.linalg.norm(wanted, axis=-1) * np.linalg.norm(found, axis=-1)
     cosines = (wanted * found).sum(-1) / np.maximum(norms, 1e-12)
@@ -97,9 +112,24 @@ def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch) -> 
         largest=float(difference.max()),
         mean=float(difference.mean()),
         cosine=float(cosines.mean()),
-        wanted=wanted.argmax(-1),
-        found=found.argmax(-1),
+        wanted=answers[0],
+        found=answers[1],
+        tokens=len(wanted),
     )
+
+
+def _answers(output: Floats, batch: Batch, problem: Problem) -> NDArray[Any]:
+    """What the outputs say, (answers,)."""
+    answers: NDArray[Any] = _real(output, batch).argmax(-1)
+    match problem:
+        case "span":  # (batch, length, 2)
+            real = (batch["attention_mask"] == 1)[:, :, None]
+            answers = np.where(real, output, -np.inf).argmax(axis=1).ravel()
+        case "score":
+            answers = output.ravel()
+        case "multi":
+            answers = (output > 0).astype(np.intp).ravel()
+    return answers
 
 
 def _real(output: Floats, batch: Batch) -> Floats:
@@ -109,6 +139,13 @@ def _real(output: Floats, batch: Batch) -> Floats:
         return output
     kept: Floats = output[mask]
     return kept.reshape(len(kept), -1)
+
+
+def _correlation(wanted: Floats, found: Floats) -> float:
+    """Pearson's; 0 where one of the two says the same of all."""
+    if min(np.ptp(wanted), np.ptp(found)) == 0:
+        return float(np.array_equal(wanted, found))
+    return float(np.corrcoef(wanted, found)[0, 1])
 
 
 def _agreement(wanted: NDArray[np.intp], found: NDArray[np.intp]) -> float:

@@ -31,9 +31,9 @@ class Columns:
 
     @property
     def header(self) -> tuple[str, ...]:
-        """What `read_records` takes: every name that tells a header."""
-        names = (name for role in self.known.values() for name in role if not name.isdecimal())
-        return tuple(dict.fromkeys([*self.asked.values(), *names]))
+        """What `read_records` takes: every name that tells a header. A number is a place, and may well be a value."""
+        names = [*self.asked.values(), *(name for role in self.known.values() for name in role)]
+        return tuple(dict.fromkeys(name for name in names if not name.isdecimal()))
 
     def of(self, records: Sequence[Record]) -> dict[str, str]:
         """The column of each role; a role without one is left out if it is optional.

@@ -11,14 +11,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from biosqueeze.data.lines import STANDARD_INPUT, numbered_lines, piped_lines
+from biosqueeze.data.lines import STANDARD_INPUT, Line, piped_lines, tolerant_lines
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
 
 STDIN = "-"
 Format = Literal["jsonl", "pubtator", "text"]
 NAMES: Mapping[Format, str] = {"jsonl": "JSON lines", "pubtator": "PubTator", "text": "one text a line"}
-Line = tuple[int, str]
+# What other commands read and this one would answer line by line, markup and all.
+_OTHERS = {
+    ".xml": "XML",
+    ".tsv": "a table",
+    ".csv": "a table",
+    ".conll": "tagged words",
+    ".iob": "tagged words",
+}
+_XML = "<?xml"
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
@@ -49,19 +57,22 @@ def open_source(source: str) -> Source:
     """Records of a file, plain or .gz, or of standard input; blank lines are skipped.
 
     A name that ends in .jsonl or .pubtator says what a file is, and the first line of any other: `{` begins JSON
-    lines and ID|t|TITLE begins PubTator; else each line is a text.
+    lines and ID|t|TITLE begins PubTator; else each line is a text, unless the name or the first line says that the
+    file is XML, a table or tagged words.
 
     Raises:
-        SqueezeError: it cannot be read, or is empty.
+        SqueezeError: it cannot be read, is empty, or is written in a way that is not read here.
         UsageError: nothing is piped in.
     """
     name = STANDARD_INPUT if source == STDIN else source
-    lines = ((n, line) for n, line in _lines(source) if line.strip())
+    lines = (line for line in _lines(source) if line.text.strip())
     first = next(lines, None)
     if first is None:
         broken = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {broken}")
-    kind = _by_suffix(source) or _by_line(first[1])
+    kind = _by_suffix(source) or _by_line(first.text)
+    if kind == "text" and first.text.lstrip().startswith(_XML):
+        raise _refused(name, "XML")
     read = {"jsonl": _json_records, "pubtator": _documents, "text": _texts}[kind]
     return Source(name, kind, read(chain([first], lines), name))
 
@@ -73,13 +84,26 @@ def _lines(source: str) -> Iterator[Line]:
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise SqueezeError(f"{source} {what}; give a file (.jsonl, .pubtator, .txt, each also .gz), or - for a pipe")
-    return numbered_lines(path)
+    other = _OTHERS.get(_suffix(source))
+    if other is not None:
+        raise _refused(source, other)
+    return tolerant_lines(path)
+
+
+def _refused(name: str, what: str) -> SqueezeError:
+    return SqueezeError(
+        f"{name} is {what}, and records to answer were expected; write them as JSON lines "
+        '({"id": 1, "text": "..."}), as PubTator, or as a text on each line of a .txt'
+    )
 
 
 def _by_suffix(source: str) -> Format | None:
-    suffix = Path(source.lower().removesuffix(".gz")).suffix
     known: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".pubtator": "pubtator"}
-    return known.get(suffix)
+    return known.get(_suffix(source))
+
+
+def _suffix(source: str) -> str:
+    return Path(source.lower().removesuffix(".gz")).suffix
 
 
 def _by_line(line: str) -> Format:
@@ -90,15 +114,16 @@ def _by_line(line: str) -> Format:
 
 
 def _texts(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
-    for number, line in lines:
-        yield Incoming(f"{name}:{number}", {"id": number, "text": line})
+    for number, text, fault in lines:
+        values = {"id": number} if fault else {"id": number, "text": text}
+        yield Incoming(f"{name}:{number}", values, fault)
 
 
 def _json_records(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
-    for number, line in lines:
+    for number, text, fault in lines:
         where = f"{name}:{number}"
         try:
-            yield Incoming(where, _json_record(line, where))
+            yield Incoming(where, {}, fault) if fault else Incoming(where, _json_record(text, where))
         except SqueezeError as error:
             yield Incoming(where, {}, str(error))
 
@@ -126,24 +151,31 @@ def _refuse(constant: str) -> Any:
 
 def _documents(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
     for group in _groups(lines):
-        where = f"{name}:{group[0][0]}"
+        where = f"{name}:{group[0].number}"
         try:
-            for document in pubtator_texts(group, name):
+            _check_text(group)
+            for document in pubtator_texts(((line.number, line.text) for line in group), name):
                 yield Incoming(document.where, {"id": document.id, "text": document.text})
         except SqueezeError as error:
-            yield Incoming(where, {"id": re.split(r"[|\t]", group[0][1])[0]}, str(error))
+            yield Incoming(where, {"id": re.split(r"[|\t]", group[0].text)[0]}, str(error))
+
+
+def _check_text(lines: Iterable[Line]) -> None:
+    for line in lines:
+        if line.fault:
+            raise SqueezeError(line.fault)
 
 
 def _groups(lines: Iterable[Line]) -> Iterator[list[Line]]:
     """The lines of each document: from a title (or the text of another document) to the next."""
     group: list[Line] = []
     owner = None
-    for number, line in lines:
-        match = TEXT_LINE.match(line)
+    for line in lines:
+        match = TEXT_LINE.match(line.text)
         if match and (match[2] == "t" or match[1] != owner):
             if group:
                 yield group
             group, owner = [], match[1]
-        group.append((number, line))
+        group.append(line)
     if group:
         yield group

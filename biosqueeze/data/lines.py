@@ -4,10 +4,10 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
 
@@ -15,6 +15,7 @@ STANDARD_INPUT = "standard input"
 _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
 _READ_AT_ONCE = 1 << 20
+_Read = TypeVar("_Read")
 
 
 class Advancing(Protocol):
@@ -22,6 +23,14 @@ class Advancing(Protocol):
 
     def advance(self, amount: int = 1) -> None:
         """Add to what is done."""
+
+
+class Line(NamedTuple):
+    """A line of text, or of what should be text."""
+
+    number: int  # from 1
+    text: str  # where there is a fault, with a replacement character for what is no UTF-8
+    fault: str | None = None  # what is wrong with it, and where it stands
 
 
 def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tuple[int, str]]:
@@ -34,27 +43,40 @@ def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tu
     Raises:
         SqueezeError: the file cannot be read, is no UTF-8 text, or is a damaged .gz.
     """
-    return _numbered(_opened(path, progress), str(path))
+    name = str(path)
+    return _numbered(_opened(path, progress), name, lambda number, raw: (number, _decoded(raw, name, number)))
 
 
-def piped_lines() -> Iterator[tuple[int, str]]:
-    """The lines of standard input, plain or gzipped, as they arrive; see `numbered_lines`.
+def tolerant_lines(path: Path) -> Iterator[Line]:
+    """The same, but a line that is no UTF-8 text has a fault, and the lines behind it are read.
+
+    Raises:
+        SqueezeError: the file cannot be read, or is a damaged .gz.
+    """
+    name = str(path)
+    return _numbered(_opened(path, None), name, lambda number, raw: _tolerated(raw, name, number))
+
+
+def piped_lines() -> Iterator[Line]:
+    """The lines of standard input, plain or gzipped, as they arrive; see `tolerant_lines`.
 
     Raises:
         UsageError: nothing is piped in.
-        SqueezeError: it is no UTF-8 text, or damaged gzip data.
+        SqueezeError: it is damaged gzip data.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads data from a pipe, and nothing is piped in; name a file instead")
-    return _numbered(_piped(), STANDARD_INPUT)
+    return _numbered(_piped(), STANDARD_INPUT, lambda number, raw: _tolerated(raw, STANDARD_INPUT, number))
 
 
-def _numbered(opened: AbstractContextManager[BinaryIO], name: str) -> Iterator[tuple[int, str]]:
+def _numbered(
+    opened: AbstractContextManager[BinaryIO], name: str, read: Callable[[int, bytes], _Read]
+) -> Iterator[_Read]:
     number = 0
     try:
         with opened as stream:
             for number, raw in enumerate(stream, start=1):
-                yield number, _decoded(raw, name, number)
+                yield read(number, raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         again = f"check it with `gzip -t {name}` and fetch it again" if name != STANDARD_INPUT else "fetch it again"
         raise SqueezeError(f"{name}:{number + 1}: the gzip data is damaged ({error}); {again}") from error
@@ -95,6 +117,13 @@ def _piped() -> Iterator[BinaryIO]:
             yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
     else:
         yield stream
+
+
+def _tolerated(raw: bytes, name: str, number: int) -> Line:
+    try:
+        return Line(number, _decoded(raw, name, number))
+    except SqueezeError as error:
+        return Line(number, raw.decode("utf-8", errors="replace").rstrip("\r\n"), str(error))
 
 
 def _decoded(raw: bytes, name: str, number: int) -> str:

@@ -1,6 +1,7 @@
 """ONNX Runtime's dynamic quantization: int8 weights, activations measured as they come. Needs no calibration."""
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ NEEDS_CALIBRATION = False
 
 def quantize(job: Job) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
-    exclude = _last_products(onnx.load(job.source))
+    model = onnx.load(job.source)
+    kept = _last_products(model)
     with quiet(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
-        raw = Path(directory) / "raw.onnx"
+        plain, raw = (Path(directory) / name for name in ("plain.onnx", "raw.onnx"))
+        _forget_shapes_of_weights(model)
+        save(model, str(plain))
         quantize_dynamic(
-            job.source,
+            plain,
             raw,
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
             reduce_range=job.reduce_range,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=exclude,
+            # ONNX Runtime first makes a MatMul of a Gemm, with a name of its own, and then looks who is excluded.
+            nodes_to_exclude=[*kept, *(f"{name}_MatMul" for name in kept)],
         )
         model = onnx.load(raw)
     tables = shrink_embeddings(model) if job.embeddings else 0
@@ -36,11 +41,30 @@ def quantize(job: Job) -> dict[str, Any]:
         "activations": "uint8 dynamic",
         "reduce_range": job.reduce_range,
         "int8_embedding_tables": tables,
-        "kept_float": exclude,
+        "kept_float": kept,
     }
+
+
+def _forget_shapes_of_weights(model: onnx.ModelProto) -> None:
+    """Drop what the graph says of its weights' shapes beside the weights themselves.
+
+    ONNX Runtime turns the weights of a Gemm and not what is said of them, and then fails on the contradiction.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    others = [value for value in model.graph.value_info if value.name not in weights]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(others)
 
 
 def _last_products(model: onnx.ModelProto) -> list[str]:
     """Names of the matrix products with few outputs: the classifier."""
-    narrow = {t.name for t in model.graph.initializer if len(t.dims) == 2 and t.dims[1] <= FEW_OUTPUTS}
-    return [n.name for n in model.graph.node if n.op_type in ("MatMul", "Gemm") and narrow & set(n.input[1:2])]
+    widths = {tensor.name: tensor.dims for tensor in model.graph.initializer if len(tensor.dims) == 2}
+    return [node.name for node in model.graph.node if (_outputs(node, widths) or FEW_OUTPUTS + 1) <= FEW_OUTPUTS]
+
+
+def _outputs(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> int | None:
+    """How many numbers a product with a matrix of weights gives for each row; None for anything else."""
+    if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in shapes:
+        return None
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    return shapes[node.input[1]][0 if transposed else 1]

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import registry
@@ -11,7 +11,7 @@ from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.options import Argument, Asking, Outcome, Plan
 from biosqueeze.progress import note, table
-from biosqueeze.tasks._formulation import Formulation, Reading
+from biosqueeze.tasks._formulation import Reading
 
 if TYPE_CHECKING:
     from biosqueeze.tasks import Dataset, Task
@@ -52,8 +52,7 @@ class _Setting:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.tasks import open_task
-    from biosqueeze.tasks._suites import resolve
+    from biosqueeze.models.fitted import task_of
 
     floors = dict(map(_floor, options.min))
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
@@ -63,9 +62,10 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError(
             f"{checkpoint.name} does not say what it was fine-tuned on; give --data, a directory or demo:ner"
         )
-    name, _ = resolve(options.task or known.get("name") or DEFAULT_TASK)
-    form = Formulation.noted(known if known.get("name") == name else None).with_reading(options)
-    task = open_task(name, form, str(known.get("scheme") or ""))
+    name, fitted = task_of(checkpoint, options.task or known.get("name") or DEFAULT_TASK, "to score")
+    form = fitted.form.with_reading(options)
+    form.refuse_unused(name, fitted.USES)
+    task = replace(fitted, form=form)  # type: ignore[type-var] # every Kind is a dataclass
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
     return _Setting(checkpoint, name, task, str(data), spec, floors)
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -225,11 +224,25 @@ def _lines(options: Options, answerer: "Answerer", source: Source, tally: _Tally
 
 
 def _chunks(records: Iterator[Incoming], first: int) -> Iterator[list[Incoming]]:
-    """The first ones soon, and then enough at once to put texts of like length together."""
+    """The first ones soon, and then enough at once to put texts of like length together.
+
+    Raises:
+        SqueezeError: the input is damaged; what was read before that is given first.
+    """
     size = first
-    while chunk := list(islice(records, size)):
+    chunk: list[Incoming] = []
+    try:
+        for record in records:
+            chunk.append(record)
+            if len(chunk) == size:
+                yield chunk
+                size, chunk = max(first, min(2 * size, AT_ONCE)), []
+    except SqueezeError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
         yield chunk
-        size = max(first, min(2 * size, AT_ONCE))
 
 
 def _speed(records: int, started: float) -> str:

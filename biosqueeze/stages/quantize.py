@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from biosqueeze.backends.parity import Parity
+    from biosqueeze.backends.parity import Parity, Problem
 
     Batches = Sequence[Mapping[str, NDArray[np.int64]]]
 
@@ -56,7 +56,8 @@ class Options(Writing):
         "Weights of 7 bits, for x86 processors without VNNI; auto looks at this one, but the one that will run counts.",
     ] = "auto"
     tolerance: Annotated[
-        float, "Least agreement with PyTorch: share of equal answers (cosine for an encoder without a head)."
+        float,
+        "Least agreement with PyTorch: share of equal answers (a correlation of scores, a cosine without a head).",
     ] = 0.8
 
 
@@ -67,9 +68,12 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def _check(options: Options) -> None:
     if not 0 <= options.tolerance <= 1:
         raise UsageError(f"--tolerance is a share between 0 and 1, not {options.tolerance:g}")
-    for name, value in (("calibration-samples", options.calibration_samples), ("max-length", options.max_length)):
-        if value < 1:
-            raise UsageError(f"--{name} must be at least 1, not {value}")
+    for name, value, least in (
+        ("calibration-samples", options.calibration_samples, 1),
+        ("max-length", options.max_length, 3),
+    ):
+        if value < least:
+            raise UsageError(f"--{name} must be at least {least}, not {value}")
 
 
 def plan(options: Options) -> Plan:
@@ -199,16 +203,26 @@ def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.parity import compare
 
-    parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check)
+    problem = _problem(copy)
+    parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check, problem)
     headless = manifest.head_of(copy.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
     if not agreement >= options.tolerance:
-        what = "a cosine of" if headless else "the same answer for a share of"
+        what = "a cosine of" if headless else "scores with a correlation of"
+        what = what if headless or problem == "score" else "the same answer for a share of"
         raise SqueezeError(
             f"the int8 graph of {copy.name} is broken: {what} {agreement:.3f} with PyTorch's, under the tolerance of "
             f"{options.tolerance:g}; nothing was written; try another --method, --observer kl, or more --calibration"
         )
     return parity
+
+
+def _problem(copy: Checkpoint) -> "Problem":
+    """What an answer of the model is."""
+    kinds: Mapping[str, Problem] = {"regression": "score", "multi_label_classification": "multi"}
+    if manifest.head_of(copy.config) == "question-answering":
+        return "span"
+    return kinds.get(str(copy.config.get("problem_type")), "class")
 
 
 def _sizes(copy: Checkpoint) -> dict[str, float]:

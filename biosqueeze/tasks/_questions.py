@@ -10,7 +10,9 @@ from biosqueeze.data.tables import Columns, Record, asked_columns
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks._answers import Answers
 
-_SNIPPET = re.compile(r"(.+)_\d{3,}")  # BioBERT numbers the snippets of a BioASQ question: QID_001, QID_002, ...
+# BioBERT numbers the snippets of a BioASQ question: 56bf365eef6e394741000014_001, ..._002. Other data number their
+# questions so (trial_001), and two of those may well be asked in the same words.
+_SNIPPET = re.compile(r"([0-9a-f]{24})_\d{3}")
 _SHOWN = 40
 _NAMES = {
     "id": ("id", "qid", "question_id"),
@@ -55,9 +57,14 @@ class Posed:
 
 
 def columns_of(column: Sequence[str], *, labelled: bool) -> Columns:
-    """The columns of questions, as --column says or by their usual names."""
-    optional = frozenset({"id"} if labelled else {"id", "answers"})
-    return Columns(_NAMES, asked_columns(column), optional)
+    """The columns of questions, as --column says or by their usual names.
+
+    What is not labelled needs no answers, even where --column names them: it may come from the fine-tuning.
+    """
+    asked = asked_columns(column)
+    if not labelled:
+        asked.pop("answers", None)
+    return Columns(_NAMES, asked, frozenset({"id"} if labelled else {"id", "answers"}))
 
 
 def questions_of_records(records: Sequence[Record], columns: Columns) -> tuple[Question, ...]:
@@ -116,7 +123,7 @@ def text_of(value: Any, name: str, where: str) -> str:
 
 
 def grouped(items: Sequence[Posed], golden: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Question, ...]:
-    """Questions with all of their passages: one text under ids that differ only in _001, _002, ... is one question.
+    """Questions with all of their passages: one text under BioASQ ids that differ only in _001, ... is one question.
 
     Args:
         items: in the order of the file.

@@ -66,12 +66,14 @@ def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
 def pose(form: Formulation, record: Mapping[str, object]) -> Relation:
     """An unlabelled relation from a record: its text with marks or dummies, or with a head and a tail.
 
+    A column that is asked for as the label need not be there: it may come from the fine-tuning.
+
     Raises:
         SqueezeError: it has no text, or the entities are not where it says, or are not said.
     """
     row = Record("the record", record)
-    known = Columns(_ROLES, asked_columns(form.column), optional=frozenset(_ROLES) - {"text"})
-    columns = known.of([row])
+    asked = {role: name for role, name in asked_columns(form.column).items() if role != "label"}
+    columns = Columns(_ROLES, asked, optional=frozenset(_ROLES) - {"text"}).of([row])
     style = style_of([row], columns)
     relation = relation_of(row, columns, style, None)
     check_posable([relation], style, form)

@@ -97,6 +97,11 @@ def convert(tags: Sequence[str], scheme: str) -> list[str]:
     return tags_of(spans_of(tags), len(tags), scheme)
 
 
+def of_types(tags: Sequence[str], types: Sequence[str]) -> Sequence[str]:
+    """Tags with O for those of other types; no types are all types."""
+    return [tag if parts(tag)[1] in types else OUTSIDE for tag in tags] if types else tags
+
+
 def labels_of(types: Iterable[str], scheme: str) -> tuple[str, ...]:
     """Every tag that a scheme has for these types: O, then the others in alphabetical order."""
     letters = {"IO": "I", "BIO": "BI", "BIOUL": "BILU"}[scheme]

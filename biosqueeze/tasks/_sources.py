@@ -77,7 +77,7 @@ def pose(record: Mapping[str, Any], form: Formulation) -> Sentence:
     """
     asked = asked_columns(form.column)
     words = next((record[name] for name in (asked.get("word", ""), *_WORDS.known["word"]) if name in record), None)
-    if isinstance(words, list) and words and all(isinstance(word, str) and word.strip() for word in words):
+    if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
         return Sentence(tuple(words), (OUTSIDE,) * len(words))
     text = next((record[name] for name in (asked.get("text", ""), "text") if name in record), None)
     if words is not None or not isinstance(text, str):

@@ -17,6 +17,7 @@ from biosqueeze.tasks._schemes import (
     is_tag,
     join,
     labels_of,
+    of_types,
     parts,
     spans_of,
     types_of,
@@ -73,18 +74,14 @@ class _Labelling:
     labels: tuple[str, ...]
     types: tuple[str, ...]  # those that are kept, () for all
 
-    def kept(self, tags: Sequence[str]) -> Sequence[str]:
-        """Tags without the types that are not kept."""
-        return [tag if parts(tag)[1] in self.types else OUTSIDE for tag in tags] if self.types else tags
-
     def trained(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as labels."""
-        tags = self.kept(tags)
+        tags = of_types(tags, self.types)
         return tags if self.target == self.scheme != "BIOUL" else convert(tags, self.target)  # BIOES becomes BIOUL
 
     def gold(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as they are scored: as they stand in BIO or IO, and in BIO what the data write in another scheme."""
-        tags = self.kept(tags)
+        tags = of_types(tags, self.types)
         return tags if self.scheme in ("BIO", "IO") else convert(tags, "BIO")
 
 

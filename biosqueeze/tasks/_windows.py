@@ -185,9 +185,12 @@ def _owner(spans: list[tuple[int, int]], length: int) -> Ids:
 
     At the ends of a sentence nothing is cut off, but there no other span comes farther from its edge either.
     """
-    inward = np.full((len(spans), length), -1)  # (spans, pieces)
+    farthest = np.full(length, -1)  # (pieces,) from the edge of its owner; the first of equal spans keeps it
+    owner: Ids = np.zeros(length, dtype=np.int64)  # (pieces,)
     for number, (start, end) in enumerate(spans):
         from_left = np.arange(end - start)
-        inward[number, start:end] = np.minimum(from_left, from_left[::-1])
-    owner: Ids = inward.argmax(axis=0)
+        inward = np.minimum(from_left, from_left[::-1])
+        better = inward > farthest[start:end]
+        farthest[start:end][better] = inward[better]
+        owner[start:end][better] = number
     return owner

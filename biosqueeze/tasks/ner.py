@@ -12,7 +12,7 @@ from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, _sources
 from biosqueeze.tasks._chain import Scores, chances, viterbi
-from biosqueeze.tasks._schemes import OUTSIDE, Span, convert, inside, scheme_of, spans_of
+from biosqueeze.tasks._schemes import OUTSIDE, Span, convert, inside, of_types, scheme_of, spans_of
 from biosqueeze.tasks._tagged import Sentence
 from biosqueeze.tasks._windows import Floats, TagIds, TagWindow, emissions, windows_of
 
@@ -84,7 +84,7 @@ class Kind:
         examples: Sequence[Sentence],
         labels: Sequence[str],
     ) -> list[list[str]]:
-        """The tags of every word, in BIO.
+        """The tags of every word, in BIO; with `form.types` those of other types are O, as they are in the data.
 
         Args:
             windows: as `encode` gave them.
@@ -95,7 +95,7 @@ class Kind:
         """
         rows = emissions(windows, logits, examples, len(labels))
         ids = (best_tags(part, self.chain, sentence.starts) for part, sentence in zip(rows, examples, strict=True))
-        tags = [[labels[one] for one in sentence.tolist()] for sentence in ids]
+        tags = [list(of_types([labels[one] for one in sentence.tolist()], self.form.types)) for sentence in ids]
         return tags if scheme_of(labels) == "BIO" else [convert(sentence, "BIO") for sentence in tags]
 
     def score(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -115,14 +115,23 @@ class Kind:
     ) -> list[dict[str, Any]]:
         """The entities of each example, with the mean of the probabilities of their words' tags as score.
 
+        With `form.types` only those of these types are told.
+
         Returns:
             for each {"entities": [{"type", "text", "start", "end", "words", "score"}]}: start and end in characters,
             where the example has a text, and words as [first, last + 1].
         """
         made = emissions(windows, logits, examples, len(labels))
         return [
-            {"entities": _entities(sentence, rows, labels, self.chain)}
-            for sentence, rows in zip(examples, made, strict=True)
+            {"entities": self._entities(sentence, rows, labels)} for sentence, rows in zip(examples, made, strict=True)
+        ]
+
+    def _entities(self, sentence: Sentence, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
+        best = best_tags(rows, self.chain, sentence.starts)
+        sure = tag_chances(rows, self.chain, sentence.starts)[np.arange(len(best)), best]  # (words,)
+        return [
+            _described(sentence, span, float(sure[span.start : span.end].mean()))
+            for span in spans_of(of_types([labels[one] for one in best.tolist()], self.form.types))
         ]
 
     def _tag_ids(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[TagIds]:
@@ -193,15 +202,6 @@ def _ids(tags: Any, ids: Mapping[str, int]) -> Ids:
             f"the data have the label {error.args[0]}, the model has only {', '.join(ids)}; "
             "evaluate on the data that it was fine-tuned on, or fine-tune it on these"
         ) from error
-
-
-def _entities(sentence: Sentence, rows: Floats, labels: Sequence[str], chain: Scores) -> list[dict[str, Any]]:
-    best = best_tags(rows, chain, sentence.starts)
-    sure = tag_chances(rows, chain, sentence.starts)[np.arange(len(best)), best]  # (words,)
-    return [
-        _described(sentence, span, float(sure[span.start : span.end].mean()))
-        for span in spans_of(labels[one] for one in best.tolist())
-    ]
 
 
 def _described(sentence: Sentence, span: Span, chance: float) -> dict[str, Any]:

@@ -87,3 +87,41 @@ def test_whole_sequence_answers_are_compared_row_by_row() -> None:
 
     parity = compare(First(logits()), First(logits()), BATCHES)
     assert (parity.tokens, parity.max_difference) == (7, 0)
+
+
+class Fixed:
+    """The same output for every batch."""
+
+    def __init__(self, output) -> None:
+        self.output = np.asarray(output, dtype=np.float32)
+
+    def predict(self, batch):
+        return self.output
+
+
+PAIR = [{"input_ids": np.ones((2, 4), dtype=np.int64), "attention_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]])}]
+
+
+def test_spans_agree_where_they_start_and_end_at_the_same_tokens() -> None:
+    starts = [[0, 5, 1, 0], [0, 3, 9, 9]]  # the nines are padding
+    ends = [[0, 1, 5, 0], [3, 0, 9, 9]]
+    right = np.stack([starts, ends], axis=-1)
+    noisy = right + np.array([0.0, 0.4])  # for most tokens the end is now likelier than the start
+    assert compare(Fixed(right), Fixed(noisy), PAIR, "span").agreement == 1
+    wrong = right.copy()
+    wrong[0, 3, 1] = 7
+    assert compare(Fixed(right), Fixed(wrong), PAIR, "span").agreement == 0.75
+
+
+def test_scores_agree_as_far_as_they_are_correlated() -> None:
+    right = np.array([[0.1], [0.9], [0.4]])
+    assert compare(Fixed(right), Fixed(2 * right + 1), PAIR, "score").agreement == pytest.approx(1)
+    assert compare(Fixed(right), Fixed(-right), PAIR, "score").agreement == pytest.approx(-1)
+    assert compare(Fixed(right), Fixed(0 * right), PAIR, "score").agreement == 0
+    assert compare(Fixed(right), Fixed(right * np.nan), PAIR, "score").agreement == 0
+
+
+def test_each_label_of_several_counts() -> None:
+    right = np.array([[2.0, 1.0, -1.0], [-1.0, -2.0, 3.0]])
+    wrong = right * np.array([1.0, -1.0, 1.0])  # the likeliest labels are the same
+    assert compare(Fixed(right), Fixed(wrong), PAIR, "multi").agreement == pytest.approx(4 / 6)

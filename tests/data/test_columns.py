@@ -1,6 +1,6 @@
 import pytest
 
-from biosqueeze.data.tables import Columns, Record, asked_columns, check_unique, pick
+from biosqueeze.data.tables import Columns, Record, asked_columns, check_unique, pick, read_file
 from biosqueeze.errors import SqueezeError, UsageError
 
 RECORDS = [Record("t.tsv:2", {"Sentence": "a", "label": "x"}), Record("t.tsv:3", {"Sentence": "b", "label": "y"})]
@@ -44,6 +44,14 @@ def test_roles_of_a_table():
     assert asked.header[0] == "PMID"
     with pytest.raises(SqueezeError, match="no column 'PMID'"):
         asked.of(RECORDS)
+
+
+def test_a_number_that_is_asked_for_is_a_place_and_tells_no_header(tmp_path):
+    columns = Columns({"text": ("text",), "label": ("label",)}, {"text": "1", "label": "2"})
+    assert columns.header == ("text", "label")
+    (tmp_path / "t.tsv").write_text("one\t1\ntwo\t2\n")
+    first, second = read_file(tmp_path / "t.tsv", header=columns.header)
+    assert (dict(first.values), dict(second.values)) == ({"1": "one", "2": "1"}, {"1": "two", "2": "2"})
 
 
 def test_a_role_that_nothing_reads_is_refused():

@@ -86,6 +86,45 @@ def test_a_bad_document_is_told_and_the_others_are_read(tmp_path):
     assert (four.fault, four.values["text"]) == (None, "Four")
 
 
+@pytest.mark.parametrize("name", ["r.txt", "r.txt.gz"])
+@pytest.mark.parametrize("junk", [b"caf\xe9", b"a\0b"])
+def test_a_line_that_is_no_utf_8_is_told_and_the_others_are_read(tmp_path, name, junk):
+    packed = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(packed(b"\xef\xbb\xbfOne\n" + junk + b"\r\nThree\n"))
+    one, two, three = open_source(str(tmp_path / name)).records
+    assert (one.values, three.values) == ({"id": 1, "text": "One"}, {"id": 3, "text": "Three"})
+    assert (two.values, two.where) == ({"id": 2}, f"{tmp_path / name}:2")
+    assert two.fault.startswith(f"{two.where}: ") and "iconv" in two.fault
+
+
+def test_a_json_line_or_a_document_that_is_no_utf_8(tmp_path, monkeypatch):
+    _pipe(monkeypatch, b'{"id": "caf\xe9"}\n' + JSON.encode())
+    first, *others = open_source("-").records
+    assert (first.values, [one.fault for one in others]) == ({}, [None, None])
+    assert first.fault.startswith("standard input:1: not UTF-8 text") and "in the pipe" in first.fault
+    path = tmp_path / "r.pubtator"
+    path.write_bytes(b"1|t|One\n1|a|And\n\n2|t|caf\xe9\n2|a|And\n\n3|t|Three\n3|a|\xe9\n\n4|t|Four\n")
+    records = list(open_source(str(path)).records)
+    assert [one.id for one in records] == ["1", "2", "3", "4"]
+    assert [one.fault is None for one in records] == [True, False, False, True]
+    assert "r.pubtator:4: not UTF-8" in records[1].fault and "r.pubtator:8: not UTF-8" in records[2].fault
+
+
+@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.tsv", "c.csv.gz", "c.conll", "c.iob"])
+def test_what_is_no_list_of_texts_is_refused_by_its_name(tmp_path, name):
+    with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, or as a text on each line of a \.txt"):
+        open_source(_file(tmp_path, name, "The\tO\n"))
+
+
+def test_xml_is_refused_by_its_first_line(tmp_path, monkeypatch):
+    xml = '\ufeff<?xml version="1.0"?>\n<collection>\n'
+    with pytest.raises(SqueezeError, match=r"corpus\.txt is XML"):
+        open_source(_file(tmp_path, "corpus.txt", xml))
+    _pipe(monkeypatch, xml.encode())
+    with pytest.raises(SqueezeError, match="standard input is XML"):
+        open_source("-")
+
+
 def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch):
     with pytest.raises(SqueezeError, match="does not exist"):
         open_source(str(tmp_path / "absent"))
@@ -95,9 +134,6 @@ def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch):
         open_source(_file(tmp_path, "r.txt", "\n \n"))
     _pipe(monkeypatch, b"")
     with pytest.raises(SqueezeError, match="did the command before it fail"):
-        open_source("-")
-    _pipe(monkeypatch, "caf\xe9".encode("latin-1"))
-    with pytest.raises(SqueezeError, match=r"standard input:1: not UTF-8 text.* in the pipe"):
         open_source("-")
     _pipe(monkeypatch, gzip.compress(JSON.encode())[:-9])
     with pytest.raises(SqueezeError, match="gzip data is damaged"):

@@ -68,6 +68,11 @@ def test_csv_comes_back_as_the_csv_module_wrote_it(tmp_path_factory, rows):
         assert [list(row.values()) for row in _values(path, header=HEADER)] == rows
 
 
+def test_a_long_field_of_a_csv_is_read(tmp_path):
+    text = "word, " * 30_000
+    assert _values(_file(tmp_path, "a.csv", f'label,sentence\nx,"{text}"\n'), header=HEADER)[0]["sentence"] == text
+
+
 def test_rows_of_csv_over_several_lines_keep_their_line(tmp_path):
     path = _file(tmp_path, "a.csv", 'label,text\r\nx,"one\r\ntwo ""2"""\r\ny,three\r\n')
     records = read_file(path, header=HEADER)

@@ -94,6 +94,19 @@ def test_notes_say_what_was_done(quantized) -> None:
     assert len(notes["kept_float"]) == 1
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_classifier_of_sequences_is_kept_too(family: str, tmp_path) -> None:
+    with mock.patch.object(pico, "LAYERS", 1):
+        source = open_checkpoint(str(pico.save(family, tmp_path / family, head="sequence-classification")))
+    graph, target = tmp_path / "model.onnx", tmp_path / "int8.onnx"
+    write_onnx(load_model(source, attention="eager").model, graph)
+    job = Job(checkpoint=source, source=graph, target=target, embeddings=False)
+    notes = registry.load("quantizers", "onnx-dynamic").quantize(job)
+    assert len(notes["kept_float"]) == 1
+    floats = [set(t.dims) for t in onnx.load(target).graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    assert {len(pico.LABELS), pico.HIDDEN} in floats
+
+
 def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
     """The first range must be that of the embeddings which stock transformers computes for the calibration batch."""
     model = transformers.AutoModelForTokenClassification.from_pretrained(ner).eval()

@@ -150,7 +150,7 @@ def test_a_malformed_floor(checkpoint, data, asked):
         ({"batch_size": 0}, "--batch-size 0 is too small"),
         ({"threads": -1}, "--threads -1 is too small"),
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
-        ({"max_length": 2}, "give at least 3"),
+        ({"max_length": 2}, "give 3 or more"),
         ({"task": "ren"}, "there is no task 'ren'"),
     ],
 )
@@ -203,6 +203,17 @@ def test_a_checkpoint_without_label_names(tmp_path, data):
     )
     with pytest.raises(SqueezeError, match=r"does not name its labels.*id2label"):
         evaluate.run(_options(nameless, data))
+
+
+def test_a_multi_label_checkpoint_that_is_not_ours(tmp_path):
+    path = pico.save("bert", tmp_path / "multi", head="sequence-classification", labels=("a", "b", "c"))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
+    (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta;b\nhepti\tc\nneu ro\t\n")
+    metrics = evaluate.run(_options(path, tmp_path, task="classification")).facts["metrics"]
+    assert 0 <= metrics["f1"] <= 1
+    (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta\nhepti\tc\n")  # none has several here
+    assert "f1" in evaluate.run(_options(path, tmp_path, task="classification")).facts["metrics"]
 
 
 def test_without_data_there_must_be_a_record_of_it(checkpoint, data, gold_but):

@@ -270,6 +270,29 @@ def test_bad_records_answer_with_their_error(ner, tmp_path, capsys):
     assert (outcome.facts["records"], outcome.facts["bad"]) == (4, 2)
 
 
+def test_a_line_that_is_no_utf_8_is_a_bad_record(ner, tmp_path):
+    source = tmp_path / "bad.jsonl"
+    source.write_bytes(b'{"id": 1, "text": "car ci"}\n{"id": 2, "text": "caf\xe9"}\n{"id": 3, "text": "hepti"}\n')
+    made = _predict(ner, source, skip_bad=True)
+    assert ["error" in one for one in made] == [False, True, False]
+    assert made[1]["error"].startswith(f"{source}:2: not UTF-8 text")
+    lines = predict.run(_options(ner, source)).lines
+    assert json.loads(next(lines))["id"] == 1
+    with pytest.raises(SqueezeError, match=r"bad\.jsonl:2: not UTF-8 text.*--skip-bad"):
+        next(lines)
+
+
+def test_what_stands_before_the_damage_is_answered(ner, tmp_path):
+    source = tmp_path / "cut.jsonl.gz"
+    lines = b"".join(b'{"id": %d, "text": "car ci"}\n' % number for number in range(3))
+    packed = gzip.compress(lines)
+    source.write_bytes(packed[:-8])  # the lines, without the sum that ends them
+    made = predict.run(_options(ner, source, skip_bad=True)).lines
+    assert [json.loads(line)["id"] for line in next(made).splitlines()] == [0, 1, 2]
+    with pytest.raises(SqueezeError, match="gzip data is damaged"):
+        next(made)
+
+
 def test_when_all_are_bad_the_work_has_failed(ner, tmp_path):
     source = _write(tmp_path / "bad.jsonl", {"a": 1}, {"b": 1})
     with pytest.raises(SqueezeError, match="every record is bad"):
@@ -298,6 +321,11 @@ def test_columns(classifier, tmp_path):
     text = _write(tmp_path / "r.txt", "car ci")
     with pytest.raises(UsageError, match="no fields"):
         predict.run(_options(classifier, text, task="classification", column=("text=body",)))
+
+
+def test_no_tokens_are_answered_as_an_empty_text_is(ner, tmp_path):
+    made = _predict(ner, _write(tmp_path / "r.jsonl", {"id": 1, "tokens": []}, {"id": 2, "text": ""}))
+    assert made == [{"id": 1, "entities": []}, {"id": 2, "entities": []}]
 
 
 def test_tokens_have_no_offsets_and_no_pubtator(ner, tmp_path):
@@ -374,7 +402,7 @@ def test_many_labels_by_the_config(copy_of, classifier, tmp_path):
         (("--json",), 2, "add --out"),
         (("--force",), 2, "--force means nothing without --out"),
         (("--batch-size", "0"), 2, "give 1 or more"),
-        (("--max-length", "2"), 1, "leaves no room"),
+        (("--max-length", "2"), 2, "give 3 or more"),
         (("--out", "."), 1, "is a directory"),
         (("--format", "pubtator", "--skip-bad"), 2, "no place for them"),
     ],

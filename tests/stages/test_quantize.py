@@ -158,7 +158,7 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
     [
         (("--tolerance", "1.5"), "between 0 and 1"),
         (("--calibration-samples", "0"), "at least 1"),
-        (("--max-length", "0"), "at least 1"),
+        (("--max-length", "2"), "at least 3"),
         (("--method", "onnx-dynamc"), "onnx-dynamic"),
     ],
 )

@@ -10,6 +10,7 @@ from biosqueeze import registry
 from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import open_task
+from biosqueeze.tasks._windows import _owner
 from biosqueeze.tasks.ner import Sentence
 from tests import pico
 
@@ -117,6 +118,21 @@ def test_words_are_owned_where_most_context_is_seen():
         assert owned.max() < 11 - 2
     assert windows[0].words[1] == 0
     assert windows[-1].words[-2] == 29
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=12))
+def test_owners_are_those_of_a_table_of_all_distances(drawn):
+    spans = [(start, min(start + size, 60)) for start, size in drawn]
+    table = np.full((len(spans) + 1, 60), -1)  # one more, so that there is a maximum where there is no span
+    for number, (start, end) in enumerate(spans):
+        from_left = np.arange(end - start)
+        table[number, start:end] = np.minimum(from_left, from_left[::-1])
+    assert _owner(spans, 60).tolist() == table.argmax(axis=0).tolist()
+
+
+def test_owners_of_a_long_text_take_little_memory():
+    spans = [(start, start + 4) for start in range(0, 100_000, 2)]  # a table of them all would take 40 GB
+    assert _owner(spans, 100_002)[-4:].tolist() == [49_998, 49_999, 49_999, 49_999]
 
 
 def test_windows_begin_at_words():

@@ -226,6 +226,23 @@ def test_only_some_types(tmp_path, capsys):
     assert _kind(types=("X", "Y")).read(source, ("train",)).labels == ("O", "B-X", "B-Y", "I-X")
 
 
+@pytest.mark.parametrize("scheme", ["BIO", "IO", "BIOUL"])
+def test_a_model_of_more_types_is_asked_for_some_only(scheme):
+    gold = ("B-Gene", "I-Gene", "O", "B-Disease", "B-Gene")
+    sentence = Sentence(("carcino", "the", "(", "hepatitis", "qqq"), gold)
+    labels = labels_of(("Disease", "Gene"), scheme)
+    for name, whole in (("ner", 2), ("pico", 3)):
+        task = open_task(name, Formulation(types=("Gene",)))
+        windows = task.encode([sentence], labels, _tokenizer(), 64)
+        logits = perfect(windows, len(labels))
+        predicted = task.decode(windows, logits, [sentence], labels)
+        assert predicted == [["B-Gene", "I-Gene", "O", "O", "B-Gene"]]
+        scores = task.score([["B-Gene", "I-Gene", "O", "O", "B-Gene"]], predicted)
+        assert (scores[task.METRIC], scores["support"], "f1-Disease" in scores) == (1, whole, False)
+        (told,) = task.describe(windows, logits, [sentence], labels)
+        assert [(one["type"], one["words"]) for one in told["entities"]] == [("Gene", [0, 2]), ("Gene", [4, 5])]
+
+
 def test_a_type_that_is_not_there(tmp_path):
     source = _written(tmp_path, train=BIO, test="a\tB-Y\n")
     with pytest.raises(UsageError, match=r"no entity of the type 'x'.*There are: X, Y"):

@@ -261,6 +261,8 @@ def test_a_question_is_posed_from_a_record():
     assert (asked.text, asked.passages, asked.answers) == ("which", (Passage("the gene"),), ())
     renamed = Kind(Formulation(column=("context=abstract_text",)))
     assert renamed.pose({"query": "which", "abstract_text": "the gene"}).passages == (Passage("the gene"),)
+    tuned = Kind(Formulation(column=("answers=gold", "context=abstract_text")))
+    assert tuned.pose({"query": "which", "abstract_text": "the gene"}).answers == ()
     with pytest.raises(SqueezeError, match="no column for 'context'"):
         Kind().pose({"question": "which"})
     with pytest.raises(SqueezeError, match='empty "question"'):

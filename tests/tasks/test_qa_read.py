@@ -13,6 +13,7 @@ from biosqueeze.tasks.qa import Kind
 
 CONTEXT = "Lopimab is an antibody. It binds KRT5 in the skin."
 SPLITS = ("train", "dev")
+A, B = "56bf365eef6e39474100001a", "56bf365eef6e39474100001b"  # ids as BioASQ's are
 
 
 def item(name: str, *answers: tuple[str, int], **more: object) -> dict:
@@ -85,36 +86,42 @@ def test_squad_2_0_has_questions_without_an_answer(tmp_path, capsys):
 
 
 def test_biobert_snippets_are_passages_of_one_question(tmp_path):
-    content = squad(item("5a_001", ("KRT5", 33)), item("5b_001", ("skin", 45)))
-    content["data"][0]["paragraphs"].append({"context": "krt5 again", "qas": [item("5a_002", ("krt5", 0))]})
+    content = squad(item(f"{A}_001", ("KRT5", 33)), item(f"{B}_001", ("skin", 45)))
+    content["data"][0]["paragraphs"].append({"context": "krt5 again", "qas": [item(f"{A}_002", ("krt5", 0))]})
     (tmp_path / "BioASQ-train-factoid-7b.json").write_text(json.dumps(content))
     (tmp_path / "BioASQ-train-yesno-7b.json").write_text(json.dumps({"data": []}))
     first, second = read(str(tmp_path), "train").splits["train"]
     assert first == Question(
-        "5a", "What of 5a?", (Passage(CONTEXT, (33, 37)), Passage("krt5 again", (0, 4))), ("KRT5", "krt5")
+        A, f"What of {A}?", (Passage(CONTEXT, (33, 37)), Passage("krt5 again", (0, 4))), ("KRT5", "krt5")
     )
-    assert second.id == "5b"
+    assert second.id == B
 
 
 def test_numbered_ids_of_different_questions_stay_apart(tmp_path):
-    content = squad({**item("trial_001", ("KRT5", 33)), "question": "x?"}, {**item("trial_002", ("skin", 45))})
+    content = squad({**item(f"{A}_001", ("KRT5", 33)), "question": "x?"}, item(f"{A}_002", ("skin", 45)))
     source = folder(tmp_path, train=content)
-    assert [question.id for question in read(source, "train").splits["train"]] == ["trial_001", "trial_002"]
+    assert [question.id for question in read(source, "train").splits["train"]] == [f"{A}_001", f"{A}_002"]
+
+
+def test_numbered_ids_that_are_not_of_bioasq_stay_apart(tmp_path):
+    names = ["trial_001", "trial_002", f"{A}_0001", f"{A}_0002", f"0{A}_001", f"0{A}_002"]
+    source = folder(tmp_path, train=squad(*(item(name, ("KRT5", 33)) for name in names)))
+    assert [question.id for question in read(source, "train").splits["train"]] == names
 
 
 def test_biobert_test_sets_take_their_answers_from_the_golden_file(tmp_path, capsys):
-    unlabelled = [squad({"id": f"5{letter}_001", "question": f"{letter}?"}) for letter in "ab"]
+    unlabelled = [squad({"id": f"{name}_001", "question": f"{name[-1]}?"}) for name in (A, B)]
     for number, content in enumerate(unlabelled, 1):
         (tmp_path / f"BioASQ-test-factoid-7b-{number}.json").write_text(json.dumps(content))
     yesno = {"id": "5c", "body": "Is it?", "type": "yesno", "exact_answer": "yes"}
-    golden = bioasq(factoid("5a", [["keratin 5", "KRT5"]]), factoid("5b", ["skin"]), yesno)
+    golden = bioasq(factoid(A, [["keratin 5", "KRT5"]]), factoid(B, ["skin"]), yesno)
     (tmp_path / "7B1_golden.json").write_text(json.dumps(golden))
     first, second = read(str(tmp_path), "test").splits["test"]
-    assert first == Question("5a", "a?", (Passage(CONTEXT),), ("keratin 5", "KRT5"))
+    assert first == Question(A, "a?", (Passage(CONTEXT),), ("keratin 5", "KRT5"))
     assert second.answers == ("skin",)
     assert "gold answers are from 7B1_golden.json" in capsys.readouterr().err
     (tmp_path / "7B1_golden.json").unlink()
-    with pytest.raises(SqueezeError, match=r'7b-1.json: question 5a_001 has no "answers".*golden'):
+    with pytest.raises(SqueezeError, match=rf'7b-1.json: question {A}_001 has no "answers".*golden'):
         read(str(tmp_path), "test")
 
 

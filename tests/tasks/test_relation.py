@@ -208,6 +208,13 @@ def test_a_record_that_cannot_be_posed(record, message):
         kind().pose(record)
 
 
+def test_a_record_without_the_column_of_the_fine_tunings_label_is_posed():
+    task = kind(column=("label=rel", "text=body"))
+    assert task.pose({"body": "In mice << carci >> cuts [[ cino ]]."}).gold is None
+    with pytest.raises(SqueezeError, match="no column 'body'"):
+        task.pose({"text": "In mice << carci >> cuts [[ cino ]]."})
+
+
 def test_text_as_it_stands_may_be_posed_if_that_is_asked():
     posed = kind(entities="original").pose({"text": "no marks"})
     assert kind(entities="original").describe([], [], [], LABELS) == []
