@@ -211,14 +211,16 @@ def _papers(benchmark: "Benchmark") -> dict[str, Any]:
 def plan(options: Options) -> Plan:
     """What would be run."""
     setting = _settle(options)
-    runs = list(_runs(options, setting))
+    runs = list(_keys(options, setting))
     told = (f"{job.benchmark.key}: {job.data}, {_words(job.options)}" for job in setting.jobs)
     left = (f"{name}: left out, {why}" for name, why in setting.skipped.items())
     return Plan(out=setting.out, steps=(f"fine-tune and score {len(runs)} times", *told, *left))
 
 
 def _words(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in options.items())
+    from biosqueeze.search import spelled
+
+    return ", ".join(f"{name.replace('_', '-')} {spelled(value)}" for name, value in options.items())
 
 
 def run(options: Options) -> Outcome:

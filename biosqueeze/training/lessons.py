@@ -235,7 +235,7 @@ def _records(source: str, task: Task) -> Iterator[Any]:
             )
         for incoming in opened.records:
             if incoming.fault:
-                raise SqueezeError(f"{incoming.where}: {incoming.fault}")
+                raise SqueezeError(incoming.fault)
             yield task.pose(incoming.values)
 
 

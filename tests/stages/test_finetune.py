@@ -156,6 +156,8 @@ def test_killed_and_resumed_keeps_the_best_of_both_parts(pico_bert: Path, learna
         time.sleep(0.005)
     killed.kill()
     killed.wait()
+    refused = shell(*common, "--label-all-pieces", "--out", "killed", "--resume")
+    assert (refused.code, "label_all_pieces; repeat the command as it was" in refused.err) == (1, True), refused.err
     resumed = shell(*common, "--out", "killed", "--resume")
     assert resumed.code == 0, resumed.err
     assert "going on from step" in resumed.err
