@@ -27,8 +27,10 @@ def test_the_default_of_a_task_is_a_row_of_the_table_that_it_is_chosen_by() -> N
     script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
     rows = runpy.run_path(str(script))["MIXES"]
     default = mix_of((), "task")
-    measured = [mix_of([word for word in losses if "=" in word], "task") for losses, _ in rows.values()]
-    assert (default.weights, default.temperature) in [(mix.weights, mix.temperature) for mix in measured]
+    measured = [(mix_of(losses, "task"), "per-layer" in words) for losses, words in rows.values()]
+    assert (default.weights, default.temperature, default.projection == "per-layer") in [
+        (mix.weights, mix.temperature, projected) for mix, projected in measured
+    ]
 
 
 def test_own_mixes_and_scaled_ones_add_up() -> None:
