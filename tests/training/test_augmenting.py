@@ -245,7 +245,7 @@ def _tuned_from(tuned: Path, source: Path, folder: Path) -> Path:
 def test_options_that_have_no_use_are_refused() -> None:
     with pytest.raises(UsageError, match="--augment 1"):
         Distilling(augment_with="somewhere")
-    with pytest.raises(UsageError, match="--augment must not be negative"):
+    with pytest.raises(UsageError, match="--augment must be at least 0"):
         Distilling(augment=-1)
 
 
