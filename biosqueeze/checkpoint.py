@@ -86,7 +86,11 @@ class Checkpoint:
         )
 
     def weights_sha256(self) -> str:
-        """SHA-256 over the weights' files."""
+        """SHA-256 over the weights' files, as they were when it was first asked for."""
+        return self._sha256
+
+    @cached_property
+    def _sha256(self) -> str:
         return manifest.sha256_of(self.weights)
 
     @property

@@ -1,9 +1,12 @@
 """The processes that train one model together, as `accelerate launch` and torchrun start them. Torch-free."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _COUNTS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 _INDICES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+_SHARDING = "ACCELERATE_USE_FSDP"
 
 
 def count() -> int:
@@ -21,9 +24,20 @@ def is_main() -> bool:
     return index() == 0
 
 
-def sharded() -> bool:
-    """Whether they share out the weights of what they train (FSDP)."""
-    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+def sharding() -> bool:
+    """Whether each is to hold a part of a teacher's weights alone: `accelerate launch --use_fsdp`."""
+    return count() > 1 and os.environ.get(_SHARDING, "false").lower() == "true"
+
+
+@contextmanager
+def copies() -> Iterator[None]:
+    """Within, Accelerate copies what it prepares to every process, as if --use_fsdp had not been said."""
+    asked = os.environ.pop(_SHARDING, None)
+    try:
+        yield
+    finally:
+        if asked is not None:
+            os.environ[_SHARDING] = asked
 
 
 def wait() -> None:

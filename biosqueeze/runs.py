@@ -11,14 +11,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
 from biosqueeze import manifest
-from biosqueeze.checkpoint import has_state, write_json
+from biosqueeze.checkpoint import has_state, open_checkpoint, write_json
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import content_hash
 from biosqueeze.progress import note, track
 
 Keep = Literal["all", "best", "none"]
@@ -37,7 +38,7 @@ class Run:
     directory: Path  # where the trained checkpoint goes
     options: Mapping[str, Any]  # of finetune, by field name, without out
     group: str = ""  # runs of which one is looked for
-    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of "checkpoint" (its weights) and "data"
+    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of its weights and data; `execute` fills it
     test: bool = True
 
     @property
@@ -110,6 +111,7 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
     places = _places(jobs)
     for place in places:
         crew.devices.put(place)
+    runs = _with_inputs(runs)
     results: dict[int, Result] = {}
     with (
         _terminated_like_interrupted(),
@@ -133,6 +135,16 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
             pool.shutdown(cancel_futures=True)
             raise
     return [results[number] for number in range(len(runs))]
+
+
+def _with_inputs(runs: Sequence[Run]) -> list[Run]:
+    """The runs with the hashes of what they are made of, each computed once."""
+    weights = {name: open_checkpoint(name).weights_sha256() for name in {run.checkpoint for run in runs}}
+    places = {str(run.options["data"]): Path(str(run.options["data"])).expanduser() for run in runs}
+    data = {name: {"data": content_hash(path)} if path.exists() else {} for name, path in places.items()}
+    return [
+        replace(run, inputs={"checkpoint": weights[run.checkpoint], **data[str(run.options["data"])]}) for run in runs
+    ]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze import runs
+from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.runs import Run, execute
 
@@ -58,6 +59,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     script.write_text(STAND_IN)
     log = tmp_path / "calls.jsonl"
     monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(runs, "_with_inputs", list)  # the checkpoints are names alone
     monkeypatch.setenv("CALLS", str(log))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -105,6 +107,18 @@ def test_what_is_done_of_other_content_is_refused(name: str, tmp_path: Path, cal
             execute([changed])
 
 
+def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.tsv").write_text("a\tO\n")
+    given = [Run(name, str(pico_bert), tmp_path, {"data": name}) for name in (str(tmp_path / "data"), "demo:ner")]
+    first = [run.inputs for run in runs._with_inputs(given)]
+    weights = open_checkpoint(str(pico_bert)).weights_sha256()
+    assert [set(inputs) for inputs in first] == [{"checkpoint", "data"}, {"checkpoint"}]
+    assert {inputs["checkpoint"] for inputs in first} == {weights}
+    (tmp_path / "data" / "train.tsv").write_text("b\tO\n")
+    assert runs._with_inputs(given)[0].inputs["data"] != first[0]["data"]
+
+
 def test_a_record_without_test_scores_is_completed(tmp_path: Path, calls: Callable) -> None:
     execute(make(tmp_path, 1, test=False), keep="all")
     assert [call[0] for call in calls()] == ["finetune"]
@@ -150,6 +164,7 @@ def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, c
         # A shell's background jobs are born with SIGINT ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
+        "runs._with_inputs = list;"
         "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=1)"
         "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
     )

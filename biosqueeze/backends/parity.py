@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,6 @@ from biosqueeze.backends import Batch, Predictor
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-Problem = Literal["class", "multi", "score", "span"]
 
 _LEAST_TOKENS = 20
 
@@ -62,7 +60,7 @@ def _ragged(random: np.random.Generator, vocabulary: int, padding: int, lengths:
     return {"input_ids": np.where(mask, ids, padding), "attention_mask": mask.astype(np.int64)}
 
 
-def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch], problem: Problem = "class") -> Parity:
+def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch], problem: str = "tokens") -> Parity:
     """Run both on every batch and compare what they say about real tokens.
 
     One batch at a time: the logits of a language model over a whole vocabulary do not fit in memory all at once.
@@ -71,8 +69,8 @@ def compare(reference: Predictor, candidate: Predictor, batches: Sequence[Batch]
         reference: what is right.
         candidate: what is compared with it.
         batches: padded.
-        problem: what an answer is: the likeliest class; yes or no for each class; a number; or where a span starts
-            and where it ends.
+        problem: as `tasks.problem_of` calls it. An answer is the likeliest class; "multi": yes or no for each class;
+            "score": a number; "span": where it starts, and where it ends.
     """
     parts = [_compare_batch(reference, candidate, batch, problem) for batch in batches]
     agreed = _correlation if problem == "score" else _agreement
@@ -98,7 +96,7 @@ class _Part:
     tokens: int
 
 
-def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, problem: Problem) -> _Part:
+def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, problem: str) -> _Part:
     outputs = tuple(predictor.predict(batch) for predictor in (reference, candidate))
     wanted, found = (_real(output, batch) for output in outputs)
     if wanted.shape != found.shape or not (np.isfinite(wanted).all() and np.isfinite(found).all()):
@@ -118,7 +116,7 @@ def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, pro
     )
 
 
-def _answers(output: Floats, batch: Batch, problem: Problem) -> NDArray[Any]:
+def _answers(output: Floats, batch: Batch, problem: str) -> NDArray[Any]:
     """What the outputs say, (answers,)."""
     answers: NDArray[Any] = _real(output, batch).argmax(-1)
     match problem:

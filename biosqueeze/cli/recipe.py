@@ -6,7 +6,6 @@ interrupted one goes on from its last saved training state.
 
 import hashlib
 import json
-import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from biosqueeze.cli.command import (
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import stdout_kept_clean
 from biosqueeze.errors import UsageError
-from biosqueeze.files import content_hash, locked
+from biosqueeze.files import content_hash
 from biosqueeze.options import (
     Argument,
     Hidden,
@@ -268,9 +267,6 @@ def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
     interrupted = has_state(partial)
     if interrupted and run.done.get(step.name, {}).get("key") == key and "resume" in step.fields:
         return replace(options, resume=True, force=True)  # type: ignore[call-arg]
-    if partial.exists() and out.parent == run.directory:
-        with locked(partial):
-            shutil.rmtree(partial)
     return replace(options, force=True) if out.parent == run.directory else options
 
 

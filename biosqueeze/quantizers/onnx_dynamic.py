@@ -1,7 +1,7 @@
 """ONNX Runtime's dynamic quantization: int8 weights, activations measured as they come. Needs no calibration."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ def quantize(job: Job) -> dict[str, Any]:
     model = onnx.load(job.source)
     kept = _last_products(model)
     with quiet(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
-        plain, raw = (Path(directory) / name for name in ("plain.onnx", "raw.onnx"))
+        raw = Path(directory) / "raw.onnx"
         _forget_shapes_of_weights(model)
-        save(model, str(plain))
         quantize_dynamic(
-            plain,
+            model,
             raw,
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
@@ -58,13 +57,12 @@ def _forget_shapes_of_weights(model: onnx.ModelProto) -> None:
 
 def _last_products(model: onnx.ModelProto) -> list[str]:
     """Names of the matrix products with few outputs: the classifier."""
-    widths = {tensor.name: tensor.dims for tensor in model.graph.initializer if len(tensor.dims) == 2}
-    return [node.name for node in model.graph.node if (_outputs(node, widths) or FEW_OUTPUTS + 1) <= FEW_OUTPUTS]
+    shapes = {tensor.name: tensor.dims for tensor in model.graph.initializer if len(tensor.dims) == 2}
+    products = (n for n in model.graph.node if n.op_type in ("MatMul", "Gemm") and n.input[1] in shapes)
+    return [node.name for node in products if _outputs(node, shapes[node.input[1]]) <= FEW_OUTPUTS]
 
 
-def _outputs(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """How many numbers a product with a matrix of weights gives for each row; None for anything else."""
-    if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in shapes:
-        return None
-    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-    return shapes[node.input[1]][0 if transposed else 1]
+def _outputs(product: onnx.NodeProto, shape: Sequence[int]) -> int:
+    """How many numbers a product with a matrix gives for each row."""
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in product.attribute)
+    return shape[0 if transposed else 1]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.files import content_hash
 from biosqueeze.options import Argument, Noting, Outcome, Plan, option_fields
 from biosqueeze.progress import note, table, warn
 
@@ -254,7 +253,6 @@ def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
     from biosqueeze.runs import Run
 
     for column, checkpoint in setting.checkpoints.items():
-        weights = open_checkpoint(checkpoint.name).weights_sha256()
         digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
         for job in setting.jobs:
             for place in job.folds or (job.data,):
@@ -268,7 +266,6 @@ def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
                         setting.out.joinpath(*where),
                         {"data": str(place), **job.options, "seed": seed},
                         group=f"{column}, {job.benchmark.name}",
-                        inputs={"checkpoint": weights, "data": content_hash(place)},
                     )
 
 

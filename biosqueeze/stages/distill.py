@@ -1,6 +1,5 @@
 """Distil teachers into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +17,8 @@ from biosqueeze.training.mixes import WITHOUT_ATTENTION, mix_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from biosqueeze.training.batches import Source
     from biosqueeze.training.distiller import Recipe
-    from biosqueeze.training.foreign import Foreigners
     from biosqueeze.training.pairing import Pairing
-    from biosqueeze.training.teachers import Teacher
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000"
 SAMPLE_TEXT = "demo:text"
@@ -158,8 +154,6 @@ def _refuse_idle(options: Options) -> None:
         raise UsageError(
             "--unlabelled says how much of --corpus comes for each example of --data; give both, or leave it out"
         )
-    if processes.sharded() and options.fit_head:
-        raise UsageError("--fit-head does not work where weights are shared out (FSDP); leave it out, or take DDP")
     if options.field != Options.field and not options.corpus:
         raise UsageError("--field says where the text of a JSONL --corpus is; give that too, or leave it out")
 
@@ -250,6 +244,7 @@ def _train(
     options: Options, setting: _Setting, pairing: "Pairing", directory: Path
 ) -> tuple["PreTrainedModel", dict[str, Any]]:
     """The student as it is to be saved, and how it was trained."""
+    from biosqueeze.training.answering import Faculty, answering, foreigners_of, refuse_idle_sharding
     from biosqueeze.training.augmenting import augmentation_of
     from biosqueeze.training.cache import kept_of
     from biosqueeze.training.distiller import Distiller
@@ -263,22 +258,24 @@ def _train(
     teacher = pairing.teachers[0]
     configs = (pairing.student.config, teacher.config)
     recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
-    foreigners = _foreigners(options, setting, pairing, recipe) if pairing.foreign else None
     refuse_idle(options, pairing, setting.teachers, recipe)
     lacking = (
         [] if options.fit_head else [t.name for t, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
     )
     recipe = drop_headless(recipe, lacking, asked=bool(options.loss))
     share_out(recipe, [teacher.name for teacher in setting.teachers])
+    faculty = Faculty(pairing, recipe, setting.teachers, setting.shares)
+    refuse_idle_sharding(options, faculty)
+    foreigners = foreigners_of(options, faculty, setting.student.name if setting.student else str(options.student))
     if options.cache_teacher:
         kept_of(recipe, options.cache_top)  # what cannot be kept is said before the data are read
     more = augmentation_of(options, pairing.task_name, setting.teacher)
     corpus = _corpus(options, setting.kind)
     lessons = lessons_of(options, pairing, Material(corpus, options.field, options.data, more, foreigners))
     fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
-    source, answering = _answering(options, setting, pairing, recipe, lessons.source, fitted)
+    source, answerer = answering(options, faculty, lessons.source, fitted)
     student, after = warm_start(options, pairing, lessons, directory)
-    learner = Distiller(student, answering, recipe, teacher_width=teacher.config.hidden_size)
+    learner = Distiller(student, answerer, recipe, teacher_width=teacher.config.hidden_size)
     taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
     started_from = (*setting.teachers, *([setting.student] if setting.student else []))
     summary = train(
@@ -322,63 +319,6 @@ def _asked(options: Options, pairing: "Pairing") -> Options:
         return options
     note(f"{why}: soft labels and hidden states are learned")
     return replace(options, loss=WITHOUT_ATTENTION)
-
-
-def _foreigners(options: Options, setting: _Setting, pairing: "Pairing", recipe: "Recipe") -> "Foreigners":
-    from biosqueeze.training.foreign import Foreigners, Reader, check_foreign
-    from biosqueeze.training.loop import precision_of
-
-    student = setting.student.name if setting.student else str(options.student)
-    check_foreign(recipe, pairing.problem, student, setting.teacher.name)
-    if options.cache_teacher:
-        raise UsageError(
-            "--cache-teacher keeps what is said of tokens, and teacher and student do not share them; leave it out: "
-            "the teacher is asked once, before the training"
-        )
-    readers = [
-        Reader(model, tokenizer, min(options.max_length, tokenizer.model_max_length))
-        for model, tokenizer in zip(pairing.teachers, pairing.readers, strict=True)
-    ]
-    if pairing.task is None:
-        raise ValueError("there is no task without a teacher that has one")
-    return Foreigners(readers, setting.shares, pairing.task, pairing.labels, recipe, precision_of(options))
-
-
-def _answering(
-    options: Options,
-    setting: _Setting,
-    pairing: "Pairing",
-    recipe: "Recipe",
-    source: "Source",
-    fitted: Mapping[str, Any],
-) -> tuple["Source", "Teacher"]:
-    """The training data, and who answers for the teachers: they themselves, or what they said when they were asked."""
-    from biosqueeze.training.asking import ask
-    from biosqueeze.training.cache import Inquiry, open_answers
-    from biosqueeze.training.identity import identity_of_checkpoint
-    from biosqueeze.training.loop import precision_of
-    from biosqueeze.training.pairing import dismiss_teachers, live_teacher
-    from biosqueeze.training.teachers import Recorded, Silent
-
-    def live() -> "Teacher":
-        return live_teacher(pairing, recipe, setting.shares, precision_of(options))
-
-    if pairing.foreign:
-        dismiss_teachers(pairing)  # they were asked about everything when the data were read
-        return source, Recorded(recipe.question)
-    if not recipe.needs_teacher:
-        note(f"nothing of {', '.join(recipe.weights)} needs a teacher: the student learns from the text alone")
-        dismiss_teachers(pairing)
-        return source, Silent()
-    if not options.cache_teacher:
-        return source, live()
-    hashes = [identity_of_checkpoint(t) + fitted.get(t.name, {}).get("sha256", "") for t in setting.teachers]
-    named = {"teacher": [teacher.name for teacher in setting.teachers]}
-    answers = open_answers(Inquiry(hashes, setting.shares, recipe, source, options, named))
-    if not answers.complete:
-        ask(answers, live())
-    dismiss_teachers(pairing)
-    return answers.source, Recorded(recipe.question)
 
 
 def _corpus(options: Options, kind: str) -> tuple[str, ...]:

@@ -117,6 +117,8 @@ def _plan_of_search(options: Options, source: Checkpoint) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Train, keep the best on dev, write the checkpoint."""
+    if processes.sharding():
+        raise UsageError("--use_fsdp shards the teacher of distill, and finetune has none; launch without it")
     source = open_checkpoint(options.checkpoint)
     kind, task = _task(options)
     if _is_search(options):

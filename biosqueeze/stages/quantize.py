@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from biosqueeze.backends.parity import Parity, Problem
+    from biosqueeze.backends.parity import Parity
 
     Batches = Sequence[Mapping[str, NDArray[np.int64]]]
 
@@ -203,26 +203,18 @@ def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.parity import compare
 
-    problem = _problem(copy)
+    problem = manifest.problem_in(copy.config)
     parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check, problem)
     headless = manifest.head_of(copy.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
     if not agreement >= options.tolerance:
-        what = "a cosine of" if headless else "scores with a correlation of"
-        what = what if headless or problem == "score" else "the same answer for a share of"
+        share = "scores with a correlation of" if problem == "score" else "the same answer for a share of"
+        what = "a cosine of" if headless else share
         raise SqueezeError(
             f"the int8 graph of {copy.name} is broken: {what} {agreement:.3f} with PyTorch's, under the tolerance of "
             f"{options.tolerance:g}; nothing was written; try another --method, --observer kl, or more --calibration"
         )
     return parity
-
-
-def _problem(copy: Checkpoint) -> "Problem":
-    """What an answer of the model is."""
-    kinds: Mapping[str, Problem] = {"regression": "score", "multi_label_classification": "multi"}
-    if manifest.head_of(copy.config) == "question-answering":
-        return "span"
-    return kinds.get(str(copy.config.get("problem_type")), "class")
 
 
 def _sizes(copy: Checkpoint) -> dict[str, float]:

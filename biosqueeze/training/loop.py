@@ -41,7 +41,6 @@ from biosqueeze.training.precision import has_bf16, precision_of
 from biosqueeze.training.smart import Chance
 from biosqueeze.training.step import Measured, Stepper
 from biosqueeze.training.trackers import FOLDER, check_tracker, tracking
-from biosqueeze.training.whole import Whole
 
 __all__ = ["METRICS_FILE", "Job", "Learner", "Summary", "has_bf16", "precision_of", "train"]
 
@@ -50,6 +49,7 @@ METRICS_FILE = "metrics.jsonl"
 PATIENCE = timedelta(hours=6)
 
 
+@processes.copies()
 def train(job: Job) -> Summary:
     """Train job.learner in place; the best weights by `judge`, if there is one, are in its model at the end.
 
@@ -123,7 +123,6 @@ class _Loop:
         self.share = (accelerator.process_index, accelerator.num_processes)
         plan = job.schedule(*self.share)
         self.per_epoch, self.total = steps_of(self.options, plan.batches_per_epoch)
-        self.whole = Whole(accelerator, job.learner)
         optimizer = optimizer_of(job.learner, self.options)
         self.learner, prepared = accelerator.prepare(job.learner, optimizer)
         self.schedule = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup))
@@ -280,7 +279,7 @@ class _Loop:
     def _judge(self, log: TextIO | None) -> None:
         if self.job.judge is None:
             return
-        model = self.whole.model(self.learner)
+        model = self.job.learner.model
         self.learner.eval()
         scores = self._told(self.job.judge(model) if self.accelerator.is_main_process else {})
         self.learner.train()
@@ -324,7 +323,7 @@ class _Loop:
         self.summary.steps = self.progress.step
         if self.progress.best_score is not None:  # the scores may be those of before an interruption
             self.summary.best = self.progress.best or {self.job.judge_by: self.progress.best_score}
-        model = self.whole.model(self.learner)
+        model = self.job.learner.model
         if self.best is not None:
             model.load_state_dict(self.best)
         model.eval()

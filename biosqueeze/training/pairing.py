@@ -7,10 +7,9 @@ from functools import cached_property
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import head_of
+from biosqueeze.manifest import head_of, problem_in
 from biosqueeze.models.families import family_of
 from biosqueeze.models.fitted import task_of
 from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
@@ -18,12 +17,8 @@ from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task, problem_of
 from biosqueeze.training.descent import layers_in_teacher
-from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling
 from biosqueeze.training.options import fitting_length
-from biosqueeze.training.teachers import LiveTeacher
-
-_PROBLEM_TYPES = {"multi_label_classification": "multi", "regression": "score"}
 
 
 @dataclass(frozen=True)
@@ -154,30 +149,9 @@ def _check_labels(teachers: Sequence[Checkpoint]) -> None:
 def _with_task(pairing: Pairing, teacher: Checkpoint, labels: tuple[str, ...], asked: str | None) -> Pairing:
     name, task = task_of(teacher, asked, "to distil")
     noted = (teacher.manifest or {}).get("task") or {}
-    problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else _problem(teacher, task)
+    problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else problem_in(teacher.config)
     metric = str(noted.get("metric") or task.METRIC)
     return replace(pairing, task_name=name, task=task, labels=labels, problem=problem, metric=metric)
-
-
-def _problem(teacher: Checkpoint, task: Task) -> str:
-    """What a checkpoint without a manifest answers, by its head."""
-    if task.HEAD == "sequence-classification":
-        return _PROBLEM_TYPES.get(str(teacher.config.get("problem_type")), "single")
-    return "span" if task.HEAD == "question-answering" else "tokens"
-
-
-def live_teacher(pairing: Pairing, recipe: Recipe, shares: Sequence[float], precision: str) -> LiveTeacher:
-    """The teachers, frozen and asked for what the recipe reads; in bf16 their matrices are held so."""
-    if precision == "bf16":
-        for model in pairing.teachers:
-            cast_products(model)
-    return LiveTeacher(
-        pairing.teachers,
-        recipe.question,
-        recipe.wanted(1),
-        weights=shares,
-        temperature=recipe.temperature,
-    )
 
 
 def dismiss_teachers(pairing: Pairing) -> None:

@@ -7,12 +7,16 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from biosqueeze.models.heads import mlm_logits, output_of
 from biosqueeze.models.inputs import Texts, model_inputs
+from biosqueeze.models.layers import layers_by_depth
 from biosqueeze.models.taps import States, Taps
 from biosqueeze.objectives import Layer, Problem, TopK
+from biosqueeze.progress import note
 
 # Logits of some of the rows: asked for in parts, so that those over a vocabulary never lie in memory all at once.
 RowsOf = Callable[[slice], Tensor | TopK]
@@ -112,6 +116,7 @@ class LiveTeacher:
         *,
         weights: Sequence[float] = (),
         temperature: float = 1.0,
+        sharded: bool = False,
     ) -> None:
         """Freeze the models and set the taps.
 
@@ -121,9 +126,11 @@ class LiveTeacher:
             wanted: parts by depth, see `Taps`.
             weights: how much each model counts; alike if left out.
             temperature: at which the distributions are averaged.
+            sharded: whether each process holds a part of the weights alone; all then have to ask at the same time.
         """
         self.models = list(models)
         self.question, self.temperature = question, temperature
+        self._to_shard = sharded
         total = sum(weights) or len(self.models)
         self.weights = [weight / total for weight in weights or [1.0] * len(self.models)]
         self.taps = [Taps(model, {} if number else wanted) for number, model in enumerate(self.models)]
@@ -134,6 +141,9 @@ class LiveTeacher:
     @torch.no_grad()
     def answer(self, batch: Batch) -> Answer:
         """Run the models, on the device of the batch."""
+        if self._to_shard:  # only now: the processes are joined when training begins
+            self._to_shard = False
+            _shard(self.models)
         looks = [self._look(model, taps, batch) for model, taps in zip(self.models, self.taps, strict=True)]
         layers = layers_of(looks[0].states, batch)
         return Answer(partial(self._rows, [one.rows for one in looks]) if self.question.logits else None, layers)
@@ -152,6 +162,23 @@ class LiveTeacher:
             return logits[0]
         floats = [one.float() for one in logits]
         return mean_logits(floats, self.weights, self.temperature, self.question.of_rows)
+
+
+def _shard(models: Sequence[PreTrainedModel]) -> None:
+    """Leave each process a part of every layer's weights (FSDP); a layer is put together while it runs, and only then.
+
+    Embeddings and heads stay whole in each process: a head is asked in parts, and how many differs between processes.
+    """
+    whole = sum(model.num_parameters() for model in models)
+    for model in models:
+        for layer in dict.fromkeys(layers_by_depth(model)):
+            fully_shard(layer, reshard_after_forward=True)
+    held = sum(_local(parameter).numel() for model in models for parameter in model.parameters())
+    note(f"of the teachers' {whole:,} parameters each process holds {held:,}")
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
 def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, problem: Problem) -> Tensor:

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -183,17 +184,29 @@ def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work
         assert (work.root / "parted" / name).read_bytes() == (work.root / "whole" / name).read_bytes()
 
 
-def test_distillation_in_two_processes(work: Work, shell: Shell) -> None:
+@pytest.mark.parametrize("sharded", [False, True])
+def test_distillation_in_two_processes(
+    sharded: bool, work: Work, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = work.root / "text.txt"
     text.write_text("\n".join(pico.sentences(21)) + "\n", encoding="utf-8")
     given = ("distill", "--teacher", work.encoder, "--student", "distil", "--corpus", text, "--dropout", 0, *QUICK)
 
     def words(out: str, size: int) -> list[str]:
-        return [str(word) for word in (*given, "--out", work.root / out, "--steps", 8, "--batch-size", size)]
+        options = ("--steps", 8, "--batch-size", size, "--force")
+        return [str(word) for word in (*given, "--out", work.root / out, *options)]
 
     assert shell(*words("distilled-by-one", 4)).code == 0
+    if sharded:
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     pair = forked(work, words("distilled-by-two", 2))
     assert pair.ended() == [0, 0], pair.said[0].read_text()
+    held = re.search(r"of the teachers' ([\d,]+) parameters each process holds ([\d,]+)", pair.said[0].read_text())
+    assert (held is not None) == sharded
+    if held:
+        whole, part = (int(number.replace(",", "")) for number in held.groups())
+        layers = sum(p.numel() for p in pico.model_of("bert", 9).base_model.encoder.parameters())
+        assert whole - part == layers // 2
     one, two = steps(work.root / "distilled-by-one"), steps(work.root / "distilled-by-two")
     assert len(two) == len(one) == 8
     for alone, together in zip(one, two, strict=True):
@@ -204,6 +217,24 @@ def test_distillation_in_two_processes(work: Work, shell: Shell) -> None:
 def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_sharding_is_for_a_teacher_that_is_asked_while_its_student_learns(
+    work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    headless = pico.save("bert", work.root / "headless", "base")
+    given = ("distill", "--student", "distil", "--steps", 1, *QUICK, "--teacher")
+    for words in (
+        (*given, work.encoder, "--cache-teacher", work.root / "answers"),
+        (*given, headless, "--fit-head", 1),
+        (*given, work.encoder, "--loss", "mlm"),
+        work.words("sharded"),
+    ):
+        said = shell(*words)
+        assert (said.code, "launch" in said.err and "without it" in said.err) == (2, True), said.err
 
 
 @pytest.mark.usefixtures("second_of_two")
