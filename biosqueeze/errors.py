@@ -39,3 +39,10 @@ def require(module: str, extra: str) -> ModuleType:
         raise SqueezeError(
             f'{module} is not installed; it comes with an extra: pip install "biosqueeze[{extra}]"'
         ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the memory did not suffice, of a GPU or of the CPU. Torch-free: its own error is known by name."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))

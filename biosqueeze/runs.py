@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import has_state, open_checkpoint, write_json
@@ -128,13 +128,23 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
                 bar.advance()
                 _tidy(runs, results, keep)
         except KeyboardInterrupt:
-            crew.interrupt()
-            pool.shutdown(cancel_futures=True)
-            raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
+            _interrupt(crew, pool)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            if crew.running:
+                note(f"a run failed; waiting for {len(crew.running)} others to end (Ctrl-C stops them too)")
+            try:
+                pool.shutdown(cancel_futures=True)
+            except KeyboardInterrupt:
+                _interrupt(crew, pool)
             raise
     return [results[number] for number in range(len(runs))]
+
+
+def _interrupt(crew: "_Crew", pool: ThreadPoolExecutor) -> NoReturn:
+    """Hand a Ctrl-C on, and wait until all have saved their states."""
+    crew.interrupt()
+    pool.shutdown(cancel_futures=True)
+    raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
 
 
 def _with_inputs(runs: Sequence[Run]) -> list[Run]:
@@ -149,7 +159,7 @@ def _with_inputs(runs: Sequence[Run]) -> list[Run]:
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """Make SIGTERM a KeyboardInterrupt, so that no run goes on without us."""
+    """Make SIGTERM and SIGHUP a KeyboardInterrupt, so that no run goes on without us."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -157,11 +167,14 @@ def _terminated_like_interrupted() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGTERM, interrupt)
+    kinds = [kind for name in ("SIGTERM", "SIGHUP") if (kind := getattr(signal, name, None)) is not None]
+    heard = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]  # nohup has a hang-up ignored
+    former = {kind: signal.signal(kind, interrupt) for kind in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for kind, handler in former.items():
+            signal.signal(kind, handler)
 
 
 def _finished(futures: "Mapping[Future[Result | None], int]") -> "Iterator[Future[Result | None]]":
@@ -187,7 +200,7 @@ def _places(jobs: int | None) -> list[dict[str, str]]:
 def _gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return [name for name in named.split(",") if name.strip()]
+        return [name for name in named.split(",") if name.strip() not in ("", "-1")]
     import torch
 
     return [str(number) for number in range(torch.cuda.device_count())]

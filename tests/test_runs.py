@@ -157,27 +157,9 @@ def test_a_failure_is_told_in_its_own_words(
     assert [call[0] for call in calls()] == ["finetune", "evaluate", "finetune"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, calls: Callable) -> None:
-    code = (
-        "import signal, sys, pathlib; sys.path.insert(0, sys.argv[1]);"
-        # A shell's background jobs are born with SIGINT ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
-        "runs._with_inputs = list;"
-        "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=1)"
-        "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
-    )
-    waiting = tmp_path / "waiting"
-    root = str(Path(__file__).parents[1])
-    arguments = [sys.executable, "-c", code, root, str(tmp_path / "stand_in.py"), str(tmp_path)]
-    with subprocess.Popen(arguments, env={**os.environ, "WAITS": str(waiting)}, stdout=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 60
-        while not waiting.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(how)
-        said = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 130
+    said = interrupted(how, tmp_path)
     assert "saved its state" in said
     assert (tmp_path / "runs" / "seed-0.partial" / "state-00000001" / "signals").read_text() == "one"
     execute(make(tmp_path, 2), jobs=1)
@@ -187,6 +169,45 @@ def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, c
         (True, False),
         (False, True),
     ]
+
+
+@pytest.mark.usefixtures("calls")
+def test_those_that_go_on_after_a_failure_can_be_interrupted(tmp_path: Path) -> None:
+    said = interrupted(signal.SIGINT, tmp_path, jobs=2, FAILS="1")
+    assert "saved its state" in said
+    assert (tmp_path / "runs" / "seed-0.partial" / "state-00000001").is_dir()
+
+
+def interrupted(how: int, tmp_path: Path, jobs: int = 1, **environment: str) -> str:
+    """What is said by two runs of which the first is interrupted while it trains."""
+    code = (
+        "import signal, sys, pathlib; sys.path.insert(0, sys.argv[1]);"
+        # A shell's background jobs are born with SIGINT ignored, and those of nohup with SIGHUP.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+        "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
+        "runs._with_inputs = list;"
+        "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=int(sys.argv[4]))"
+        "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
+    )
+    waiting = tmp_path / "waiting"
+    root = str(Path(__file__).parents[1])
+    arguments = [sys.executable, "-c", code, root, str(tmp_path / "stand_in.py"), str(tmp_path), str(jobs)]
+    environ = {**os.environ, "WAITS": str(waiting), **environment}
+    with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not waiting.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5 if environment else 0)  # the other one fails meanwhile
+        process.send_signal(how)
+        said = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130
+    return said
+
+
+def test_no_gpu_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert len(runs._places(2)) == 2
+    assert all(set(place) == {"OMP_NUM_THREADS"} for place in runs._places(2))
 
 
 def test_jobs_must_be_some(tmp_path: Path) -> None:

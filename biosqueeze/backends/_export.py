@@ -134,8 +134,13 @@ def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
     return Checkpoint(directory, source.name)
 
 
-def export_checked(checkpoint: Checkpoint, tolerance: float) -> Parity:
+def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--tolerance sets another") -> Parity:
     """Write onnx/model.onnx into a checkpoint and compare it with PyTorch on padded batches.
+
+    Args:
+        checkpoint: with weights.
+        tolerance: the largest difference of an output.
+        remedy: what to do where that is exceeded.
 
     Raises:
         SqueezeError: an output differs by more than the tolerance.
@@ -149,6 +154,6 @@ def export_checked(checkpoint: Checkpoint, tolerance: float) -> Parity:
     if not parity.max_difference <= tolerance:
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
-            f"tolerance of {tolerance:g}; nothing was written; --tolerance sets another"
+            f"tolerance of {tolerance:g}; nothing was written; {remedy}"
         )
     return parity

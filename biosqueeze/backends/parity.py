@@ -132,10 +132,9 @@ def _answers(output: Floats, batch: Batch, problem: str) -> NDArray[Any]:
 
 def _real(output: Floats, batch: Batch) -> Floats:
     """Outputs at real positions, (tokens, labels); all of them, (batch, labels), from a classifier of sequences."""
-    mask = batch["attention_mask"] == 1
-    if output.shape[:2] != mask.shape:
+    if output.ndim == 2:
         return output
-    kept: Floats = output[mask]
+    kept: Floats = output[batch["attention_mask"] == 1]
     return kept.reshape(len(kept), -1)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stdout
 from typing import Any
 
+from biosqueeze import processes
 from biosqueeze.errors import UsageError
 
 STDIN = "-"
@@ -74,6 +75,8 @@ def _replace(value: Any, path: str) -> Any:
 
 
 def _path_on_stdin() -> str:
+    if processes.count() > 1:
+        raise UsageError("- is read once, and several processes were started; name the checkpoint instead")
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads a path from a pipe, and nothing is piped in; name the checkpoint instead")
     lines = [line.strip() for line in sys.stdin.read().splitlines() if line.strip()]

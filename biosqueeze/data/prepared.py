@@ -107,11 +107,6 @@ class Sequences:
         shard, row = _find(self.corpus, self._starts, item)
         return {"input_ids": self.corpus.frame.around(shard.ids[shard.sequences[row] : shard.sequences[row + 1]])}
 
-    @property
-    def facts(self) -> dict[str, int]:
-        """What there is, for people and manifests."""
-        return {"texts": self.corpus.texts, "tokens": self.corpus.tokens, "sequences": len(self)}
-
     def __str__(self) -> str:
         return f"{len(self):,} sequences of at most {self.corpus.length}"
 
@@ -146,12 +141,6 @@ class Packed:
     def padding(self) -> float:
         """Share of all positions that no token fills."""
         return 1 - self.corpus.tokens / (len(self) * self.corpus.length)
-
-    @property
-    def facts(self) -> dict[str, int | float]:
-        """What there is, for people and manifests."""
-        counted = {"texts": self.corpus.texts, "tokens": self.corpus.tokens, "blocks": len(self)}
-        return {**counted, "padding": round(self.padding, 6)}
 
     def __str__(self) -> str:
         return f"packed into {len(self):,} blocks of {self.corpus.length} ({self.padding:.2%} padding)"

@@ -1,7 +1,6 @@
 """What a fine-tuned checkpoint must bring along before it is scored or asked."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
@@ -9,7 +8,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.manifest import head_of
 from biosqueeze.models.custom import task_head_in
 from biosqueeze.tasks import Task, open_task
-from biosqueeze.tasks._formulation import Formulation
+from biosqueeze.tasks._formulation import Formulation, Reading
 from biosqueeze.tasks._suites import resolve
 
 USUAL_LENGTH = 256
@@ -27,18 +26,20 @@ def noted_length(checkpoint: Checkpoint) -> int | None:
     return int(noted) if noted else None
 
 
-def task_of(checkpoint: Checkpoint, asked: str | None, purpose: str, column: tuple[str, ...] = ()) -> tuple[str, Task]:
+def task_of(
+    checkpoint: Checkpoint, asked: str | None, purpose: str, reading: Reading | None = None
+) -> tuple[str, Task]:
     """The kind that a checkpoint was fine-tuned for, and the task as it was posed.
 
     Args:
         checkpoint: fine-tuned; one that is not from biosqueeze says its kind by its head, or not at all.
         asked: name of a kind or of a named benchmark; None for the checkpoint's own.
         purpose: what cannot be done without a task ("to predict with").
-        column: see `Formulation`; that of the fine-tuning if left out.
+        reading: how the data are read, where that is not as in the fine-tuning.
 
     Raises:
         SqueezeError: it has no head of a task.
-        UsageError: its head fits several kinds and none is named.
+        UsageError: its head fits several kinds and none is named, or the kind is not read so.
     """
     known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
     name = _kind(checkpoint, asked, purpose)
@@ -46,7 +47,7 @@ def task_of(checkpoint: Checkpoint, asked: str | None, purpose: str, column: tup
     multi = checkpoint.config.get("problem_type") == "multi_label_classification"
     scheme = str(known.get("scheme") or "") if same else ("multi" if multi else "single") * (name == "classification")
     form = Formulation.noted(known if same else None)
-    return name, open_task(name, replace(form, column=column) if column else form, scheme)
+    return name, open_task(name, form.with_reading(reading) if reading else form, scheme)
 
 
 def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:

@@ -63,7 +63,7 @@ def _named(text: str, student: int, teacher: int) -> LayerMap | None:
 def _pairs(text: str, possible: str) -> LayerMap:
     try:
         pairs = [tuple(int(number) for number in pair.split(":")) for pair in text.split(",")]
-        return tuple(sorted((mine, its) for mine, its in pairs))
+        return tuple((mine, its) for mine, its in pairs)
     except ValueError:
         raise UsageError(f"--layer-map {text!r} does not read STUDENT:TEACHER,...; {possible}") from None
 

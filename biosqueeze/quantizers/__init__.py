@@ -1,7 +1,7 @@
 """Ways to turn a checkpoint's ONNX graph into an int8 one, one file each.
 
-A file has `NEEDS_CALIBRATION` and `quantize(job)`, which writes `job.target` and returns what the manifest should
-remember of it.
+A file has `NEEDS_CALIBRATION`, `USES` and `quantize(job)`, which writes `job.target` and returns what the manifest
+should remember of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ from biosqueeze.checkpoint import Checkpoint
 
 # A classifier of a few labels costs no time, and its rounding would go straight into the answer: it stays in float32.
 FEW_OUTPUTS = 24
+# Options of the stage that are not for every method.
+OF_SOME = ("calibration_samples", "observer", "reduce_range")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class Quantizer(Protocol):
     """What a file in this folder offers."""
 
     NEEDS_CALIBRATION: bool
+    USES: frozenset[str]
+    """Which it takes of the options that are not for every method: see `OF_SOME`."""
 
     def quantize(self, job: Job) -> dict[str, Any]:
         """Write the int8 graph to `job.target`; returns notes for the manifest."""

@@ -15,6 +15,7 @@ from biosqueeze.quantizers import FEW_OUTPUTS, Job
 from biosqueeze.quantizers._graph import fold_weights, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
+USES = frozenset({"calibration_samples", "observer"})
 
 
 def quantize(job: Job) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from biosqueeze.quantizers import FEW_OUTPUTS, Job
 from biosqueeze.quantizers._graph import save, shrink_embeddings
 
 NEEDS_CALIBRATION = False
+USES = frozenset({"reduce_range"})
 
 
 def quantize(job: Job) -> dict[str, Any]:

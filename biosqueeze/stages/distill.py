@@ -17,6 +17,7 @@ from biosqueeze.training.mixes import WITHOUT_ATTENTION, mix_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from biosqueeze.training.answering import Faculty
     from biosqueeze.training.distiller import Recipe
     from biosqueeze.training.pairing import Pairing
 
@@ -31,7 +32,7 @@ class Options(Distilling):
 
     With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's
     distribution over masked tokens, and its inner states. With a teacher that was fine-tuned on a task it is
-    task-specific: the teacher's soft labels and inner states, on labelled data (--data) and on any amount of unlabelled
+    task-specific: the teacher's soft labels and inner states, on labelled data (--data) and on unlabelled
     text (--corpus). What is learned is said by --loss.
     """
 
@@ -120,10 +121,10 @@ def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
 
 
 def _check_plain(options: Options, teacher: Checkpoint) -> None:
-    for flag, given in (("--data", options.data), ("--task", options.task)):
-        if given:
+    for name in ("data", "task", "column", "types", "negative"):
+        if getattr(options, name):
             raise UsageError(
-                f"{flag} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
+                f"--{name} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
                 f"first: biosqueeze finetune {teacher.name} --data {options.data or 'DIRECTORY'}"
             )
 
@@ -148,6 +149,8 @@ def _refuse_idle(options: Options) -> None:
     """No option is ignored in silence."""
     if options.augment and not options.data:
         raise UsageError("--augment makes more of labelled examples; give --data with them, and their teacher")
+    if options.dev_share and not options.data:
+        raise UsageError("--dev-share is of the labelled examples; give --data with them")
     if options.warm_start != "none" and not options.data:
         raise UsageError("--warm-start finetune learns from labels; give --data with them")
     if options.unlabelled != Options.unlabelled and not (options.data and options.corpus):
@@ -244,44 +247,37 @@ def _train(
     options: Options, setting: _Setting, pairing: "Pairing", directory: Path
 ) -> tuple["PreTrainedModel", dict[str, Any]]:
     """The student as it is to be saved, and how it was trained."""
-    from biosqueeze.training.answering import Faculty, answering, foreigners_of, refuse_idle_sharding
+    from biosqueeze.training.answering import answering, foreigners_of
     from biosqueeze.training.augmenting import augmentation_of
-    from biosqueeze.training.cache import kept_of
     from biosqueeze.training.distiller import Distiller
-    from biosqueeze.training.fit_head import Fitting, fit_missing_heads, refuse_idle
-    from biosqueeze.training.identity import identity_of_checkpoint
+    from biosqueeze.training.fit_head import Fitting, fit_missing_heads
+    from biosqueeze.training.identity import identity_of, identity_of_checkpoint
     from biosqueeze.training.lessons import Material, lessons_of
     from biosqueeze.training.loop import Job, precision_of, train
-    from biosqueeze.training.recipes import drop_headless, recipe_of, share_out
     from biosqueeze.training.warm_start import keep_log, warm_start
 
-    teacher = pairing.teachers[0]
-    configs = (pairing.student.config, teacher.config)
-    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
-    refuse_idle(options, pairing, setting.teachers, recipe)
-    lacking = (
-        [] if options.fit_head else [t.name for t, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
-    )
-    recipe = drop_headless(recipe, lacking, asked=bool(options.loss))
-    share_out(recipe, [teacher.name for teacher in setting.teachers])
-    faculty = Faculty(pairing, recipe, setting.teachers, setting.shares)
-    refuse_idle_sharding(options, faculty)
+    faculty = _faculty(options, setting, pairing)
+    recipe = faculty.recipe
     foreigners = foreigners_of(options, faculty, setting.student.name if setting.student else str(options.student))
-    if options.cache_teacher:
-        kept_of(recipe, options.cache_top)  # what cannot be kept is said before the data are read
     more = augmentation_of(options, pairing.task_name, setting.teacher)
     corpus = _corpus(options, setting.kind)
     lessons = lessons_of(options, pairing, Material(corpus, options.field, options.data, more, foreigners))
     fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
     source, answerer = answering(options, faculty, lessons.source, fitted)
     student, after = warm_start(options, pairing, lessons, directory)
-    learner = Distiller(student, answerer, recipe, teacher_width=teacher.config.hidden_size)
+    width = pairing.teachers[0].config.hidden_size
+    learner = Distiller(student, answerer, recipe, teacher_width=width, seed=options.seed)
     taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
     started_from = (*setting.teachers, *([setting.student] if setting.student else []))
+    identity = {
+        "teacher or checkpoint": [identity_of_checkpoint(checkpoint) for checkpoint in started_from],
+        "student": options.student,
+        "data or corpus": identity_of(lessons.content),
+    }
     summary = train(
         Job(
             what="distil",
-            identity={"teacher or checkpoint": [identity_of_checkpoint(checkpoint) for checkpoint in started_from]},
+            identity=identity,
             learner=learner,
             source=source,
             options=after,
@@ -296,6 +292,29 @@ def _train(
     learned = {"losses": dict(recipe.weights), "temperature": recipe.temperature}
     metrics = {**summary.as_metrics(), **learned, **({"fitted_heads": fitted} if fitted else {})}
     return _worth_saving(learner.model, recipe, options.seed, taught=taught), metrics
+
+
+def _faculty(options: Options, setting: _Setting, pairing: "Pairing") -> "Faculty":
+    """What the teachers are asked for; what cannot be is said here, before any data are read."""
+    from biosqueeze.training.answering import Faculty, refuse_idle_sharding
+    from biosqueeze.training.cache import kept_of
+    from biosqueeze.training.fit_head import refuse_idle
+    from biosqueeze.training.loop import refuse_vain
+    from biosqueeze.training.recipes import drop_headless, recipe_of, refuse_idle_temperature, share_out
+
+    configs = (pairing.student.config, pairing.teachers[0].config)
+    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
+    refuse_idle(options, pairing, setting.teachers, recipe)
+    headless = [teacher.name for teacher, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
+    recipe = drop_headless(recipe, [] if options.fit_head else headless, asked=bool(options.loss))
+    share_out(recipe, [teacher.name for teacher in setting.teachers])
+    refuse_idle_temperature(options, recipe)
+    faculty = Faculty(pairing, recipe, setting.teachers, setting.shares)
+    refuse_idle_sharding(options, faculty)
+    refuse_vain(options, pairing.student, judged=options.data is not None)
+    if options.cache_teacher:
+        kept_of(recipe, options.cache_top)
+    return faculty
 
 
 def _asked(options: Options, pairing: "Pairing") -> Options:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import registry
@@ -62,10 +62,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError(
             f"{checkpoint.name} does not say what it was fine-tuned on; give --data, a directory or demo:ner"
         )
-    name, fitted = task_of(checkpoint, options.task or known.get("name") or DEFAULT_TASK, "to score")
-    form = fitted.form.with_reading(options)
-    form.refuse_unused(name, fitted.USES)
-    task = replace(fitted, form=form)  # type: ignore[type-var] # every Kind is a dataclass
+    name, task = task_of(checkpoint, options.task or known.get("name") or DEFAULT_TASK, "to score", options)
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
     return _Setting(checkpoint, name, task, str(data), spec, floors)
 

@@ -15,6 +15,7 @@ from biosqueeze.data.incoming import NAMES, STDIN, Incoming, Source, open_source
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Asking, Data, Outcome, Plan
 from biosqueeze.progress import held_warnings, note, track, warn
+from biosqueeze.tasks._formulation import Reading
 
 if TYPE_CHECKING:
     from biosqueeze.backends._answerer import Answerer, Item, Posed
@@ -150,7 +151,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
     out = _target(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
-    name, task = task_of(checkpoint, options.task, "to predict with", options.column)
+    name, task = task_of(checkpoint, options.task, "to predict with", Reading(column=options.column))
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator is for entities, and {name} finds none; leave it out")
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)

@@ -74,6 +74,23 @@ def _check(options: Options) -> None:
     ):
         if value < least:
             raise UsageError(f"--{name} must be at least {least}, not {value}")
+    if options.calibration_field != Options.calibration_field and options.calibration is None:
+        raise UsageError("--calibration-field is a field of --calibration's records; give that too, or leave it out")
+
+
+def _quantizer(options: Options) -> Any:
+    """The method's file.
+
+    Raises:
+        UsageError: an option is given that it has no use for.
+    """
+    from biosqueeze.quantizers import OF_SOME
+
+    quantizer: Any = registry.load("quantizers", options.method)
+    for name in OF_SOME:
+        if name not in quantizer.USES and getattr(options, name) != getattr(Options, name):
+            raise UsageError(f"--{name.replace('_', '-')} is not for --method {options.method}; leave it out")
+    return quantizer
 
 
 def plan(options: Options) -> Plan:
@@ -85,7 +102,8 @@ def plan(options: Options) -> Plan:
     refuse_own_head(source, "quantize", allowed=("crf",))
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
-    calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if "static" in options.method else ()
+    needed = _quantizer(options).NEEDS_CALIBRATION
+    calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if needed else ()
     parameters = parameters_of(source)
     return Plan(
         out=_out(options, source),
@@ -116,14 +134,14 @@ def run(options: Options) -> Outcome:
     _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "quantize", allowed=("crf",))
-    quantizer: Any = registry.load("quantizers", options.method)
+    quantizer = _quantizer(options)
     with drafting(_out(options, source), (source,), force=options.force) as draft:
         calibration, check = _texts(options, source, quantizer)
         copy = copy_stock(source, draft.path)
         if not _graph_of(copy).is_file():
-            export_checked(copy, tolerance=1e-3)
+            export_checked(copy, 1e-3, f"quantize what `biosqueeze export {source.name} --tolerance ...` writes")
         notes = _quantize(options, copy, quantizer, calibration)
-        parity = _compare(options, copy, check)
+        parity = _compare(options, copy, quantizer, check)
         metrics = {"quantize": {**parity.as_dict(), **_sizes(copy)}}
         record = Record(stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": notes})
         made = draft.finish(record)
@@ -175,7 +193,7 @@ def _quantize(options: Options, copy: Checkpoint, quantizer: Any, calibration: "
         target=copy.path / FILES["int8"],
         batches=calibration,
         embeddings=options.embeddings,
-        reduce_range=_reduce_range(options.reduce_range),
+        reduce_range="reduce_range" in quantizer.USES and _reduce_range(options.reduce_range),
         observer=options.observer,
     )
     notes: dict[str, Any] = {"method": options.method, **quantizer.quantize(job)}
@@ -194,12 +212,14 @@ def _reduce_range(asked: str) -> bool:
     return needed
 
 
-def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
+def _compare(options: Options, copy: Checkpoint, quantizer: Any, check: "Batches") -> "Parity":
     """The int8 graph against PyTorch.
 
     Raises:
-        SqueezeError: they agree on too little.
+        SqueezeError: they agree on too little, or one answers something that is no number.
     """
+    from math import isfinite
+
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.parity import compare
 
@@ -207,12 +227,18 @@ def _compare(options: Options, copy: Checkpoint, check: "Batches") -> "Parity":
     parity = compare(open_predictor(copy, "torch"), open_predictor(copy, "onnxruntime:int8"), check, problem)
     headless = manifest.head_of(copy.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
+    ways = "another --method" + (", --observer kl, or other --calibration" if quantizer.NEEDS_CALIBRATION else "")
+    if not isfinite(parity.max_difference):
+        raise SqueezeError(
+            f"the int8 graph of {copy.name} is broken: outputs are infinite or not a number; nothing was written; "
+            f"try {ways}"
+        )
     if not agreement >= options.tolerance:
         share = "scores with a correlation of" if problem == "score" else "the same answer for a share of"
         what = "a cosine of" if headless else share
         raise SqueezeError(
             f"the int8 graph of {copy.name} is broken: {what} {agreement:.3f} with PyTorch's, under the tolerance of "
-            f"{options.tolerance:g}; nothing was written; try another --method, --observer kl, or more --calibration"
+            f"{options.tolerance:g}; nothing was written; try {ways}"
         )
     return parity
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from biosqueeze import processes
 from biosqueeze.data.cache import turn
 from biosqueeze.data.collate import Features
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.progress import Tracker, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.answers_on_disk import Entry, Ids, checksum
@@ -128,7 +128,7 @@ class _Pass:
         try:
             return self.teacher.answer({name: tensor.to(own_device()) for name, tensor in batch.items()})
         except (RuntimeError, MemoryError) as error:
-            if not failures.is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise SqueezeError(
                 f"out of memory while the teacher was asked about {failures.describe([batch])}; give a smaller "

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from accelerate import Accelerator
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.progress import note
 from biosqueeze.training import state
 from biosqueeze.training.batches import longest
-from biosqueeze.training.failures import is_out_of_memory, smaller, ways_out_of_memory
+from biosqueeze.training.failures import smaller, ways_out_of_memory
 from biosqueeze.training.job import Job
 
 # Copies of the weights that a step holds beside weights and gradients: AdamW's two moments, and DDP's buckets.

@@ -10,18 +10,22 @@ from torch import nn
 from biosqueeze.errors import SqueezeError
 
 
-@contextmanager
-def compiled(modules: Sequence[nn.Module], *, asked: bool) -> Iterator[None]:
-    """Have the modules compiled when they are first called; afterwards they are as before.
+def check_compiler() -> None:
+    """Make sure that --compile has something to compile with.
 
     Raises:
-        SqueezeError: there is no compiler to compile with.
+        SqueezeError: it has not.
     """
+    if not any(map(shutil.which, [os.environ.get("CXX") or "g++", "clang++", "cl"])):
+        raise SqueezeError("--compile needs a C++ compiler (g++ or clang++), and none is installed; leave it out")
+
+
+@contextmanager
+def compiled(modules: Sequence[nn.Module], *, asked: bool) -> Iterator[None]:
+    """Have the modules compiled when they are first called, if asked; afterwards they are as before."""
     if not asked:
         yield
         return
-    if not any(map(shutil.which, [os.environ.get("CXX") or "g++", "clang++", "cl"])):
-        raise SqueezeError("--compile needs a C++ compiler (g++ or clang++), and none is installed; leave it out")
     for module in modules:
         module.compile()
     try:

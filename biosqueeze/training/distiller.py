@@ -51,7 +51,7 @@ class Recipe:
         """The pairs of depths on which a loss acts; none where it reads rows."""
         if loss.READS == "rows":
             return ()
-        return {"all": self.layers, "last": self.layers[-1:], "embeddings": EMBEDDINGS}[loss.LAYERS]
+        return {"all": self.layers, "last": (max(self.layers),), "embeddings": EMBEDDINGS}[loss.LAYERS]
 
     def wanted(self, side: int) -> dict[int, frozenset[str]]:
         """Parts by depth that the losses read of the student (side 0) or the teacher (side 1)."""
@@ -86,7 +86,10 @@ def _set_dropout(model: nn.Module, share: float) -> None:
 class Distiller(Learner):
     """A student and what it learns; a learned projection bridges different widths (compact-transformers, W_p)."""
 
-    def __init__(self, student: PreTrainedModel, teacher: Teacher, recipe: Recipe, *, teacher_width: int) -> None:
+    def __init__(
+        self, student: PreTrainedModel, teacher: Teacher, recipe: Recipe, *, teacher_width: int, seed: int = 0
+    ) -> None:
+        """Set the taps, and draw the projections with the seed."""
         super().__init__()
         self.model, self.recipe, self.weights = student, recipe, recipe.weights
         # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
@@ -95,7 +98,9 @@ class Distiller(Learner):
             _set_dropout(student, recipe.dropout)
         self.losses = recipe.losses
         self.taps = Taps(student, recipe.wanted(0))
-        self.projections = _projections(recipe, student.config.hidden_size, teacher_width)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.projections = _projections(recipe, student.config.hidden_size, teacher_width)
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """How many units each term is a mean over."""

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
+from biosqueeze.tasks._formulation import Reading
 from biosqueeze.training.mixes import MIXES
 from biosqueeze.training.options import Training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distilling(Training):
+class Distilling(Reading, Training):
     """How a student learns from its teachers."""
 
     loss: Annotated[
@@ -25,7 +26,8 @@ class Distilling(Training):
     layer_map: Annotated[
         str | None,
         "Which layer learns from which: origin (the one that it was cut from), uniform, every-other, 2i+1, last, top, "
-        "or pairs like 1:3,2:6. If left out, the mix's own; for most that is origin where it is known, else uniform.",
+        "or pairs STUDENT:TEACHER counted from 1, like 1:3,2:6. If left out, the mix's own; for most that is origin "
+        "where it is known, else uniform.",
     ] = None
     layer_weights: Annotated[str | None, "Weight of each pair of the layer map, such as 1,1,2; all 1 if left out."] = (
         None
@@ -40,6 +42,9 @@ class Distilling(Training):
     fit_head: Annotated[
         int | None,
         "Steps in which a teacher that lacks its masked-language-model head gets one, the encoder frozen.",
+    ] = None
+    dev_share: Annotated[
+        float | None, "Share of --data's train split to hold out as dev, in place of a dev split that it has or lacks."
     ] = None
     unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
     augment: Annotated[
@@ -80,6 +85,8 @@ class Distilling(Training):
             raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
         if not 0 < self.mask_rate < 1:
             raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
+        if self.dev_share is not None and not 0 < self.dev_share < 1:
+            raise UsageError(f"--dev-share must be between 0 and 1, not {self.dev_share:g}")
         if self.augment_with and not self.augment:
             raise UsageError("--augment-with is for --augment; give --augment 1 too, or leave it out")
         if self.cache_top is not None and not self.cache_teacher:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from biosqueeze.training.batches import Batch
 from biosqueeze.training.options import Training
 from biosqueeze.training.step import Measured
@@ -59,13 +57,6 @@ class Watch:
             mean = self.means.get(name, 0.0)
             self.means[name] = mean + share * (value - mean)
         self.highest = max(self.highest, self.means["loss"])
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory did not suffice, of a GPU or of the CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
 
 
 def describe(batches: Sequence[Batch]) -> str:

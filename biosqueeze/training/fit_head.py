@@ -210,6 +210,13 @@ def _train(learner: "HeadFitter", source: Masked, fitting: Fitting) -> None:
         train(Job("fit the head", learner, source, fitting.training(), directory))
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("the head was not fitted to the end, and nothing of it is kept") from interrupt
+    except SqueezeError as error:
+        # What the loop advises is for a training that has a rate of its own and can be resumed.
+        cause, _, _ = str(error).partition(";")
+        raise SqueezeError(
+            f"the head could not be fitted ({cause}); give --auto-batch, a smaller --batch-size or --max-length, or "
+            "--precision fp32"
+        ) from error
     finally:
         if processes.is_main():
             shutil.rmtree(directory, ignore_errors=True)

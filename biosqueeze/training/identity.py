@@ -11,7 +11,7 @@ import numpy as np
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.prepared import Corpus
 from biosqueeze.training.batches import Source
-from biosqueeze.training.sources import Mixture
+from biosqueeze.training.sources import Blocks, Mixture
 
 # In config.json, and without any effect on what a model says.
 _IDLE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
@@ -24,7 +24,7 @@ def identity_of_checkpoint(checkpoint: Checkpoint) -> str:
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
-def identity_of(source: Source) -> str:
+def identity_of(source: Source | Blocks) -> str:
     """SHA-256 over all that a source makes features of: options, arrays, the prepared corpus.
 
     Where these are equal, every item's features are. How often an item is drawn does not matter.
@@ -52,8 +52,10 @@ def _feed(digest: Any, value: Any) -> None:
         case Mixture():
             _feed(digest, [value.labelled, value.unlabelled])
         case Mapping():
-            _feed(digest, sorted(value))
-            _feed(digest, [value[key] for key in sorted(value)])
+            # What a teacher said of an item follows from the teacher, and differs in its last digits by machine.
+            named = {key: entry for key, entry in value.items() if not str(key).startswith("answer.")}
+            _feed(digest, sorted(named))
+            _feed(digest, [named[key] for key in sorted(named)])
         case _ if is_dataclass(value):
             digest.update(f"{type(value).__name__};".encode())
             _feed(digest, {field.name: getattr(value, field.name) for field in fields(value)})

@@ -1,4 +1,4 @@
-"""What a model can learn: a task from its labels, or a teacher's outputs and hidden states."""
+"""What a model can learn from labels alone: a task."""
 
 from collections.abc import Callable, Mapping
 

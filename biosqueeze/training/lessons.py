@@ -13,11 +13,12 @@ from transformers import PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
-from biosqueeze.data.corpus import files_of, read_lines
+from biosqueeze.data.corpus import files_of, find, read_lines
 from biosqueeze.data.incoming import open_source
 from biosqueeze.data.masking import IGNORED
 from biosqueeze.data.prepared import prepare_corpus
-from biosqueeze.errors import SqueezeError
+from biosqueeze.data.sampling import hold_out
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.training.augmenting import Augmentation
@@ -92,6 +93,11 @@ class Lessons:
             return None
         return replace(self.source, unlabelled=None, ratio=0.0)
 
+    @property
+    def content(self) -> Any:
+        """What is read, whatever is masked of it."""
+        return self.source.blocks if isinstance(self.source, Masked) else self.source
+
     def judge(self, precision: str) -> Judge | None:
         """A function that scores a model on dev, where there are labelled data."""
         return self.dev.judge(precision) if self.dev else None
@@ -119,7 +125,9 @@ def lessons_of(options: Distilling, pairing: Pairing, material: Material) -> Les
             raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take a teacher that has one")
         blocks = prepare_corpus(material.corpus, material.field, pairing.tokenizer, pairing.length, pack=pairing.packs)
         return Lessons(Masked.of(blocks, pairing.tokenizer, options.mask_rate))
-    labelled, dev = _labelled(pairing, material.data, material) if material.data else ([], None)
+    if material.field != Material.field and pairing.task_name not in _PLAIN:
+        raise UsageError(f"--field: records of the task {pairing.task_name} have fields of their own; leave it out")
+    labelled, dev = _labelled(options, pairing, material.data, material) if material.data else ([], None)
     unlabelled: Blocks | None = None
     if material.corpus and material.foreigners:
         sample = _sample(options, pairing, material, len(labelled))
@@ -129,11 +137,12 @@ def lessons_of(options: Distilling, pairing: Pairing, material: Material) -> Les
     return Lessons(Mixture(labelled, unlabelled, options.unlabelled, int(pairing.tokenizer.pad_token_id)), dev)
 
 
-def _labelled(pairing: Pairing, data: str, material: Material) -> tuple[list[Features], DevSet]:
-    task = _task(pairing)
-    read = task.read(data, ("train", "dev"))
+def _labelled(options: Distilling, pairing: Pairing, data: str, material: Material) -> tuple[list[Features], DevSet]:
+    task, share = _task(pairing), options.dev_share
+    read = task.read(data, ("train",) if share else ("train", "dev"))
     _check_labels(pairing, read, data)
-    train, dev = read.splits["train"], read.splits["dev"]
+    train = read.splits["train"]
+    train, dev = hold_out(train, share, options.seed) if share else (train, read.splits["dev"])
     more = material.augment(train) if material.augment else ()
     examples = [*train, *more]
     windows, judged = (
@@ -189,7 +198,9 @@ def _sample(options: Distilling, pairing: Pairing, material: Material, labelled:
 def _examples(pairing: Pairing, task: Task, material: Material) -> Iterator[Any]:
     for source in material.corpus:
         if pairing.task_name in _PLAIN:
-            yield from (task.pose({"text": line}) for line in read_lines(source, material.field))
+            # The columns are those of the labelled data.
+            plain: Task = replace(task, form=replace(task.form, column=()))  # type: ignore[type-var]
+            yield from (plain.pose({"text": line}) for line in read_lines(source, material.field))
         else:
             yield from _records(source, task)
 
@@ -226,6 +237,11 @@ def _posed_features(pairing: Pairing, corpus: Sequence[str]) -> list[Features]:
 
 
 def _records(source: str, task: Task) -> Iterator[Any]:
+    if find(source) is None:
+        raise SqueezeError(
+            f"{source} is plain text, but this task reads more than one text; give JSON lines with its fields as "
+            "--corpus"
+        )
     for path in files_of(source):
         opened = open_source(str(path))
         if opened.format != "jsonl":

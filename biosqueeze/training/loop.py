@@ -25,24 +25,25 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError, UsageError, is_out_of_memory
 from biosqueeze.models.attention import quick_to_train
 from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.training import failures, state
 from biosqueeze.training.autobatch import fitted
 from biosqueeze.training.batches import Batch, group, loader, one
-from biosqueeze.training.compiling import compiled
+from biosqueeze.training.compiling import check_compiler, compiled
 from biosqueeze.training.interrupt import politely_interrupted
 from biosqueeze.training.job import Job, Summary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
-from biosqueeze.training.precision import has_bf16, precision_of
+from biosqueeze.training.options import Training
+from biosqueeze.training.precision import precision_of
 from biosqueeze.training.smart import Chance
 from biosqueeze.training.step import Measured, Stepper
 from biosqueeze.training.trackers import FOLDER, check_tracker, tracking
 
-__all__ = ["METRICS_FILE", "Job", "Learner", "Summary", "has_bf16", "precision_of", "train"]
+__all__ = ["METRICS_FILE", "Job", "Learner", "Summary", "precision_of", "train"]
 
 METRICS_FILE = "metrics.jsonl"
 # The other processes wait while the main one scores on dev or writes.
@@ -61,8 +62,7 @@ def train(job: Job) -> Summary:
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
-    _refuse_idle_options(job)
-    check_tracker(job.options)
+    refuse_vain(job.options, job.learner.model, judged=job.judge is not None)
     keep_freed_memory()
     accelerator = _accelerator(job)
     # Each process draws its own dropout; in the first it is that of the seed.
@@ -77,14 +77,22 @@ def train(job: Job) -> Summary:
             return _Loop(job, accelerator, precision_of(asked), interrupt).run()
 
 
-def _refuse_idle_options(job: Job) -> None:
-    """No option is ignored in silence."""
-    unjudged = [name for name in ("eval_every", "patience") if getattr(job.options, name) is not None]
-    if unjudged and job.judge is None:
+def refuse_vain(options: Training, model: Any, *, judged: bool) -> None:
+    """Say what cannot be done before anything is: no option is ignored in silence.
+
+    Raises:
+        UsageError: an option needs what this training does not have.
+        SqueezeError: one needs what is not installed.
+    """
+    unjudged = [name for name in ("eval_every", "patience") if getattr(options, name) is not None]
+    if unjudged and not judged:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in unjudged)
         raise UsageError(f"{flags} needs scores on a dev split, and this training has none; leave it out")
-    if job.options.gradient_checkpointing and not job.learner.model.supports_gradient_checkpointing:
-        raise UsageError(f"--gradient-checkpointing does not work with a {type(job.learner.model).__name__}")
+    if options.gradient_checkpointing and not model.supports_gradient_checkpointing:
+        raise UsageError(f"--gradient-checkpointing does not work with a {type(model).__name__}")
+    if options.compile:
+        check_compiler()
+    check_tracker(options)
 
 
 def _accelerator(job: Job) -> Accelerator:
@@ -158,6 +166,8 @@ class _Loop:
     def run(self) -> Summary:
         if self.options.resume:
             self._resume()
+        elif self.accelerator.is_main_process:
+            self._forget()
         started = time.monotonic() - self.progress.seconds
         self.learner.train()
         with ExitStack() as open_ones:
@@ -177,6 +187,11 @@ class _Loop:
         if not self.accelerator.is_main_process:
             return nullcontext()
         return (self.job.directory / METRICS_FILE).open("a", encoding="utf-8")
+
+    def _forget(self) -> None:
+        """Drop what a part of this run has logged that was killed before it saved a state."""
+        (self.job.directory / METRICS_FILE).unlink(missing_ok=True)
+        shutil.rmtree(self.job.directory / FOLDER, ignore_errors=True)
 
     def _resume(self) -> None:
         rates = list(self.schedule.base_lrs)
@@ -206,7 +221,7 @@ class _Loop:
             if trouble is None:
                 self.stepper.update()
         except (RuntimeError, MemoryError) as error:
-            if not failures.is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise self._out_of_memory(batches) from error
         if trouble is not None:

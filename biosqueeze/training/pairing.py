@@ -10,8 +10,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.manifest import head_of, problem_in
+from biosqueeze.models.custom import task_head_in
 from biosqueeze.models.families import family_of
-from biosqueeze.models.fitted import task_of
+from biosqueeze.models.fitted import no_head, task_of
 from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
@@ -86,7 +87,7 @@ def load_pairing(
     )
     if kind == "task":
         _check_outputs("num_labels", pairing)
-        return _with_task(pairing, first, labels, task)
+        return _with_task(pairing, teachers, *task_of(first, task, "to distil", options))
     if pairing.foreign:
         raise SqueezeError(_no_common_tokens(student if isinstance(student, str) else student.name, teachers))
     _check_outputs("vocab_size", pairing)
@@ -146,12 +147,15 @@ def _check_labels(teachers: Sequence[Checkpoint]) -> None:
             )
 
 
-def _with_task(pairing: Pairing, teacher: Checkpoint, labels: tuple[str, ...], asked: str | None) -> Pairing:
-    name, task = task_of(teacher, asked, "to distil")
+def _with_task(pairing: Pairing, teachers: Sequence[Checkpoint], name: str, task: Task) -> Pairing:
+    for teacher in teachers:
+        if task_head_in(teacher) != task.HEAD:
+            raise no_head(teacher, task.HEAD, name, "to distil")
+    teacher = teachers[0]
     noted = (teacher.manifest or {}).get("task") or {}
     problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else problem_in(teacher.config)
     metric = str(noted.get("metric") or task.METRIC)
-    return replace(pairing, task_name=name, task=task, labels=labels, problem=problem, metric=metric)
+    return replace(pairing, task_name=name, task=task, labels=teacher.labels, problem=problem, metric=metric)
 
 
 def dismiss_teachers(pairing: Pairing) -> None:

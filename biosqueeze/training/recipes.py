@@ -1,6 +1,6 @@
 """From the options of distillation and two models to a recipe that can be computed: what cannot is said here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
@@ -51,7 +51,7 @@ def recipe_of(
         relation_heads=options.relation_heads or 0,
         dropout=options.dropout,
     )
-    _refuse_idle(options, modules, recipe.question)
+    _refuse_idle(options, modules)
     if options.projection and student.hidden_size == teacher.hidden_size:
         note("--projection: student and teacher are equally wide, and nothing is projected")
     _check_heads(recipe, modules, student, teacher)
@@ -149,21 +149,33 @@ def _check_kind(options: Distilling, mix: Mix, modules: Mapping[str, ModuleType]
     raise UsageError(f"--loss {', '.join(options.loss)}: {', '.join(unfit)} does not fit, for {why}; {way}")
 
 
-def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType], question: Question) -> None:
+def _refuse_idle(options: Distilling, modules: Mapping[str, ModuleType]) -> None:
     """No option is ignored in silence."""
     acting = {module.LAYERS for module in modules.values() if module.READS != "rows"}
     mapped, everywhere = bool(acting - {"embeddings"}), "all" in acting
     hidden = any(module.READS == "hidden" for module in modules.values())
-    softened = question.logits and question.problem != "score"
     for flag, given, used in (
-        ("--temperature", options.temperature, softened),
         ("--layer-map", options.layer_map, mapped),
         ("--layer-weights", options.layer_weights, everywhere),
         ("--projection", options.projection, hidden),
         ("--relation-heads", options.relation_heads, "minilmv2" in modules),
     ):
         if given is not None and not used:
-            raise UsageError(f"{flag} acts on none of the losses {', '.join(modules)}; leave it out")
+            raise UsageError(_acts_on_none(flag, modules))
+
+
+def refuse_idle_temperature(options: Distilling, recipe: Recipe) -> None:
+    """No option is ignored in silence.
+
+    Raises:
+        UsageError: --temperature is given, and there are no soft labels to soften further.
+    """
+    if options.temperature is not None and not (recipe.question.logits and recipe.question.problem != "score"):
+        raise UsageError(_acts_on_none("--temperature", recipe.weights))
+
+
+def _acts_on_none(flag: str, losses: Iterable[str]) -> str:
+    return f"{flag} acts on none of the losses {', '.join(losses)}; leave it out"
 
 
 def _check_heads(

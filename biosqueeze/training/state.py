@@ -66,16 +66,17 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     """Load the newest state into the prepared model, optimiser and schedule.
 
     Raises:
-        SqueezeError: the state belongs to a run with other options.
+        SqueezeError: there is none, or it belongs to a run with other options.
     """
     state = _newest(directory)
     progress = _read(state)
     changed = {key for key, value in fingerprint.items() if progress.fingerprint.get(key) != value}
     refused = changed - _may_change(changed) if progress.failed else changed
     if refused:
+        named = refused - {"steps_per_epoch"} or refused  # it follows from the others
         raise SqueezeError(
-            f"{directory} was started with other values of {', '.join(sorted(refused))}; repeat the command as it was, "
-            "or start over with --force"
+            f"{directory} was started with other values of {', '.join(sorted(named))}; repeat the command as it was, "
+            "or start over with --force instead of --resume"
         )
     accelerator.load_state(str(state))
     progress.fingerprint, progress.failed = dict(fingerprint), False
@@ -116,7 +117,13 @@ def mark_failed(directory: Path) -> int | None:
 
 
 def _newest(directory: Path) -> Path:
-    return max(directory.glob(STATE_GLOB))
+    states = list(directory.glob(STATE_GLOB))
+    if not states:
+        raise SqueezeError(
+            f"{directory} holds the state of a warm start alone; repeat the command as it was, with --warm-start "
+            "finetune, or start over with --force instead of --resume"
+        )
+    return max(states)
 
 
 def _read(state: Path) -> Progress:

@@ -142,14 +142,15 @@ class LiveTeacher:
     def answer(self, batch: Batch) -> Answer:
         """Run the models, on the device of the batch."""
         if self._to_shard:  # only now: the processes are joined when training begins
-            self._to_shard = False
             _shard(self.models)
+            self._to_shard = False
         looks = [self._look(model, taps, batch) for model, taps in zip(self.models, self.taps, strict=True)]
         layers = layers_of(looks[0].states, batch)
         return Answer(partial(self._rows, [one.rows for one in looks]) if self.question.logits else None, layers)
 
     def _look(self, model: PreTrainedModel, taps: Taps, batch: Batch) -> Look:
-        if model.device != batch["input_ids"].device:
+        # The last parameter moves last: where the memory did not suffice before, the rest is moved now.
+        if list(model.parameters())[-1].device != batch["input_ids"].device:
             nn.Module.to(model, batch["input_ids"].device)
         return look(model, taps, self.question, batch)
 

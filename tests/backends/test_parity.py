@@ -89,6 +89,13 @@ def test_whole_sequence_answers_are_compared_row_by_row() -> None:
     assert (parity.tokens, parity.max_difference) == (7, 0)
 
 
+@pytest.mark.parametrize("labels", [3, 4])
+def test_as_many_labels_as_tokens_are_no_tokens(labels: int) -> None:
+    right = np.eye(2, labels)
+    parity = compare(Fixed(right), Fixed(right[::-1]), PAIR)
+    assert (parity.tokens, parity.agreement) == (2, 0)
+
+
 class Fixed:
     """The same output for every batch."""
 

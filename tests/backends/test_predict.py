@@ -1,5 +1,7 @@
 """Batching by length: the same answers, in the order asked."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,3 +63,22 @@ def test_nothing_in_nothing_out() -> None:
 def test_features_of_a_task_pass_through() -> None:
     found = predict_all(Echo(), [{"input_ids": np.array([7, 8]), "labels": np.array([0, 1])}], 0, 4)
     assert found[0][:, 0].tolist() == pytest.approx([7, 8])
+
+
+def test_batches_that_do_not_fit_are_cut() -> None:
+    echo, sizes = Echo(), []
+
+    def predict(batch):
+        sizes.append(len(batch["input_ids"]))
+        if sizes[-1] > 3:
+            raise MemoryError
+        return echo.predict(batch)
+
+    narrow = SimpleNamespace(predict=predict)
+    lengths = [3, 9, 4, 4, 7, 2, 5]
+    found, whole = (predict_all(one, features(lengths), 0, 7) for one in (narrow, echo))
+    seen = [0, 2]  # the length of the batch is another
+    assert all(np.array_equal(mine[:, seen], its[:, seen]) for mine, its in zip(found, whole, strict=True))
+    assert sizes == [7, 3, 3, 1]
+    with pytest.raises(MemoryError):
+        predict_all(SimpleNamespace(predict=lambda batch: (_ for _ in ()).throw(MemoryError)), features([3]), 0, 7)

@@ -80,7 +80,7 @@ def test_every_token_is_in_one_place(tmp_path_factory, family, pack, lines, leng
     blocks = _prepare(path, length=length, pack=pack, tokenizer=_tokenizer(family))
     stripped = [line.strip() for line in lines if line.strip()]
     assert sorted(_ids(blocks)) == _one_by_one(stripped, _tokenizer(family), length)
-    assert blocks.facts["texts"] == len(stripped)
+    assert blocks.corpus.texts == len(stripped)
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -99,15 +99,15 @@ def test_several_shards_are_one_corpus(corpus, monkeypatch, pack):
             blocks.features(outside)
 
 
-def test_blocks_have_one_length_and_the_facts_are_right(corpus, capsys):
+def test_blocks_have_one_length_and_what_is_said_is_right(corpus, capsys):
     blocks = _prepare(corpus)
     features = [blocks.features(item) for item in range(len(blocks))]
     assert {len(values) for block in features for values in block.values()} == {64}
     padding = np.mean([block["segments"] == 0 for block in features])
-    assert blocks.facts["padding"] == pytest.approx(padding, abs=1e-6)
-    assert blocks.facts["tokens"] == sum(map(len, _ids(blocks)))
+    assert blocks.padding == pytest.approx(padding, abs=1e-6)
+    assert blocks.corpus.tokens == sum(map(len, _ids(blocks)))
     said = " ".join(capsys.readouterr().err.split())
-    assert f"300 texts, {blocks.facts['tokens']:,} tokens, packed into {len(blocks)} blocks of 64 (" in said
+    assert f"300 texts, {blocks.corpus.tokens:,} tokens, packed into {len(blocks)} blocks of 64 (" in said
     assert "prepared and kept in" in said
 
 
@@ -297,7 +297,7 @@ def test_two_corpora_in_one_and_one_source_twice(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text(f"gene {name}\n")
     twice = _prepare(tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "a.txt", pack=False)
-    assert twice.facts["texts"] == 3
+    assert twice.corpus.texts == 3
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from biosqueeze.models.layer_maps import NAMES, layer_map
         ("2i+1", 3, 6, ((1, 2), (2, 4), (3, 6))),
         ("top", 2, 6, ((1, 5), (2, 6))),
         ("last", 3, 12, ((3, 12),)),
-        ("2:9,1:3", 2, 12, ((1, 3), (2, 9))),
+        ("2:9,1:3", 2, 12, ((2, 9), (1, 3))),
     ],
 )
 def test_named_maps(text: str, student: int, teacher: int, wanted: tuple) -> None:

@@ -27,7 +27,7 @@ def fake(monkeypatch):
     """Replace the quantizer by a function of the job; static, so that it is given calibration batches."""
 
     def put(function):
-        module = SimpleNamespace(NEEDS_CALIBRATION=True, quantize=function)
+        module = SimpleNamespace(NEEDS_CALIBRATION=True, USES=frozenset(), quantize=function)
         monkeypatch.setattr(
             registry, "load", lambda package, name: module if package == "quantizers" else load(package, name)
         )
@@ -83,6 +83,22 @@ def test_broken_int8_never_gets_out(exported, shell, corpus, fake, tmp_path) -> 
     said = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", corpus)
     assert said.code == 1
     assert "under the tolerance of 0.8; nothing was written" in said.err
+    assert not list(tmp_path.glob("int8*"))
+
+
+def test_a_graph_that_gives_no_numbers_never_gets_out(exported, shell, corpus, fake, tmp_path) -> None:
+    def broken_embedding(job):
+        model = load_model(job.checkpoint, attention="eager").model
+        model.get_input_embeddings().weight.data[20:] = float("nan")
+        write_onnx(model, job.target)
+        return {}
+
+    fake(broken_embedding)
+    said = shell(
+        "quantize", exported("bert", "token-classification"), "--out", tmp_path / "int8", "--calibration", corpus,
+        "--tolerance", "0",
+    )  # fmt: skip
+    assert (said.code, "not a number; nothing was written" in said.err) == (1, True), said.err
     assert not list(tmp_path.glob("int8*"))
 
 
@@ -160,6 +176,10 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
         (("--calibration-samples", "0"), "at least 1"),
         (("--max-length", "2"), "at least 3"),
         (("--method", "onnx-dynamc"), "onnx-dynamic"),
+        (("--observer", "kl"), "--observer is not for --method onnx-dynamic"),
+        (("--calibration-samples", "9"), "--calibration-samples is not for --method onnx-dynamic"),
+        (("--method", "inc-static", "--reduce-range", "yes"), "--reduce-range is not for --method inc-static"),
+        (("--calibration-field", "abstract"), "--calibration-field is a field of --calibration's records"),
     ],
 )
 def test_bad_options(shallow, shell, words, hint) -> None:

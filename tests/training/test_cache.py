@@ -152,7 +152,7 @@ def test_answers_to_something_else_are_not_taken(text: Path, tmp_path: Path) -> 
         answers.source.features(3, np.random.default_rng([0, 2, 3]))
 
 
-def test_a_worker_process_gets_the_same(text: Path, tmp_path: Path) -> None:
+def test_pickled_for_a_worker_it_gives_the_same(text: Path, tmp_path: Path) -> None:
     recipe = mlm_recipe()
     asked = inquiry(tmp_path / "kept", masked(text), recipe)
     answers = open_answers(asked)

@@ -169,6 +169,23 @@ def test_a_narrow_student_is_widened(projection: str, pico_bert, tmp_path) -> No
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in learner.projections.parameters())
 
 
+def test_projections_are_drawn_with_the_seed_alone(pico_bert, pair) -> None:
+    from biosqueeze.models.students import build_student
+
+    student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
+    recipe = Recipe(weights={"hidden": 1.0}, question=question(), layers=((1, 1),))
+
+    def drawn(seed: int, state: int) -> Tensor:
+        torch.manual_seed(state)
+        learner = Distiller(
+            student, LiveTeacher([pair[1]], question(), {}), recipe, teacher_width=pico.HIDDEN, seed=seed
+        )
+        return learner.projections["shared"].weight
+
+    assert torch.equal(drawn(3, state=1), drawn(3, state=2))
+    assert not torch.equal(drawn(3, state=1), drawn(4, state=1))
+
+
 @pytest.mark.parametrize("problem", ["tokens", "single", "multi", "score", "span"])
 def test_every_head_is_taught(problem: str, pico_bert) -> None:
     head = {"tokens": "token-classification", "span": "question-answering"}.get(problem, "sequence-classification")

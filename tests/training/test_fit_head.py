@@ -190,6 +190,21 @@ def test_an_interrupted_fitting_leaves_nothing(
     assert not (cache / "heads").exists()
 
 
+def test_a_fitting_that_fails_says_what_helps(
+    headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(job: fit_head.Job) -> None:
+        raise SqueezeError("out of memory at step 1 with 8 sequences; give --gradient-checkpointing, then --resume")
+
+    monkeypatch.setattr(fit_head, "train", failing)
+    path = headless("bert")
+    checkpoint = open_checkpoint(str(path))
+    with pytest.raises(SqueezeError, match=r"out of memory at step 1 with 8 sequences.*--auto-batch") as caught:
+        fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
+    assert "--gradient-checkpointing" not in str(caught.value)
+    assert "--resume" not in str(caught.value)
+
+
 @given(st.integers(2, 3000))
 def test_what_is_held_out_is_not_trained_on(count: int) -> None:
     held, rest = hold_out(Masked(_blocks(count), 0, 4, (), 10, 0.15))

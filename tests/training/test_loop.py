@@ -60,6 +60,15 @@ def test_the_defaults_are_a_plain_training_to_the_last_bit(tmp_path: Path) -> No
     assert runs.run(tmp_path, PLAIN).losses == list(textbook(PLAIN))
 
 
+def test_what_a_killed_part_has_logged_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "events").touch()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
+    ended = runs.run(tmp_path, PLAIN)
+    assert [line["step"] for line in ended.log] == list(range(1, ended.summary.steps + 1))
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"layer_decay": 0.5}, {"reinit_layers": 1}, {"class_weights": "balanced"}, {"smart": 1.0}],
