@@ -160,11 +160,23 @@ def be(rank: int, port: int, words: list[str], said: Path) -> None:
     os._exit(code)
 
 
-def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work) -> None:
-    words = ("--batch-size", 2, "--steps", 24, "--eval-every", 8, "--workers", 2)
-    assert forked(work, work.words("whole", *words)).ended() == [0, 0]
-    pair = forked(work, work.words("parted", *words))
-    log = work.root / "parted.partial" / "metrics.jsonl"
+@pytest.mark.parametrize("stage", ["finetune", "distill"])
+def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(stage: str, work: Work) -> None:
+    """Of a distillation with masking, packed blocks and projections."""
+    text = work.root / "some.txt"
+    text.write_text("\n".join(pico.sentences(40)) + "\n", encoding="utf-8")
+    taught = ("distill", "--teacher", work.encoder, "--student", "bert-mini", "--corpus", text, *QUICK)
+    shared = ("--batch-size", 2, "--steps", 24, "--workers", 2)
+
+    def words(out: str, *more: object) -> list[str]:
+        if stage == "finetune":
+            return work.words(out, *shared, "--eval-every", 8, *more)
+        return [str(word) for word in (*taught, "--out", work.root / out, *shared, *more)]
+
+    whole, parted = f"whole-{stage}", f"parted-{stage}"
+    assert forked(work, words(whole)).ended() == [0, 0]
+    pair = forked(work, words(parted))
+    log = work.root / f"{parted}.partial" / "metrics.jsonl"
     deadline = time.monotonic() + LONG
     while pair.processes[0].is_alive() and not (log.is_file() and log.read_text().count("\n") >= 3):
         assert time.monotonic() < deadline
@@ -175,13 +187,13 @@ def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(work: Work
     assert pair.ended() == [130, 130]
     assert pair.said[0].read_text().count("--resume goes on from there") == 1
     assert "interrupted" not in pair.said[1].read_text()
-    (state,) = (work.root / "parted.partial").glob("state-*")
+    (state,) = (work.root / f"{parted}.partial").glob("state-*")
     assert 3 <= int(state.name.partition("-")[2]) < 24
-    pair = forked(work, work.words("parted", *words, "--resume"))
+    pair = forked(work, words(parted, "--resume"))
     assert pair.ended() == [0, 0], pair.said[0].read_text()
-    assert steps(work.root / "parted") == steps(work.root / "whole")
+    assert steps(work.root / parted) == steps(work.root / whole)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
-        assert (work.root / "parted" / name).read_bytes() == (work.root / "whole" / name).read_bytes()
+        assert (work.root / parted / name).read_bytes() == (work.root / whole / name).read_bytes()
 
 
 @pytest.mark.parametrize("sharded", [False, True])
