@@ -14,6 +14,8 @@ from biosqueeze.errors import SqueezeError
 # What a stage adds to a directory without changing the model: not part of its identity.
 _NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
 
+_UNFINISHED = (".partial", ".runs")
+
 
 @contextmanager
 def locked(partial: Path) -> Iterator[None]:
@@ -77,12 +79,14 @@ def _remove(path: Path) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 over names and bytes of a file or of all files below a directory, results and cards left out."""
+    """SHA-256 over names and bytes of a file or of all files below a directory; results, cards, and what we are making
+    there are left out.
+    """
     digest = hashlib.sha256()
     files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
     for file in files:
         relative = file.relative_to(path) if file != path else Path(file.name)
-        if relative.parts[0] in _NOT_CONTENT:
+        if relative.parts[0] in _NOT_CONTENT or any(part.endswith(_UNFINISHED) for part in relative.parts):
             continue
         digest.update(f"{relative}\0".encode())
         with file.open("rb") as stream:

@@ -115,6 +115,10 @@ def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) 
     weights = open_checkpoint(str(pico_bert)).weights_sha256()
     assert [set(inputs) for inputs in first] == [{"checkpoint", "data"}, {"checkpoint"}]
     assert {inputs["checkpoint"] for inputs in first} == {weights}
+    for made in ("data/teacher-ner.runs/seed-0", "data/teacher-ner.partial"):  # outputs that lie in the data's folder
+        (tmp_path / made).mkdir(parents=True)
+        (tmp_path / made / "state").touch()
+    assert runs._with_inputs(given)[0].inputs == first[0]
     (tmp_path / "data" / "train.tsv").write_text("b\tO\n")
     assert runs._with_inputs(given)[0].inputs["data"] != first[0]["data"]
 

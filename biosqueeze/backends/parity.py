@@ -13,6 +13,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 _LEAST_TOKENS = 20
+_OF_SEQUENCES = ("single", "multi", "score")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class _Part:
 
 def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, problem: str) -> _Part:
     outputs = tuple(predictor.predict(batch) for predictor in (reference, candidate))
-    wanted, found = (_real(output, batch) for output in outputs)
+    wanted, found = (_real(output, batch, problem) for output in outputs)
     if wanted.shape != found.shape or not (np.isfinite(wanted).all() and np.isfinite(found).all()):
         none = np.zeros(len(wanted), dtype=np.intp)
         return _Part(float("inf"), float("inf"), 0.0, none, none - 1, len(wanted))
@@ -118,11 +119,13 @@ def _compare_batch(reference: Predictor, candidate: Predictor, batch: Batch, pro
 
 def _answers(output: Floats, batch: Batch, problem: str) -> NDArray[Any]:
     """What the outputs say, (answers,)."""
-    answers: NDArray[Any] = _real(output, batch).argmax(-1)
+    real = _real(output, batch, problem)
+    # A discriminator has one number for each token: whether it was replaced.
+    answers: NDArray[Any] = real.argmax(-1) if real.shape[-1] > 1 else (real > 0).astype(np.intp).ravel()
     match problem:
         case "span":  # (batch, length, 2)
-            real = (batch["attention_mask"] == 1)[:, :, None]
-            answers = np.where(real, output, -np.inf).argmax(axis=1).ravel()
+            mask = (batch["attention_mask"] == 1)[:, :, None]
+            answers = np.where(mask, output, -np.inf).argmax(axis=1).ravel()
         case "score":
             answers = output.ravel()
         case "multi":
@@ -130,9 +133,9 @@ def _answers(output: Floats, batch: Batch, problem: str) -> NDArray[Any]:
     return answers
 
 
-def _real(output: Floats, batch: Batch) -> Floats:
+def _real(output: Floats, batch: Batch, problem: str) -> Floats:
     """Outputs at real positions, (tokens, labels); all of them, (batch, labels), from a classifier of sequences."""
-    if output.ndim == 2:
+    if problem in _OF_SEQUENCES:
         return output
     kept: Floats = output[batch["attention_mask"] == 1]
     return kept.reshape(len(kept), -1)

@@ -29,7 +29,7 @@ from biosqueeze.progress import Tracker, note, track
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 1  # part of each key: another number leaves all that was prepared before unread
+FORMAT = 2  # part of each key: another number leaves all that was prepared before unread
 _FILE = "corpus.json"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 

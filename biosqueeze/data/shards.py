@@ -4,6 +4,7 @@ A shard is one record batch, and each of its rows is a block: a list of texts, e
 special tokens. So a block lies in one piece on the disk, and any Arrow reader understands the file.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ class Entry:
     blocks: int
     sequences: int
     tokens: int  # without special tokens
+    sha256: str  # of what it holds, whatever the format
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,10 @@ def _write(path: Path, parts: list[Encoded], shape: Shape) -> Entry:
         file.flush()
         os.fsync(file.fileno())
     texts = sum(part.texts for part in parts)
-    return Entry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids))
+    digest = hashlib.sha256()
+    for array in (ids, sizes, packing.starts, packing.order):
+        digest.update(np.ascontiguousarray(array).data)
+    return Entry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids), digest.hexdigest())
 
 
 def open_shard(path: Path, entry: Entry) -> Shard:

@@ -149,8 +149,9 @@ def _refuse_idle(options: Options) -> None:
     """No option is ignored in silence."""
     if options.augment and not options.data:
         raise UsageError("--augment makes more of labelled examples; give --data with them, and their teacher")
-    if options.dev_share and not options.data:
-        raise UsageError("--dev-share is of the labelled examples; give --data with them")
+    for name in ("dev_share", "types", "negative"):
+        if getattr(options, name) and not options.data:
+            raise UsageError(f"--{name.replace('_', '-')} is about labelled examples; give --data with them")
     if options.warm_start != "none" and not options.data:
         raise UsageError("--warm-start finetune learns from labels; give --data with them")
     if options.unlabelled != Options.unlabelled and not (options.data and options.corpus):
@@ -359,6 +360,7 @@ def _record(options: Options, setting: _Setting, pairing: "Pairing", metrics: di
             "data": options.data,
             "labels": list(pairing.labels),
             "max_length": pairing.length,
+            "formulation": pairing.task.form.chosen() if pairing.task else None,
         }
         task = {**earlier, **{key: value for key, value in known.items() if value}}
     others = ((f"teacher {n}", teacher) for n, teacher in enumerate(setting.teachers[1:], 2))

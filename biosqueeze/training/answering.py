@@ -38,10 +38,12 @@ def refuse_idle_sharding(options: Distilling, faculty: Faculty) -> None:
         UsageError: nobody is asked while the student trains, or each process asks for itself.
     """
     live = faculty.recipe.needs_teacher and not (faculty.pairing.foreign or options.cache_teacher)
-    if processes.sharding() and (options.fit_head or not live):
+    # A try of --auto-batch that fails in one process would leave the others waiting for its part of the weights.
+    if processes.sharding() and (options.fit_head or options.auto_batch or not live):
         raise UsageError(
             "--use_fsdp shards a teacher that all processes ask while the student trains; with --fit-head, "
-            "--cache-teacher, a teacher of another vocabulary, or losses that need none, launch without it"
+            "--auto-batch, --cache-teacher, a teacher of another vocabulary, or losses that need none, launch without "
+            "it"
         )
 
 

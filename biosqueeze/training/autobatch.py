@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from accelerate import Accelerator
 
-from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.errors import is_out_of_memory
 from biosqueeze.progress import note
 from biosqueeze.training import state
 from biosqueeze.training.batches import longest
-from biosqueeze.training.failures import smaller, ways_out_of_memory
+from biosqueeze.training.failures import TrainingError, smaller, ways_out_of_memory
 from biosqueeze.training.job import Job
 
 # Copies of the weights that a step holds beside weights and gradients: AdamW's two moments, and DDP's buckets.
@@ -36,9 +36,9 @@ def fitted(job: Job, accelerator: Accelerator) -> Job:
     job.learner.to(accelerator.device)
     while not _fits_everywhere(job, accelerator):
         if options.batch_size == 1:
-            raise SqueezeError(
-                f"not even one sequence of {options.max_length} tokens fits into the memory; "
-                f"give {ways_out_of_memory(options)}"
+            raise TrainingError(
+                f"not even one sequence of {options.max_length} tokens fits into the memory",
+                f"give {ways_out_of_memory(options)}",
             )
         size, accumulate = smaller(options.batch_size, options.accumulate)
         options = replace(options, batch_size=size, accumulate=accumulate)

@@ -4,12 +4,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from biosqueeze.errors import SqueezeError
 from biosqueeze.training.batches import Batch
 from biosqueeze.training.options import Training
 from biosqueeze.training.step import Measured
 
 WINDOW = 50  # steps that a running mean looks back
 EXPLOSION = 100.0  # times the highest running mean so far
+
+
+class TrainingError(SqueezeError):
+    """A training went wrong; its message is the cause, and what can be done."""
+
+    def __init__(self, cause: str, advice: str) -> None:
+        super().__init__(f"{cause}; {advice}")
+        self.cause = cause
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from biosqueeze.training.chunks import Work, summed
 from biosqueeze.training.device import own_device
 from biosqueeze.training.distiller import Recipe
 from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.failures import TrainingError
 from biosqueeze.training.identity import identity_of, identity_of_checkpoint
 from biosqueeze.training.job import Job
 from biosqueeze.training.learner import Learner
@@ -210,11 +211,11 @@ def _train(learner: "HeadFitter", source: Masked, fitting: Fitting) -> None:
         train(Job("fit the head", learner, source, fitting.training(), directory))
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("the head was not fitted to the end, and nothing of it is kept") from interrupt
-    except SqueezeError as error:
+    except TrainingError as error:
         # What the loop advises is for a training that has a rate of its own and can be resumed.
-        cause, _, _ = str(error).partition(";")
+        cut = "" if fitting.options.auto_batch else "--auto-batch, "
         raise SqueezeError(
-            f"the head could not be fitted ({cause}); give --auto-batch, a smaller --batch-size or --max-length, or "
+            f"the head could not be fitted ({error.cause}); give {cut}a smaller --batch-size or --max-length, or "
             "--precision fp32"
         ) from error
     finally:

@@ -48,7 +48,7 @@ def _feed(digest: Any, value: Any) -> None:
         case Corpus():
             # Not where it lies: the same text prepared elsewhere is the same corpus.
             _feed(digest, [value.length, value.frame])
-            _feed(digest, [[shard.ids, shard.sequences, shard.blocks] for shard in value.shards])
+            _feed(digest, [entry.sha256 for entry in value.entries])
         case Mixture():
             _feed(digest, [value.labelled, value.unlabelled])
         case Mapping():

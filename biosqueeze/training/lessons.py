@@ -127,6 +127,8 @@ def lessons_of(options: Distilling, pairing: Pairing, material: Material) -> Les
         return Lessons(Masked.of(blocks, pairing.tokenizer, options.mask_rate))
     if material.field != Material.field and pairing.task_name not in _PLAIN:
         raise UsageError(f"--field: records of the task {pairing.task_name} have fields of their own; leave it out")
+    if options.column and not material.data and pairing.task_name in _PLAIN:
+        raise UsageError("--column is about labelled examples; give --data with them, or --field for a JSONL --corpus")
     labelled, dev = _labelled(options, pairing, material.data, material) if material.data else ([], None)
     unlabelled: Blocks | None = None
     if material.corpus and material.foreigners:
@@ -198,8 +200,7 @@ def _sample(options: Distilling, pairing: Pairing, material: Material, labelled:
 def _examples(pairing: Pairing, task: Task, material: Material) -> Iterator[Any]:
     for source in material.corpus:
         if pairing.task_name in _PLAIN:
-            # The columns are those of the labelled data.
-            plain: Task = replace(task, form=replace(task.form, column=()))  # type: ignore[type-var]
+            plain = _without_columns(task)
             yield from (plain.pose({"text": line}) for line in read_lines(source, material.field))
         else:
             yield from _records(source, task)
@@ -252,7 +253,15 @@ def _records(source: str, task: Task) -> Iterator[Any]:
         for incoming in opened.records:
             if incoming.fault:
                 raise SqueezeError(incoming.fault)
-            yield task.pose(incoming.values)
+            try:
+                yield task.pose(incoming.values)
+            except SqueezeError:  # it may have the usual names
+                yield _without_columns(task).pose(incoming.values)
+
+
+def _without_columns(task: Task) -> Task:
+    """The task that reads fields by their usual names: the columns that are said are those of the labelled data."""
+    return replace(task, form=replace(task.form, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:

@@ -229,7 +229,7 @@ class _Loop:
         self.watch.note(measured.terms)
         return measured
 
-    def _gone_wrong(self, trouble: failures.Trouble) -> SqueezeError:
+    def _gone_wrong(self, trouble: failures.Trouble) -> failures.TrainingError:
         """The loss or the gradient is of no use any more; the last state that was saved is kept."""
         # A state is saved now only where there is none, and where the weights do as well as before the last update.
         first = not any(self.job.directory.glob(STATE_GLOB))
@@ -239,9 +239,10 @@ class _Loop:
         step = state.mark_failed(self.job.directory) if self.accelerator.is_main_process else None
         advice = f"a lower --lr than {self.options.lr:g}, a longer --warmup, or --precision fp32"
         kept = f"the state at step {step} is kept: go on from it with --resume and" if step else "try"
-        return SqueezeError(f"{trouble.what} at step {self.progress.step + 1} ({trouble.where}); {kept} {advice}")
+        cause = f"{trouble.what} at step {self.progress.step + 1} ({trouble.where})"
+        return failures.TrainingError(cause, f"{kept} {advice}")
 
-    def _out_of_memory(self, batches: Sequence[Batch]) -> SqueezeError:
+    def _out_of_memory(self, batches: Sequence[Batch]) -> failures.TrainingError:
         """The memory of this process does not suffice; what others do by now cannot be known."""
         self.stepper.forget()
         first = not any(self.job.directory.glob(STATE_GLOB))
@@ -249,9 +250,9 @@ class _Loop:
             self._save_as_before()
         step = state.mark_failed(self.job.directory)
         kept = f" (with --resume it goes on from step {step})" if step else ""
-        return SqueezeError(
-            f"out of memory at step {self.progress.step + 1} with {failures.describe(batches)}; give "
-            f"{failures.ways_out_of_memory(self.options)}{kept}"
+        return failures.TrainingError(
+            f"out of memory at step {self.progress.step + 1} with {failures.describe(batches)}",
+            f"give {failures.ways_out_of_memory(self.options)}{kept}",
         )
 
     def _save_as_before(self) -> None:

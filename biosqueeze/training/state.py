@@ -85,9 +85,14 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
 
 
 def _may_change(changed: set[str]) -> set[str]:
-    """What a run that failed may have changed; where a batch is cut, an epoch's last one may be cut into fewer."""
+    """What a run that failed may have changed, and what follows from that.
+
+    Where a batch is cut, an epoch's last one may be cut into fewer, and other text may be drawn; where the precision is
+    another, so may be words that a model proposes.
+    """
     cut = {"steps", "steps_per_epoch"} if changed & {"batch_size", "accumulate"} else set()
-    return _MAY_CHANGE | cut
+    drawn = {"data or corpus"} if changed & {"batch_size", "accumulate", "precision"} else set()
+    return _MAY_CHANGE | cut | drawn
 
 
 @dataclass(frozen=True)

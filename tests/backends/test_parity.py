@@ -85,15 +85,24 @@ def test_whole_sequence_answers_are_compared_row_by_row() -> None:
         def predict(self, batch):
             return self.logits[batch["input_ids"][:, 0]]
 
-    parity = compare(First(logits()), First(logits()), BATCHES)
+    parity = compare(First(logits()), First(logits()), BATCHES, "single")
     assert (parity.tokens, parity.max_difference) == (7, 0)
 
 
 @pytest.mark.parametrize("labels", [3, 4])
 def test_as_many_labels_as_tokens_are_no_tokens(labels: int) -> None:
     right = np.eye(2, labels)
-    parity = compare(Fixed(right), Fixed(right[::-1]), PAIR)
+    parity = compare(Fixed(right), Fixed(right[::-1]), PAIR, "single")
     assert (parity.tokens, parity.agreement) == (2, 0)
+
+
+def test_a_discriminator_says_of_each_token_whether_it_was_replaced() -> None:
+    right = np.array([[1.0, -1.0, 2.0, -2.0], [1.0, 3.0, 9.0, 9.0]])  # the nines are padding
+    wrong = right.copy()
+    wrong[0, 1] = 0.5
+    wrong[1, 2] = -9
+    parity = compare(Fixed(right), Fixed(wrong), PAIR)
+    assert (parity.tokens, parity.max_difference, parity.agreement) == (6, 1.5, pytest.approx(5 / 6))
 
 
 class Fixed:

@@ -281,6 +281,9 @@ def test_mistakes_are_explained(
         (("--loss", "compact"), "what is left is --loss hidden-cosine=3 --loss attention-kl=3 --loss kl=5"),
         (("--unlabelled", "2"), "give both, or leave it out"),
         (("--field", "abstract"), "--field says where the text of a JSONL --corpus is"),
+        (("--data", "", "--corpus", "demo:text", "--types", "Disease"), "--types is about labelled examples"),
+        (("--data", "", "--corpus", "demo:text", "--dev-share", "0.5"), "--dev-share is about labelled examples"),
+        (("--data", "", "--corpus", "demo:text", "--column", "word=a"), "--column is about labelled examples"),
     ],
 )
 def test_options_that_a_task_has_no_use_for(
@@ -578,6 +581,10 @@ def test_tables_are_read_as_they_are_said_to_be(tmp_path: Path, shell: Shell) ->
     said = shell(*words, *columns, "--dev-share", 0.2, "--steps", 2, "--out", "x", *QUICK)
     assert said.code == 0, said.err
     assert "accuracy" in json.loads(Path("x/biosqueeze.json").read_text())["metrics"]
+    (tmp_path / "data" / "train.tsv").rename(tmp_path / "data" / "test.tsv")
+    again = shell("evaluate", "x", "--json")  # reads the same columns
+    assert again.code == 0, again.err
+    assert "accuracy" in json.loads(again.out)["metrics"]
     plain = shell("distill", "--teacher", pico.save("bert", tmp_path / "plain"), "--student", "distil", *columns)
     assert (plain.code, "--column needs a teacher" in plain.err) == (2, True), plain.err
 

@@ -242,6 +242,7 @@ def test_sharding_is_for_a_teacher_that_is_asked_while_its_student_learns(
     for words in (
         (*given, work.encoder, "--cache-teacher", work.root / "answers"),
         (*given, headless, "--fit-head", 1),
+        (*given, work.encoder, "--auto-batch"),
         (*given, work.encoder, "--loss", "mlm"),
         work.words("sharded"),
     ):

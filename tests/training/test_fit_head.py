@@ -19,6 +19,7 @@ from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.training import fit_head
 from biosqueeze.training.batches import Schedule, loader
 from biosqueeze.training.distilling import Distilling
+from biosqueeze.training.failures import TrainingError
 from biosqueeze.training.fit_head import Fitting, HeadFitter, fitted_head, hold_out, own_weights, perplexity
 from biosqueeze.training.identity import identity_of_checkpoint
 from biosqueeze.training.lessons import Posed
@@ -194,7 +195,7 @@ def test_a_fitting_that_fails_says_what_helps(
     headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(job: fit_head.Job) -> None:
-        raise SqueezeError("out of memory at step 1 with 8 sequences; give --gradient-checkpointing, then --resume")
+        raise TrainingError("out of memory at step 1 with 8 sequences", "give --gradient-checkpointing, then --resume")
 
     monkeypatch.setattr(fit_head, "train", failing)
     path = headless("bert")
