@@ -1,6 +1,7 @@
 """The model card: README.md with the Hub's front matter, rendered from the manifest."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ PIPELINE_TAGS = {
 }
 # The Hub's names for the kinds of task that are not about whole texts.
 _TASK_TYPES = {"ner": "token-classification", "pico": "token-classification", "qa": "question-answering"}
+
+# Switches that are on if nothing is said.
+_SWITCHED_ON = {"embeddings"}
 
 
 def render(name: str, manifest: Mapping[str, Any]) -> str:
@@ -94,10 +98,15 @@ def _command(entry: Mapping[str, Any]) -> str:
     words = [f"biosqueeze {entry['stage']}"]
     sources = entry.get("sources", {})
     for key, value in entry["options"].items():
-        given = sources.get(key, "default") != "default"
+        flag = key.replace("_", "-")
+        if value is None or key in ("out", "force", "resume"):
+            continue
         if key == "checkpoint":
-            words.insert(1, str(value))
-        elif given and key not in ("out", "force") and value not in (None, False):
-            values = value if isinstance(value, list) else [value]
-            words += [f"--{key.replace('_', '-')}" + ("" if v is True else f" {v}") for v in values]
+            words.insert(1, shlex.quote(str(value)))
+        elif sources.get(key, "default") == "default":
+            continue
+        elif isinstance(value, bool):
+            words += [f"--{flag}"] if value else [f"--no-{flag}"] * (key in _SWITCHED_ON)
+        else:
+            words += [f"--{flag} {shlex.quote(str(v))}" for v in (value if isinstance(value, list) else [value])]
     return " ".join(words)

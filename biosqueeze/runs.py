@@ -237,7 +237,8 @@ def _tidy(runs: Sequence[Run], results: Mapping[int, Result], keep: Keep) -> Non
 
 
 def _say(run: Run, result: Result) -> None:
-    test = f", test {result.test['metrics'][result.metric]:.4f}" if result.test else ""
+    # The score of a label that no test example has is not there.
+    test = f", test {result.test['metrics'].get(result.metric, 0.0):.4f}" if result.test else ""
     note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
 
 

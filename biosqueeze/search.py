@@ -180,7 +180,7 @@ def _score_folds(mine: Sequence[tuple[Run, Result]], metric: str, jobs: int | No
         if run.group not in best or result.dev_score > best[run.group][1].dev_score:
             best[run.group] = (run, result)
     winners = [replace(run, test=True) for run, _ in best.values()]
-    tests = [r.test["metrics"][metric] for r in execute(winners, jobs=jobs, keep="all") if r.test]
+    tests = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="all") if r.test]
     told = {"test": tests, **spread(tests)}
     note(f"test {metric} over {len(tests)} folds: mean {told['mean']:.4f}, median {told['median']:.4f}")
     return told

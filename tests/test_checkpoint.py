@@ -285,3 +285,22 @@ def test_a_full_disk_keeps_the_training_state(tmp_path: Path) -> None:
 def test_an_empty_name_is_no_current_directory() -> None:
     with pytest.raises(SqueezeError, match="is empty"):
         open_checkpoint("")
+
+
+def test_the_card_tells_commands_that_can_be_typed() -> None:
+    options = {
+        "teacher": ["a teacher"],
+        "checkpoint": None,
+        "weight_decay": 0.0,
+        "embeddings": False,
+        "compile": False,
+        "resume": True,
+        "loss": ["kl=1", "mse=2"],
+        "steps": 3,
+        "out": "x",
+    }
+    entry = {"stage": "distill", "options": options, "sources": dict.fromkeys(options, "flag") | {"steps": "default"}}
+    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --no-embeddings --loss kl=1 --loss mse=2"
+    assert card._command(entry) == wanted
+    entry["options"] = {"checkpoint": "a b"}
+    assert card._command(entry) == "biosqueeze distill 'a b'"

@@ -151,6 +151,7 @@ def _correlation(wanted: Floats, found: Floats) -> float:
 def _agreement(wanted: NDArray[np.intp], found: NDArray[np.intp]) -> float:
     same = wanted == found
     common = wanted == np.bincount(wanted).argmax()
-    if min(common.sum(), (~common).sum()) < _LEAST_TOKENS:
+    collapsed = len(np.unique(found)) == 1 < len(np.unique(wanted))
+    if not collapsed and min(common.sum(), (~common).sum()) < _LEAST_TOKENS:
         return float(same.mean())
     return float((same[common].mean() + same[~common].mean()) / 2)

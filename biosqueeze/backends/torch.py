@@ -35,12 +35,14 @@ class TorchPredictor:
             raise SqueezeError("the model reads where two entities are, which these data do not say; give relations")
         tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
         training = self.model.training
-        self.model.train(False)
+        if training:
+            self.model.train(False)
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 output = output_of(self.model(**tensors))
         finally:
-            self.model.train(training)
+            if training:
+                self.model.train(True)
         values: NDArray[np.float32] = output.float().cpu().numpy()
         return values
 

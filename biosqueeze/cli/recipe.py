@@ -29,7 +29,7 @@ from biosqueeze.cli.command import (
     stage_command,
 )
 from biosqueeze.cli.parameters import Text, read_options
-from biosqueeze.cli.streams import stdout_kept_clean
+from biosqueeze.cli.streams import STDIN, stdout_kept_clean
 from biosqueeze.errors import UsageError
 from biosqueeze.files import content_hash
 from biosqueeze.options import (
@@ -54,7 +54,7 @@ class Step:
     name: str
     stage: str
     table: dict[str, Any]
-    overrides: dict[str, str]
+    overrides: dict[str, list[str]]
 
     @property
     def module(self) -> ModuleType:
@@ -79,6 +79,10 @@ class Run:
     def remember(self, step: str, **entry: Any) -> None:
         """Write down how far a step is."""
         self.done[step] = entry
+        self.write()
+
+    def write(self) -> None:
+        """Write down how far all steps are."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / _STATE_FILE, self.done)
 
@@ -107,8 +111,8 @@ def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[Step]:
     return [_read_step(path, name, table, wanted.get(name, {})) for name, table in tables.items()]
 
 
-def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[str, dict[str, str]]:
-    wanted: dict[str, dict[str, str]] = {}
+def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    wanted: dict[str, dict[str, list[str]]] = {}
     for override in overrides:
         name, equals, value = override.partition("=")
         step, dot, key = name.partition(".")
@@ -116,11 +120,11 @@ def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[
             raise UsageError(f"--set {override!r} does not read STEP.OPTION=VALUE, like student.steps=10")
         if step not in tables:
             raise UsageError(f"--set {override!r}: the recipe has no step {step!r}.{registry.closest(step, tables)}")
-        wanted.setdefault(step, {})[key.replace("-", "_")] = value
+        wanted.setdefault(step, {}).setdefault(key.replace("-", "_"), []).append(value)
     return wanted
 
 
-def _read_step(path: Path, name: str, table: dict[str, Any], overrides: dict[str, str]) -> Step:
+def _read_step(path: Path, name: str, table: dict[str, Any], overrides: dict[str, list[str]]) -> Step:
     stage = str(table.get("stage", name))
     known = registry.names("stages")
     if stage not in known:
@@ -133,6 +137,9 @@ def _read_step(path: Path, name: str, table: dict[str, Any], overrides: dict[str
     for key in [*keys, *overrides]:
         if key not in step.fields:
             raise UsageError(f"{path}: [{name}] has an unknown key {key!r}.{registry.closest(key, step.fields)}")
+    for key, given in overrides.items():
+        if len(given) > 1 and not step.fields[key].repeated:
+            raise UsageError(f"--set {name}.{key} is given {len(given)} times, and takes one value")
     return step
 
 
@@ -149,6 +156,10 @@ def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
         marker = positional.marker(Argument)
         if marker is None or marker.unless is None or marker.unless not in {**values, **step.overrides}:
             values[positional.name] = [str(previous)] if positional.repeated else str(previous)
+    spoken = [key for key in step.overrides if step.fields[key].marker(Argument)]
+    for key in spoken:  # as words of a command line they would be told apart by their order alone
+        given = _dereference(step, list(step.overrides[key]), run)
+        values[key] = given if step.fields[key].repeated else given[0]
     if "out" in step.fields:
         values.setdefault("out", str(run.directory / step.name))
     command = stage_command(step.stage, step.module)
@@ -158,20 +169,20 @@ def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
         context = command.make_context(step.name, words, default_map=values, auto_envvar_prefix=environment)
     except click.UsageError as error:
         raise UsageError(f"[{step.name}]: {error.format_message()}") from error
-    for key, value in step.overrides.items():
-        if step.fields[key].type is bool and value == "false":  # which no flag says
-            context.params[key] = False
-            context.set_parameter_source(key, ParameterSource.COMMANDLINE)
+    denied = [key for key, value in step.overrides.items() if step.fields[key].type is bool and value == ["false"]]
+    for key in denied:  # which no flag says
+        context.params[key] = False
+    for key in (*spoken, *denied):
+        context.set_parameter_source(key, ParameterSource.COMMANDLINE)
     return context
 
 
 def _as_flags(step: Step, run: Run) -> list[str]:
     words: list[str] = []
-    for key, value in step.overrides.items():
+    options = {key: given for key, given in step.overrides.items() if not step.fields[key].marker(Argument)}
+    for key, value in ((key, value) for key, given in options.items() for value in given):
         flag = f"--{key.replace('_', '-')}"
-        if step.fields[key].marker(Argument):
-            words.append(str(_dereference(step, value, run)))
-        elif step.fields[key].type is bool:
+        if step.fields[key].type is bool:
             if value not in ("true", "false"):
                 raise UsageError(f"--set {step.name}.{key}={value}: expected true or false")
             words += [flag] if value == "true" else []
@@ -196,8 +207,13 @@ def _dereference(step: Step, value: Any, run: Run) -> Any:
 
 
 def _key(step: Step, options: Noting) -> str:
-    """What the result of a step depends on: version, stage, options, and the contents behind every path among them."""
+    """What the result of a step depends on: version, stage, options, and the contents behind every path among them.
+
+    A cache of a teacher's answers is filled by the step itself.
+    """
     values = {k: v for k, v in resolved(options).items() if k not in ("out", "force", "resume")}
+    if values.get("cache_teacher"):
+        values["cache_teacher"] = True
     digest = hashlib.sha256(json.dumps([__version__, step.stage]).encode())
     for name, value in sorted(values.items()):
         for item in value if isinstance(value, list) else [value]:
@@ -214,39 +230,56 @@ def run_steps(steps: list[Step], run: Run) -> Outcome:
     """Run the steps in order, skip what is done, and return the last one's outcome with every step's facts."""
     _check_all(steps, run)
     previous: Path | None = None
+    path = run.directory
     for number, step in enumerate(steps, 1):
         context = _context(step, run, previous)
         options = read_options(step.module, context)
         key = _key(step, options)
-        if not _is_done(run, step.name, key):
+        if not _is_done(run, step, options, key):
             progress.note(f"[{number}/{len(steps)}] {step.name}")
+            _forget_measurements(steps[number:], run)
             _run_step(step, options, key, run)
         else:
             progress.note(f"[{number}/{len(steps)}] {step.name}: unchanged, skipped")
-        previous = Path(run.done[step.name]["path"])
-        run.paths[step.name] = previous
+        path = run.paths[step.name] = Path(run.done[step.name]["path"])
+        previous = path if (path / "config.json").is_file() else previous
         run.facts[step.name] = run.done[step.name]["facts"]
-    return Outcome(previous or run.directory, {"steps": run.facts})
+    return Outcome(path, {"steps": run.facts})
+
+
+def _forget_measurements(later: list[Step], run: Run) -> None:
+    """What measures reads and writes results, which no hash of a checkpoint sees: it is done anew after any change."""
+    for step in later:
+        if not issubclass(step.module.Options, Writing):
+            run.done.pop(step.name, None)
+    run.write()
 
 
 def _check_all(steps: list[Step], run: Run) -> None:
     """Read every step's options before the first runs, so that a mistake in the last costs nothing.
 
     Raises:
-        UsageError: a value is none of its type, or refers to no step before it.
+        UsageError: a value is none of its type or out of its range, or refers to no step before it.
     """
     guess = Run(run.directory, {})
     previous: Path | None = None
     for step in steps:
-        _context(step, guess, previous)
+        context = _context(step, guess, previous)
+        if STDIN not in _flat(context.params.values()):
+            try:
+                read_options(step.module, context)
+            except UsageError as error:
+                raise UsageError(f"[{step.name}]: {error}") from error
         previous = guess.paths[step.name] = run.directory / step.name
 
 
-def _is_done(run: Run, name: str, key: str) -> bool:
-    entry = run.done.get(name, {})
+def _is_done(run: Run, step: Step, options: Noting, key: str) -> bool:
+    entry = run.done.get(step.name, {})
     if entry.get("key") != key or "path" not in entry:
         return False
     path = Path(entry["path"])
+    if isinstance(options, Writing) and path != Path(str(options.out)):
+        return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
@@ -255,8 +288,17 @@ def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
         options = _ready_output(step, options, key, run)
     elif {"out", "force"} <= step.fields.keys() and Path(vars(options)["out"]).parent == run.directory:
         options = replace(options, force=True)  # type: ignore[call-arg]
-    run.remember(step.name, key=key)
-    outcome: Outcome = step.module.run(options)
+    # What was done before stays done until this has succeeded: a failure at the start changes nothing.
+    run.remember(step.name, **{**run.done.get(step.name, {}), "begun": key})
+    try:
+        outcome: Outcome = step.module.run(options)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt("the same command goes on from what is done and saved") from interrupt
+    if outcome.lines is not None:
+        outcome.lines.close()
+        raise UsageError(
+            f"[{step.name}] writes to standard output, and nobody reads it in a recipe; name a file with out"
+        )
     run.remember(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 
 
@@ -265,7 +307,7 @@ def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
     out = Path(options.out or run.directory / step.name)
     partial = out.with_name(out.name + ".partial")
     interrupted = has_state(partial)
-    if interrupted and run.done.get(step.name, {}).get("key") == key and "resume" in step.fields:
+    if interrupted and run.done.get(step.name, {}).get("begun") == key and "resume" in step.fields:
         return replace(options, resume=True, force=True)  # type: ignore[call-arg]
     return replace(options, force=True) if out.parent == run.directory else options
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import Advancing, numbered_lines
+from biosqueeze.data.lines import Advancing, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 
@@ -137,6 +137,7 @@ def _texts(path: Path, field: str, progress: Advancing | None) -> Iterator[str]:
 def _field_of(line: str, field: str, where: str) -> str:
     try:
         record = json.loads(line)
+        check_characters(line, record)
     except ValueError as error:
         raise SqueezeError(f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line") from error
     if not isinstance(record, dict):

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from biosqueeze.data.lines import STANDARD_INPUT, Line, piped_lines, tolerant_lines
+from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, piped_lines, tolerant_lines
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
 
@@ -21,13 +21,15 @@ NAMES: Mapping[Format, str] = {"jsonl": "JSON lines", "pubtator": "PubTator", "t
 # What other commands read and this one would answer line by line, markup and all.
 _OTHERS = {
     ".xml": "XML",
+    ".nxml": "XML",
+    ".html": "HTML",
     ".tsv": "a table",
     ".csv": "a table",
     ".conll": "tagged words",
     ".iob": "tagged words",
 }
-_XML = "<?xml"
-_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+# How the first line of some of them begins.
+_BEGINNINGS = {"<?xml": "XML", "<!doctype": "XML or HTML", "-docstart-": "tagged words"}
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,9 @@ def open_source(source: str) -> Source:
         broken = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {broken}")
     kind = _by_suffix(source) or _by_line(first.text)
-    if kind == "text" and first.text.lstrip().startswith(_XML):
-        raise _refused(name, "XML")
+    other = next((what for start, what in _BEGINNINGS.items() if first.text.lstrip().lower().startswith(start)), None)
+    if kind == "text" and other:
+        raise _refused(name, other)
     read = {"jsonl": _json_records, "pubtator": _documents, "text": _texts}[kind]
     return Source(name, kind, read(chain([first], lines), name))
 
@@ -131,8 +134,7 @@ def _json_records(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
 def _json_record(line: str, where: str) -> dict[str, Any]:
     try:
         values = json.loads(line, parse_constant=_refuse)
-        if _SURROGATE.search(line):
-            json.dumps(values, ensure_ascii=False).encode()
+        check_characters(line, values)
     except (ValueError, RecursionError) as error:
         raise SqueezeError(
             f"{where}: no JSON ({error}); write one object a line, like {{'id': 1, 'text': '...'}}".replace("'", '"')

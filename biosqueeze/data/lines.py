@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"
 _READ_AT_ONCE = 1 << 20
 _Read = TypeVar("_Read")
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 class Advancing(Protocol):
@@ -31,6 +34,20 @@ class Line(NamedTuple):
     number: int  # from 1
     text: str  # where there is a fault, with a replacement character for what is no UTF-8
     fault: str | None = None  # what is wrong with it, and where it stands
+
+
+def check_characters(text: str, values: Any) -> None:
+    """JSON can hold half a character, which no tokenizer takes.
+
+    Args:
+        text: as it was written.
+        values: what it was read as.
+
+    Raises:
+        UnicodeEncodeError: it does.
+    """
+    if _SURROGATE.search(text):
+        json.dumps(values, ensure_ascii=False).encode()
 
 
 def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tuple[int, str]]:

@@ -46,7 +46,10 @@ def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[I
     if len(examples) < 2:
         raise UsageError("one training example cannot be parted into train and dev; give more")
     size = min(max(1, round(share * len(examples))), len(examples) - 1)
-    held = {id(example) for example in draw_examples(examples, size, seed)}
+    # What is the only one of its class is learned from.
+    counts = Counter(map(class_of, examples))
+    several = [example for example in examples if counts[class_of(example)] > 1] or examples
+    held = {id(example) for example in draw_examples(several, min(size, len(several)), seed)}
     return tuple(e for e in examples if id(e) not in held), tuple(e for e in examples if id(e) in held)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.data import hub
 from biosqueeze.data.columns import Columns, asked_columns, check_unique, pick
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import check_characters, numbered_lines
 from biosqueeze.data.record import Record
 from biosqueeze.data.splits import STEMS, check_splits, find_split, folds, open_directory, split_file
 from biosqueeze.errors import SqueezeError
@@ -211,12 +211,16 @@ def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> Record:
 
 def _parsed(text: str, path: Path, first: int) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        values = json.loads(text, object_pairs_hook=_unique)
+        check_characters(text, values)
     except _DoubleKeyError as error:
         raise SqueezeError(f"{path}: the key {error.args[0]!r} stands twice in one object; remove one") from error
     except json.JSONDecodeError as error:
         where = f"{path}:{first + error.lineno - 1}"
         raise SqueezeError(f"{where}: not JSON ({error.msg} at column {error.colno}); mend it there") from error
+    except UnicodeEncodeError as error:
+        raise SqueezeError(f"{path}:{first}: half a character ({error}); mend it there") from error
+    return values
 
 
 class _DoubleKeyError(Exception):

@@ -3,7 +3,8 @@
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -110,7 +111,10 @@ def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[
             near = registry.closest(benchmark, benchmarks)
             raise UsageError(f"--set {text!r} does not read [BENCHMARK.]OPTION=VALUE, like ncbi-disease.lr=5e-5.{near}")
         found = search.option_named(option, fields, "--set")
-        changes.setdefault(benchmark, {})[found.name] = search.typed(value, found, "--set")
+        given, new = changes.setdefault(benchmark, {}), search.typed(value, found, "--set")
+        if found.name in given and not found.repeated:
+            raise UsageError(f"--set {name} is given twice, and takes one value")
+        given[found.name] = (*given.get(found.name, ()), *new) if found.repeated else new
     return changes
 
 
@@ -163,29 +167,32 @@ def _job(benchmark: "Benchmark", place: Path, asked: Mapping[str, Any]) -> _Job:
     from biosqueeze.data.splits import folds
 
     parts = folds(place) if benchmark.folds else ()
+    read = partial(_read, benchmark, parts or (place,), asked)
     if "dev_share" in asked:
-        return _Job(benchmark, place, asked, parts, _read(benchmark, parts or (place,), ("train", "test")))
+        return _Job(benchmark, place, asked, parts, read(("train", "test")))
     try:
-        return _Job(benchmark, place, asked, parts, _read(benchmark, parts or (place,), ("train", "dev", "test")))
+        return _Job(benchmark, place, asked, parts, read(("train", "dev", "test")))
     except SqueezeError as error:
         fault = error
     with contextlib.suppress(SqueezeError):
-        said = _read(benchmark, parts or (place,), ("train", "test"))
+        said = read(("train", "test"))
         warn(f"{benchmark.title}: {fault}; so {DEV_SHARE:.0%} of train is held out as dev")
         return _Job(benchmark, place, {**asked, "dev_share": DEV_SHARE}, parts, said)
     raise fault
 
 
-def _read(benchmark: "Benchmark", parts: Sequence[Path], splits: Sequence[str]) -> str:
+def _read(benchmark: "Benchmark", parts: Sequence[Path], asked: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Read these splits; in what the data are not the paper's."""
     from biosqueeze.tasks import open_task
     from biosqueeze.tasks._formulation import Formulation
     from biosqueeze.tasks._suites import warn_of_counts
 
-    task = open_task(benchmark.kind, Formulation(**benchmark.form))
+    known = {f.name for f in fields(Formulation)}
+    form = {**benchmark.form, **{name: value for name, value in asked.items() if name in known}}
+    task = open_task(benchmark.kind, Formulation(**form))
     data = [task.read(str(part), splits) for part in parts]
     # Of a cross-validated set the papers count the whole, not the folds.
-    return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0]))
+    return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0], asked.get("negative")))
 
 
 def _papers(benchmark: "Benchmark") -> dict[str, Any]:

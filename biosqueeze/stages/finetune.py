@@ -13,9 +13,11 @@ from biosqueeze.checkpoint import (
     derive_out,
     drafting,
     open_checkpoint,
+    write_json,
     write_result,
 )
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import read_json
 from biosqueeze.options import Argument, Outcome, Plan, option_fields
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
@@ -155,9 +157,15 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
     out = _out(options, source)
     work = out.with_name(out.name + ".runs")
     with drafting(out, (source,), force=options.force) as draft:
-        if options.force:
+        plan = _search_plan(options, work)
+        # What --force replaces is the output: of an interrupted search for it, the runs that are done are kept.
+        begun = work / "search.json"
+        identity = {"plan": repr(plan), "weights": source.weights_sha256()}
+        if options.force and (not begun.is_file() or read_json(begun) != identity):
             shutil.rmtree(work, ignore_errors=True)
-        found = search(_search_plan(options, work), options.jobs)
+        work.mkdir(parents=True, exist_ok=True)
+        write_json(begun, identity)
+        found = search(plan, options.jobs)
         chosen = open_checkpoint(str(found.best.directory))
         copy_files(chosen, draft.path)
         copy_curves(chosen, draft.path)
@@ -213,7 +221,7 @@ def _check_counts(options: Options, data: "Dataset") -> None:
 
     _, benchmark = resolve(options.task)
     if benchmark and not benchmark.folds:
-        warn_of_counts(benchmark, data)
+        warn_of_counts(benchmark, data, options.negative)
 
 
 def _metric(options: Options, task: "Task", data: "Dataset") -> str:

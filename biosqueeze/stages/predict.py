@@ -149,6 +149,8 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
 
     if options.skip_bad and options.format == "pubtator":
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
+    if options.keep_fields and options.format == "pubtator":
+        raise UsageError("--keep-fields writes records as JSON, and PubTator has no place for them; leave one out")
     out = _target(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     name, task = task_of(checkpoint, options.task, "to predict with", Reading(column=options.column))

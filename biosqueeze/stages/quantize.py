@@ -163,7 +163,7 @@ def _texts(options: Options, source: Checkpoint, quantizer: Any) -> tuple["Batch
     tokenizer = load_tokenizer(source)
     length = min(options.max_length, tokenizer.model_max_length)
     # A corpus too small for both serves both.
-    check = chosen[wanted:] or chosen
+    check = chosen[wanted:] if len(chosen) >= wanted + _CHECKED else chosen
     return _batches(chosen[:wanted], tokenizer, length, options.seed), _batches(check, tokenizer, length, options.seed)
 
 

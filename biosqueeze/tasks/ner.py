@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -129,10 +130,10 @@ class Kind:
     def _entities(self, sentence: Sentence, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         best = best_tags(rows, self.chain, sentence.starts)
         sure = tag_chances(rows, self.chain, sentence.starts)[np.arange(len(best)), best]  # (words,)
-        return [
-            _described(sentence, span, float(sure[span.start : span.end].mean()))
-            for span in spans_of(of_types([labels[one] for one in best.tolist()], self.form.types))
-        ]
+        tags = of_types([labels[one] for one in best.tolist()], self.form.types)
+        bounds = pairwise((0, *sentence.starts, len(tags)))  # no entity goes on from one sentence to the next
+        spans = [Span(a + s.start, a + s.end, s.type) for a, b in bounds for s in spans_of(tags[a:b])]
+        return [_described(sentence, span, float(sure[span.start : span.end].mean())) for span in spans]
 
     def _tag_ids(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[TagIds]:
         """The labels of every example's words, in the scheme of the labels."""

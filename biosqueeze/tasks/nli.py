@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.hub import is_hub
+from biosqueeze.data.splits import check_splits
 from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -42,6 +43,7 @@ class Kind(Answering):
         return _rows.assemble(source, splits, examples, labels, "single")
 
     def _examples(self, source: str, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+        check_splits(splits)
         directory = Path(source).expanduser()
         if not is_hub(source) and _pubmedqa.is_here(directory):
             self._refuse_columns(_pubmedqa.NAME)

@@ -6,6 +6,7 @@ How the entities are shown and where the relation is read from follows the PubMe
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+@dataclass(frozen=True)
 class Kind(Answering):
     """One label for a sentence and two entities in it."""
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ ROLES = _rows.Roles(
 LABELS = ("score",)
 
 
+@dataclass(frozen=True)
 class Kind(Answering):
     """A regression; scores keep the unit of the data, for no correlation depends on it."""
 

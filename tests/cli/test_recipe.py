@@ -11,7 +11,7 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.cli.parameters import read_options
-from biosqueeze.cli.recipe import Run, _context, read_recipe
+from biosqueeze.cli.recipe import Run, _context, _key, read_recipe
 from biosqueeze.errors import UsageError
 from biosqueeze.files import content_hash
 from tests import pico
@@ -173,3 +173,63 @@ def test_a_killed_recipe_goes_on_where_it_was(pico_bert: Path, tmp_path: Path, s
     assert "going on from step" in said.err
     steps = [json.loads(line)["step"] for line in Path(said.path, "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 401))
+
+
+def test_a_failed_try_leaves_what_is_done(recipe: Path, shell: Shell) -> None:
+    assert shell("run", recipe).code == 0
+    assert shell("run", recipe, "--set", "half.layers=99").code == 2
+    assert shell("run", recipe).err.count("unchanged, skipped") == 2
+
+
+def test_another_output_is_written(recipe: Path, shell: Shell) -> None:
+    assert shell("run", recipe).code == 0
+    said = shell("run", recipe, "--set", "shrink.out=final")
+    assert (said.path, Path("final/config.json").is_file()) == ("final", True), said.err
+
+
+def test_measurements_are_done_anew_with_what_they_measure(recipe: Path, shell: Shell) -> None:
+    recipe.write_text(recipe.read_text() + "\n[inspect]\n")
+    assert shell("run", recipe).code == 0
+    assert "inspect: unchanged, skipped" in shell("run", recipe).err
+    (Path("r-run") / "shrink" / "model.safetensors").unlink()
+    again = shell("run", recipe)  # makes the same bytes
+    assert "half: unchanged, skipped" in again.err
+    assert "inspect: unchanged" not in again.err
+
+
+def test_a_value_out_of_range_is_told_before_the_first_step(recipe: Path, pico_bert: Path, shell: Shell) -> None:
+    recipe.write_text(recipe.read_text() + f'\n[distill]\nteacher = "{pico_bert}"\ntemperature = 0\n')
+    said = shell("run", recipe)
+    assert (said.code, "[distill]: --temperature must be above 0" in said.err) == (2, True), said.err
+    assert not Path("r-run").exists()
+
+
+def test_overrides_of_arguments_and_of_repeatable_options(pico_bert: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "r.toml", '[predict]\n\n[distill]\nteacher = "t"\nstudent = "tiny"\ncorpus = "a"\n')
+    asked = ("predict.input=records.jsonl", "distill.corpus=b", "distill.corpus=c")
+    predict, distill = read_recipe(path, asked)
+    options = read_options(predict.module, _context(predict, Run(tmp_path, {}), pico_bert))
+    assert (options.checkpoint, options.input, options.sources["input"]) == (str(pico_bert), "records.jsonl", "flag")
+    options = read_options(distill.module, _context(distill, Run(tmp_path, {}), None))
+    assert options.corpus == ("b", "c")
+    with pytest.raises(UsageError, match=r"--set distill\.steps is given 2 times"):
+        read_recipe(path, ("distill.steps=1", "distill.steps=2"))
+
+
+def test_a_cache_that_a_step_fills_does_not_change_it(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "r.toml", f'[distill]\nteacher = "t"\nstudent = "tiny"\ncache_teacher = "{tmp_path}/kept"\n'
+    )
+    (step,) = read_recipe(path, ())
+    options = read_options(step.module, _context(step, Run(tmp_path, {}), None))
+    before = _key(step, options)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "answers").touch()
+    assert _key(step, options) == before
+
+
+def test_predictions_for_nobody_are_refused(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+    records = write(tmp_path / "records.jsonl", '{"text": "a"}\n')
+    path = write(tmp_path / "r.toml", f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "{records}"\nout = "-"\n')
+    said = shell("run", path)
+    assert (said.code, "nobody reads it in a recipe" in said.err) == (2, True), said.err

@@ -145,3 +145,10 @@ def test_unreadable_file(tmp_path):
     (tmp_path / "a.txt").symlink_to(tmp_path / "gone.txt")
     with pytest.raises(SqueezeError, match="there is no corpus"):
         read_lines(str(tmp_path / "a.txt"))
+
+
+def test_half_a_character_is_told_with_its_line(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "rash"}\n{"text": "rash \\ud83d"}\n')
+    with pytest.raises(SqueezeError, match=r"c\.jsonl:2: not JSON .*surrogates"):
+        list(read_lines(str(path)))

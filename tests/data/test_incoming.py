@@ -110,7 +110,7 @@ def test_a_json_line_or_a_document_that_is_no_utf_8(tmp_path, monkeypatch):
     assert "r.pubtator:4: not UTF-8" in records[1].fault and "r.pubtator:8: not UTF-8" in records[2].fault
 
 
-@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.tsv", "c.csv.gz", "c.conll", "c.iob"])
+@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.tsv", "c.csv.gz", "c.conll", "c.iob", "c.nxml", "c.html"])
 def test_what_is_no_list_of_texts_is_refused_by_its_name(tmp_path, name):
     with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, or as a text on each line of a \.txt"):
         open_source(_file(tmp_path, name, "The\tO\n"))
@@ -141,3 +141,9 @@ def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="nothing is piped in"):
         open_source("-")
+
+
+@pytest.mark.parametrize("line", ["<!DOCTYPE article>", "-DOCSTART- (10070173)"])
+def test_markup_is_known_by_its_first_line(tmp_path, line):
+    with pytest.raises(SqueezeError, match="records to answer were expected"):
+        open_source(_file(tmp_path, "corpus.txt", f"{line}\n\nmore\n"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biosqueeze.data.sampling import apportion, describe_draw, draw_examples
+from biosqueeze.data.sampling import apportion, describe_draw, draw_examples, hold_out
 from biosqueeze.errors import UsageError
 
 
@@ -76,3 +76,10 @@ def test_what_is_no_class_is_drawn_freely(gold: Any) -> None:
 def test_more_than_there_are_is_refused() -> None:
     with pytest.raises(UsageError, match="--train-size 4 is more than the 3 training examples"):
         draw_examples(items(["a", "b", "c"]), 4, seed=0)
+
+
+def test_the_only_one_of_a_class_is_not_held_out() -> None:
+    examples = items([*["common"] * 20, "rare"])
+    for seed in range(9):
+        rest, held = hold_out(examples, 0.2, seed)
+        assert (len(held), examples[-1] in rest, examples[-1] in held) == (4, True, False)

@@ -179,3 +179,9 @@ def test_real_tables_count_as_published(real_data, name):
 def test_pubmedqa_reads_by_id(real_data):
     records = read_file(real_data / "pubmedqa" / "ori_pqal.json")
     assert len({record.values["id"] for record in records}) == len(records) == 1000
+
+
+def test_half_a_character_is_told_with_its_line(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "rash \\ud83d\\ude00"}\n{"text": "rash \\ud83d"}\n')
+    with pytest.raises(SqueezeError, match=r"train\.jsonl:2: half a character"):
+        list(read_file(tmp_path / "train.jsonl"))

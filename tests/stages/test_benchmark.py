@@ -75,6 +75,7 @@ def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, roo
         (("--set", "rate=1"), "'rate' is no option"),
         (("--set", "out=there"), "'out' is no option"),
         (("--set", "lr=high"), "lr=high is no float"),
+        (("--set", "lr=1", "--set", "lr=2"), "--set lr is given twice"),
         (("--seeds", 0), "--seeds must be at least 1"),
         (("--data", "nowhere"), "there is no directory nowhere"),
     ],
@@ -121,3 +122,16 @@ def test_every_fold_is_a_run(pico_bert: Path, tmp_path: Path, shell: Shell) -> N
     said = shell("benchmark", pico_bert, "--suite", "biolm", "--data", tmp_path, "--seeds", 2, "--dry-run", "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["steps"][0] == "fine-tune and score 6 times"
+
+
+def test_columns_can_be_named(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    place = tmp_path / "benchmarks" / "HoC"
+    place.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        rows = [{"befund": f"{split} {label}", "mal": label} for label in ("A", "B")]
+        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("benchmark", pico_bert, "--data", tmp_path / "benchmarks", "--only", "hoc", "--dry-run")
+    assert shell(*words).code == 1
+    said = shell(*words, "--set", "hoc.column=text=befund", "--set", "hoc.column=label=mal")
+    assert said.code == 0, said.err
+    assert "column text=befund+label=mal" in " ".join(said.err.split())

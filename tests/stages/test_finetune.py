@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification
 
+from biosqueeze import search
 from tests import pico
 from tests.cli.run import Shell
 
@@ -178,3 +179,27 @@ def test_a_search_is_planned_run_by_run(pico_bert: Path, learnable: Path, shell:
     assert steps[1:] == [f"lr={lr}, seed={seed}" for lr in (0.0001, 0.0005) for seed in (0, 1)]
     assert shell("finetune", pico_bert, "--data", learnable, "--grid", "rate=1", "--dry-run").code == 2
     assert shell("finetune", pico_bert, "--data", learnable, "--folds", "--dry-run").code == 1
+
+
+def test_what_an_interrupted_search_has_done_is_kept(
+    pico_bert: Path, learnable: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where --force is there, to replace an earlier output; another search starts anew."""
+
+    def interrupted(plan: search.Plan, jobs: int | None) -> search.Found:
+        (plan.directory / "done").touch()
+        raise KeyboardInterrupt("repeat the command to go on")
+
+    monkeypatch.setattr(search, "search", interrupted)
+    words = ("finetune", pico_bert, "--data", learnable, "--seeds", 2, "--out", "x", "--force")
+    assert shell(*words).code == 130
+    kept: list[bool] = []
+
+    def looking(plan: search.Plan, jobs: int | None) -> search.Found:
+        kept.append((plan.directory / "done").exists())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "search", looking)
+    assert shell(*words).code == 130
+    assert shell(*words, "--lr", "1e-3").code == 130
+    assert kept == [True, False]

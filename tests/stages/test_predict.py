@@ -405,6 +405,7 @@ def test_many_labels_by_the_config(copy_of, classifier, tmp_path):
         (("--max-length", "2"), 2, "give 3 or more"),
         (("--out", "."), 1, "is a directory"),
         (("--format", "pubtator", "--skip-bad"), 2, "no place for them"),
+        (("--format", "pubtator", "--keep-fields"), 2, "no place for them"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(ner, records, shell, words, code, says):

@@ -202,3 +202,14 @@ def test_many_sentences_encode_quickly(benchmark_seconds=20):
     started = time.monotonic()
     assert len(KIND.encode(examples, LABELS, _tokenizer("bert"), 128)) == 5000
     assert time.monotonic() - started < benchmark_seconds
+
+
+def test_no_entity_goes_on_from_one_sentence_to_the_next():
+    task, tokenizer = open_task("ner"), pico.tokenizer_of("bert")
+    labels = ("O", "I-Disease")
+    (sentence,) = [task.pose({"text": "Breast cancer\nBreast cancer kills"})]
+    windows = task.encode([sentence], labels, tokenizer, 64)
+    inside = np.array([0.0, 9.0], dtype=np.float32)
+    logits = [np.tile(inside, (len(window.input_ids), 1)) for window in windows]
+    (told,) = task.describe(windows, logits, [sentence], labels)
+    assert [one["text"] for one in told["entities"]] == ["Breast cancer", "Breast cancer kills"]

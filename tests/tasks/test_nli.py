@@ -295,3 +295,8 @@ def test_real_pubmedqa_has_the_reference_counts_and_its_authors_split(real_data,
     assert "to the id" in capsys.readouterr().err
     # The authors deal 55.2% yes, 33.8% no and 11% maybe into every fold alike.
     assert Counter(golds(data, "dev")) == {"yes": 27, "no": 17, "maybe": 6}
+
+
+def test_a_mistyped_split_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="validation"):
+        open_task("nli").read(str(tmp_path), ("validation",))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from biosqueeze.data.collate import pad
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task, problem_of
 from biosqueeze.tasks._entities import Mention, Relation
 from tests import pico
@@ -228,3 +228,8 @@ def test_the_kind_says_what_it_is():
     assert task.with_scheme("single") is task
     with pytest.raises(SqueezeError, match="--stride means nothing"):
         kind(stride=4)
+
+
+def test_what_compares_two_texts_is_refused() -> None:
+    with pytest.raises(UsageError, match="cosine compares two texts"):
+        open_task("relation", Formulation(representation="cosine"))

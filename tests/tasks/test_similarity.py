@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks._metrics import pearson, spearman
 from tests import pico
@@ -154,3 +154,9 @@ def test_real_biosses_has_the_reference_counts(real_data):
     assert (len(data.splits["train"]), len(data.splits["dev"]), len(test)) == (64, 16, 20)
     golds = [example.gold for example in (*data.splits["train"], *data.splits["dev"], *test)]
     assert (min(golds), max(golds)) == (0.0, 4.0)
+
+
+@pytest.mark.parametrize("representation", ["mentions", "entity-starts"])
+def test_what_reads_entities_is_refused(representation: str) -> None:
+    with pytest.raises(UsageError, match="a similarity takes cls or cosine"):
+        open_task("similarity", Formulation(representation=representation))
