@@ -64,7 +64,8 @@ class Kind(Answering):
         records = read_records(source, looked, header=columns.header)
         if _hoc.is_hoc(records):
             return self._read_hoc(source, splits, records)
-        rows = _rows.rows_by_role(source, records, ROLES, columns)
+        known = _rows.known_truth(source, records, splits, ROLES, self.form.column)
+        rows = _rows.rows_by_role(source, known, ROLES, columns)
         how = _how([row for items in rows.values() for row in items], self.scheme)
         examples = {split: [_example(row, how) for row in items] for split, items in rows.items()}
         labels = _rows.classes_of(examples) if how.scheme == "single" else _names_in(examples)

@@ -54,7 +54,7 @@ class Kind(Answering):
         if (directory / MEDNLI.format("train")).is_file() or (directory / MEDNLI.format("test")).is_file():
             rows = _mednli_rows(directory, splits, self.form.column)
         else:
-            rows = _rows.read_rows(source, _rows.splits_to_read(source, splits), ROLES, self.form.column)
+            rows = _rows.read_rows(source, splits, ROLES, self.form.column)
         return {split: [_example(row) for row in items] for split, items in rows.items()}
 
     def _refuse_columns(self, name: str) -> None:

@@ -57,7 +57,7 @@ class Kind(Answering):
             SqueezeError: it cannot be read, a sentence or a score is missing, an id comes twice, or train or dev is
                 the test split.
         """
-        rows = _rows.read_rows(source, _rows.splits_to_read(source, splits), ROLES, self.form.column)
+        rows = _rows.read_rows(source, splits, ROLES, self.form.column)
         examples = {split: [_example(row) for row in items] for split, items in rows.items()}
         scores = [one.gold for items in examples.values() for one in items]
         note(f"{source}: scores from {min(scores):g} to {max(scores):g}; {_rows.counts(examples)}")

@@ -329,3 +329,16 @@ def test_real_hoc_has_the_reference_counts(real_data):
     documents = [*data.splits["train"], *data.splits["dev"], *test]
     # The authors count 272 abstracts without a hallmark (PubMedBERT, section 4.5).
     assert sum(not document.gold for document in documents) == 272
+
+
+@pytest.mark.parametrize("hidden", ['{"text": "d"}', '{"text": "d", "label": null}', '{"text": "d", "label": ""}'])
+def test_a_test_split_of_secret_labels_is_left_alone_until_it_is_asked_for(tmp_path, hidden, capfd):
+    for split, label in (("train", "x"), ("train", "y"), ("dev", "x")):
+        with (tmp_path / f"{split}.jsonl").open("a") as file:
+            file.write(json.dumps({"text": f"{split} {label}", "label": label}) + "\n")
+    (tmp_path / "test.jsonl").write_text(hidden + "\n")
+    data = open_task("classification").read(str(tmp_path), ("train", "dev"))
+    assert {split: len(items) for split, items in data.splits.items()} == {"train": 2, "dev": 1}
+    assert "test has no labels" in capfd.readouterr().err
+    with pytest.raises(SqueezeError):
+        open_task("classification").read(str(tmp_path), ("test",))
