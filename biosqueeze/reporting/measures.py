@@ -34,8 +34,9 @@ def measures(story: Story) -> Iterator[Markup]:
 
 
 def _panels_of_bench(rows: Sequence[Row]) -> list[Panel]:
-    """F1 against latency at the first shape and against size, where two rows or more have an F1."""
-    scored = [row for row in rows if row.get("f1") is not None]
+    """F1 against latency at the first shape and against size, where two rows or more have an F1 of the same data."""
+    # A row that was scored on other data than the first one keeps no share of its F1.
+    scored = [row for row in rows if row.get("f1") is not None and row.get("retention", 1) is not None]
     first = [row for row in scored if _shape(row) == _shape(scored[0])]
     if len(first) < 2:
         return []
@@ -127,7 +128,19 @@ def _bench_section(bench: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
     slowest: dict[str, float] = {}
     for row in rows:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), float(row.get("p50_ms") or 0))
-    columns = ("checkpoint", "backend", "batch", "", "median ms", "p95 ms", "speed-up", "seq/s", "RSS MB", "MB", "F1")
+    columns = (
+        "checkpoint",
+        "backend",
+        "batch",
+        "",
+        "median ms",
+        "p95 ms",
+        "speed-up",
+        "seq/s",
+        "peak RSS MB",
+        "MB",
+        "F1",
+    )
     lines = [(names[str(row.get("checkpoint"))], *_bench_cells(row, slowest[_shape(row)])) for row in rows]
     note = element("p", words, class_="muted small")
     return element("section", element("h2", "Speed and size"), note, table(columns, lines, texts=4))

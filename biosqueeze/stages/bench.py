@@ -25,7 +25,7 @@ class Options(Noting):
     """Measure latency, throughput, memory and size of checkpoints on backends.
 
     Every pair of checkpoint and backend runs in a process of its own, with the same threads, in interleaved rounds.
-    The table is noted in results/bench.json of each checkpoint.
+    The table is noted in results/bench.json of each checkpoint; peak memory is that of all shapes together.
     """
 
     checkpoints: Annotated[
@@ -293,7 +293,7 @@ def _summary(table: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple
 
 
 def _details(table: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-    columns = ["checkpoint", "backend", "shape", "p50 ms", "p95 ms", "seq/s", "tokens/s", "RSS MB", "load s"]
+    columns = ["checkpoint", "backend", "shape", "p50 ms", "p95 ms", "seq/s", "tokens/s", "peak RSS MB", "load s"]
     rows = [
         [
             names[line["checkpoint"]],

@@ -117,6 +117,13 @@ def test_the_page_holds_what_is_known(shell, made):
     assert "F1 against latency" in page.text and "F1 against size" in page.text
 
 
+def test_scores_on_other_data_are_not_drawn_together(shell, made):
+    rows = [bench_row("teacher", "torch", retention=1.0), bench_row("student", "onnxruntime:int8", retention=None)]
+    (made / "results" / "bench.json").write_text(json.dumps({"rows": rows}))
+    assert shell("report", made).code == 0
+    assert "F1 against latency" not in page_of(made / "report.html").text
+
+
 def test_json_names_the_file(shell, made):
     said = shell("report", made, "--html", "pages/student.html", "--json")
     assert json.loads(said.out) == {"path": str(made), "report": "pages/student.html"}
