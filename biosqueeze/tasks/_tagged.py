@@ -137,7 +137,8 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
     """The labels are those of train, or of all that was read where train is not.
 
     Data that are trained in their own scheme have the labels that occur; a scheme that they are converted to is
-    taken whole, for a word of train need not have been in every place of an entity.
+    taken whole, for a word of train need not have been in every place of an entity. So is their own where another split
+    has a longer entity of a type than train.
     """
     scheme = detect(tagged.tags for tagged in _every(read))
     own = "BIO" if scheme == "IOB1" else scheme
@@ -149,7 +150,9 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
         raise SqueezeError(
             f"{source} has no tag but O, so there is nothing to learn or to score; check the tags' column"
         )
-    if "train" in read and (form.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
+    lacking = set().union(*(draft.trained(tagged.tags) for tagged in _every(read))) - set(labels)
+    longer = any(parts(tag)[1] in types_of(labels) for tag in lacking)
+    if "train" in read and (longer or form.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
         labels = labels_of(types_of(labels), draft.target)
     return replace(draft, labels=labels)
 

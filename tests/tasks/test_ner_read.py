@@ -139,6 +139,15 @@ def test_nothing_but_outside(tmp_path):
     _explained(_write(tmp_path, train="a\tO\n"), "no tag but O")
 
 
+def test_longer_entities_than_those_of_train_are_learned_from_none(tmp_path):
+    long = "a\tB-Gene\nb\tI-Gene\n"
+    dataset = KIND.read(_write(tmp_path, train="a\tB-Gene\nb\tO\n", dev=long), ("train", "dev"))
+    assert dataset.labels == ("O", "B-Gene", "I-Gene")
+    strange = _write(tmp_path, train="a\tB-Gene\nb\tO\n", dev=long.replace("Gene", "Drug"))
+    with pytest.raises(SqueezeError, match="'B-Drug' is none of train's"):
+        KIND.read(strange, ("train", "dev"))
+
+
 def test_a_test_split_without_entities_is_no_error(tmp_path):
     dataset = KIND.read(_write(tmp_path, train=TRAIN, test="a\tO\n"), ("train", "test"))
     assert len(dataset.splits["test"]) == 1
