@@ -13,7 +13,7 @@ from biosqueeze.errors import SqueezeError
 
 # What a stage adds to a directory without changing the model: not part of its identity.
 _NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
-
+# How directories end that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
 
@@ -79,8 +79,9 @@ def _remove(path: Path) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 over names and bytes of a file or of all files below a directory; results, cards, and what we are making
-    there are left out.
+    """SHA-256 over names and bytes of a file or of all files below a directory.
+
+    Results, cards, and what is still being written there are left out.
     """
     digest = hashlib.sha256()
     files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]

@@ -32,7 +32,7 @@ def predict_all(
     longest_first = sorted(range(len(features)), key=lambda i: -lengths[i])
     results: dict[int, NDArray[np.float32]] = {}
     while len(results) < len(features):
-        chosen = longest_first[len(results) :][:batch_size]
+        chosen = longest_first[len(results) : len(results) + batch_size]
         try:
             output = predictor.predict(pad([features[i] for i in chosen], pad_token_id))
         except (RuntimeError, MemoryError) as error:

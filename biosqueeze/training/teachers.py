@@ -130,7 +130,7 @@ class LiveTeacher:
         """
         self.models = list(models)
         self.question, self.temperature = question, temperature
-        self._to_shard = sharded
+        self._sharded, self._device = sharded, torch.device("meta")  # where nobody has asked yet
         total = sum(weights) or len(self.models)
         self.weights = [weight / total for weight in weights or [1.0] * len(self.models)]
         self.taps = [Taps(model, {} if number else wanted) for number, model in enumerate(self.models)]
@@ -141,18 +141,22 @@ class LiveTeacher:
     @torch.no_grad()
     def answer(self, batch: Batch) -> Answer:
         """Run the models, on the device of the batch."""
-        if self._to_shard:  # only now: the processes are joined when training begins
-            _shard(self.models)
-            self._to_shard = False
-        looks = [self._look(model, taps, batch) for model, taps in zip(self.models, self.taps, strict=True)]
+        if self._device != batch["input_ids"].device:
+            self._place(batch["input_ids"].device)
+        looks = [look(model, taps, self.question, batch) for model, taps in zip(self.models, self.taps, strict=True)]
         layers = layers_of(looks[0].states, batch)
         return Answer(partial(self._rows, [one.rows for one in looks]) if self.question.logits else None, layers)
 
-    def _look(self, model: PreTrainedModel, taps: Taps, batch: Batch) -> Look:
-        # The last parameter moves last: where the memory did not suffice before, the rest is moved now.
-        if list(model.parameters())[-1].device != batch["input_ids"].device:
-            nn.Module.to(model, batch["input_ids"].device)
-        return look(model, taps, self.question, batch)
+    def _place(self, device: torch.device) -> None:
+        """Bring the models to where they are asked, at the first question: by then the processes are joined.
+
+        Where the memory does not suffice for it, the next question tries again.
+        """
+        if self._sharded:
+            _shard(self.models)
+        for model in self.models:
+            nn.Module.to(model, device)
+        self._device = device
 
     @torch.no_grad()
     def _rows(self, seen: Sequence[Tensor], part: slice) -> Tensor:
