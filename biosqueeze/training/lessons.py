@@ -243,6 +243,7 @@ def _records(source: str, task: Task) -> Iterator[Any]:
             f"{source} is plain text, but this task reads more than one text; give JSON lines with its fields as "
             "--corpus"
         )
+    plain = _without_columns(task)
     for path in files_of(source):
         opened = open_source(str(path))
         if opened.format != "jsonl":
@@ -256,7 +257,7 @@ def _records(source: str, task: Task) -> Iterator[Any]:
             try:
                 yield task.pose(incoming.values)
             except SqueezeError:  # it may have the usual names
-                yield _without_columns(task).pose(incoming.values)
+                yield plain.pose(incoming.values)
 
 
 def _without_columns(task: Task) -> Task:
