@@ -15,7 +15,7 @@ from typing import Any
 from biosqueeze import __version__, card, manifest, processes
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import disk_is_full, flush, locked, put_in_place
-from biosqueeze.options import Writing, resolved
+from biosqueeze.options import WritingOptions, resolved
 from biosqueeze.progress import note
 
 DEMO_MODEL = "demo:minilm"
@@ -184,7 +184,7 @@ class Record:
 
     stage: str
     parent: Checkpoint
-    options: Writing
+    options: WritingOptions
     also: tuple[tuple[str, Checkpoint], ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None

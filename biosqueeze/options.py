@@ -53,7 +53,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noting:
+class StageOptions:
     """Options of a stage that reads a checkpoint and adds at most a result to it."""
 
     sources: Annotated[Mapping[str, str], "Where each value came from.", Hidden()] = field(
@@ -62,7 +62,7 @@ class Noting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing(Noting):
+class WritingOptions(StageOptions):
     """Options of a stage that writes a checkpoint."""
 
     out: Annotated[
@@ -82,7 +82,7 @@ class Writing(Noting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking(Noting):
+class InferenceOptions(StageOptions):
     """Options of a stage that asks a fine-tuned checkpoint."""
 
     backend: Annotated[
@@ -192,7 +192,7 @@ def _strip_none(base: Any) -> tuple[Any, bool]:
     return base, False
 
 
-def resolved(options: Noting) -> dict[str, Any]:
+def resolved(options: StageOptions) -> dict[str, Any]:
     """The options as plain values, for the manifest: no hidden field, tuples as lists."""
     values = {f.name: getattr(options, f.name) for f in option_fields(type(options)) if f.marker(Hidden) is None}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -12,15 +12,17 @@ _ROOT = Path(__file__).parent
 
 # Files in a plugin folder that serve all plugins and are not one themselves say so here.
 SUPPORT = {
-    "backends": {"parity", "predict", "worker"},
+    "backends": {"onnx-export", "onnx-files", "parity", "predict", "worker", "worker-pool"},
+    "quantizers": {"onnx-graph"},
+    "tasks": {"formulation", "sequence-kind"},
 }
 
 
 def names(package: str) -> tuple[str, ...]:
     """Names of the plugins in one folder of the package, sorted, as the command line spells them."""
     support = SUPPORT.get(package, set())
-    stems = (path.stem for path in (_ROOT / package).glob("*.py"))
-    return tuple(sorted(s.replace("_", "-") for s in stems if not s.startswith("_") and s not in support))
+    stems = (path.stem for path in (_ROOT / package).glob("*.py") if not path.stem.startswith("_"))
+    return tuple(sorted(name for stem in stems if (name := stem.replace("_", "-")) not in support))
 
 
 def load(package: str, name: str) -> ModuleType:

@@ -10,14 +10,16 @@ import pytest
 from biosqueeze import card, files, manifest
 from biosqueeze.checkpoint import Record, derive_out, drafting, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError
-from biosqueeze.options import Writing
+from biosqueeze.options import WritingOptions
 
 
 def copy_through(source: Path, out: Path, **flags: bool) -> Path:
     parent = open_checkpoint(str(source))
     with drafting(out, **flags) as draft:
         shutil.copytree(source, draft.path, dirs_exist_ok=True)
-        return draft.finish(Record(stage="copy", parent=parent, options=Writing(seed=3), metrics={"f1": 0.5})).path
+        return draft.finish(
+            Record(stage="copy", parent=parent, options=WritingOptions(seed=3), metrics={"f1": 0.5})
+        ).path
 
 
 def test_a_finished_draft_is_whole(pico_bert: Path, tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_the_card_has_the_hubs_front_matter(pico_ner: Path, tmp_path: Path) -> N
         shutil.copytree(pico_ner, draft.path, dirs_exist_ok=True)
         task = {"name": "ner", "data": "NCBI-disease", "labels": list(parent.labels)}
         record = Record(
-            stage="finetune", parent=parent, options=Writing(), task=task, metrics={"f1": 0.81, "split": "dev"}
+            stage="finetune", parent=parent, options=WritingOptions(), task=task, metrics={"f1": 0.81, "split": "dev"}
         )
         out = draft.finish(record).path
     _, front, body = (out / "README.md").read_text().split("---\n", 2)
@@ -238,7 +240,7 @@ def test_a_parent_that_is_gone_at_the_end_loses_no_training(pico_bert: Path, tmp
             shutil.copytree(source, draft.path, dirs_exist_ok=True)
             (draft.path / "state-00000001").mkdir()
             shutil.rmtree(source)
-            draft.finish(Record(stage="copy", parent=parent, options=Writing()))
+            draft.finish(Record(stage="copy", parent=parent, options=WritingOptions()))
 
     with pytest.raises((SqueezeError, OSError)):
         fail()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from biosqueeze import registry
 from biosqueeze.cli.recipe import read_recipe
-from biosqueeze.training.mixes import MIXES
+from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_the_readme_lists_every_loss_and_every_mix_of_them() -> None:
         for row in re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
         for name in re.findall(r"`([\w-]+)`", row)
     }
-    assert listed - {"--loss"} == {*MIXES, *registry.names("objectives")}
+    assert listed - {"--loss"} == {*LOSS_PRESETS, *registry.names("objectives")}
 
 
 def test_the_readme_names_options_that_exist() -> None:

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
-from biosqueeze.backends._graphs import FLOAT, INT8, graph_files
+from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.custom import HeadedEncoder, load_headed
+from biosqueeze.models.custom_heads import HeadedEncoder, load_headed
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import output_of
 from biosqueeze.models.load import load_model

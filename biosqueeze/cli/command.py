@@ -18,7 +18,7 @@ from biosqueeze.cli.streams import stdout_kept_clean, write_lines
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Outcome, Plan
 from biosqueeze.registry import closest
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 
 
 def common_options() -> list[click.Parameter]:
@@ -38,7 +38,7 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
         context = click.get_current_context()
         prepare(context.params)
         _warn_of_strange_variables(name, context.command)
-        if not issubclass(stage.Options, Training):
+        if not issubclass(stage.Options, TrainingOptions):
             refuse_several(name)
         with stdout_kept_clean() as stdout:
             options = read_options(stage, context)

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from biosqueeze import registry
 from biosqueeze.cli.streams import STDIN, read_dashes
-from biosqueeze.options import Argument, Choices, Data, Hidden, Noting, OptionField, Short, option_fields
+from biosqueeze.options import Argument, Choices, Data, Hidden, OptionField, Short, StageOptions, option_fields
 
 _SOURCES = {
     ParameterSource.COMMANDLINE: "flag",
@@ -43,7 +43,7 @@ class Number(click.types.FloatParamType):
         return number
 
 
-def parameters(options: type[Noting]) -> list[click.Parameter]:
+def parameters(options: type[StageOptions]) -> list[click.Parameter]:
     """One Click parameter for each field that is not hidden."""
     fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
     return [_argument(f) if f.marker(Argument) else _option(f) for f in fields]
@@ -95,13 +95,13 @@ def _metavar(field: OptionField) -> str | None:
     return {int: "N", float: "X", str: "TEXT"}[field.type]
 
 
-def arguments_help(options: type[Noting]) -> str:
+def arguments_help(options: type[StageOptions]) -> str:
     """The help of the positional fields, which Click does not show by itself."""
     positional = [f for f in option_fields(options) if f.marker(Argument)]
     return "\n\n".join(f"{field.name.upper()}: {field.help}" for field in positional)
 
 
-def read_options(stage: ModuleType, context: click.Context) -> Noting:
+def read_options(stage: ModuleType, context: click.Context) -> StageOptions:
     """Build the stage's `Options` from a Click context, `-` replaced by the path on standard input."""
     names = {f.name for f in option_fields(stage.Options) if f.marker(Hidden) is None}
     values = {name: value for name, value in context.params.items() if name in names}
@@ -113,5 +113,5 @@ def read_options(stage: ModuleType, context: click.Context) -> Noting:
     data = {field.name: field for field in option_fields(stage.Options) if field.marker(Data)}
     on_stdin = any(values[name] == STDIN for name, field in data.items() if field.marker(Argument))
     paths = read_dashes({k: v for k, v in values.items() if k not in data}, data_on_stdin=on_stdin)
-    options: Noting = stage.Options(**{**values, **paths}, sources=dict(sorted(sources.items())))
+    options: StageOptions = stage.Options(**{**values, **paths}, sources=dict(sorted(sources.items())))
     return options

@@ -35,10 +35,10 @@ from biosqueeze.files import content_hash
 from biosqueeze.options import (
     Argument,
     Hidden,
-    Noting,
     OptionField,
     Outcome,
-    Writing,
+    StageOptions,
+    WritingOptions,
     option_fields,
     resolved,
 )
@@ -206,7 +206,7 @@ def _dereference(step: Step, value: Any, run: Run) -> Any:
     return str(run.paths[name])
 
 
-def _key(step: Step, options: Noting) -> str:
+def _key(step: Step, options: StageOptions) -> str:
     """What the result of a step depends on: version, stage, options, and the contents behind every path among them.
 
     A cache of a teacher's answers is filled by the step itself.
@@ -250,7 +250,7 @@ def run_steps(steps: list[Step], run: Run) -> Outcome:
 def _forget_measurements(later: list[Step], run: Run) -> None:
     """What measures reads and writes results, which no hash of a checkpoint sees: it is done anew after any change."""
     for step in later:
-        if not issubclass(step.module.Options, Writing):
+        if not issubclass(step.module.Options, WritingOptions):
             run.done.pop(step.name, None)
     run.write()
 
@@ -273,18 +273,18 @@ def _check_all(steps: list[Step], run: Run) -> None:
         previous = guess.paths[step.name] = run.directory / step.name
 
 
-def _is_done(run: Run, step: Step, options: Noting, key: str) -> bool:
+def _is_done(run: Run, step: Step, options: StageOptions, key: str) -> bool:
     entry = run.done.get(step.name, {})
     if entry.get("key") != key or "path" not in entry:
         return False
     path = Path(entry["path"])
-    if isinstance(options, Writing) and path != Path(str(options.out)):
+    if isinstance(options, WritingOptions) and path != Path(str(options.out)):
         return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
-def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
-    if isinstance(options, Writing):
+def _run_step(step: Step, options: StageOptions, key: str, run: Run) -> None:
+    if isinstance(options, WritingOptions):
         options = _ready_output(step, options, key, run)
     elif {"out", "force"} <= step.fields.keys() and Path(vars(options)["out"]).parent == run.directory:
         options = replace(options, force=True)  # type: ignore[call-arg]
@@ -302,7 +302,7 @@ def _run_step(step: Step, options: Noting, key: str, run: Run) -> None:
     run.remember(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 
 
-def _ready_output(step: Step, options: Writing, key: str, run: Run) -> Writing:
+def _ready_output(step: Step, options: WritingOptions, key: str, run: Run) -> WritingOptions:
     """The runner owns its outputs: a stale one is replaced, and an interrupted one of the same key is resumed."""
     out = Path(options.out or run.directory / step.name)
     partial = out.with_name(out.name + ".partial")
@@ -335,7 +335,7 @@ def _plan_all(steps: list[Step], run: Run) -> list[dict[str, Any]]:
         else:
             plans.append({"step": step.name, "stage": step.stage})
             click.echo(f"{step.name} would run {step.stage} on what the steps before it write", err=True)
-        if isinstance(options, Writing) or previous is None:
+        if isinstance(options, WritingOptions) or previous is None:
             previous = run.directory / step.name
         run.paths[step.name] = previous
     return plans

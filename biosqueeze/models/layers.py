@@ -27,6 +27,14 @@ def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:
     return [layer for group in groups for layer in group.albert_layers]
 
 
+def encoder_layers(model: Any) -> nn.ModuleList:
+    """The transformer layers, the lowest first."""
+    layers = model.base_model.get_submodule(family_of(model.config).layers)
+    if not isinstance(layers, nn.ModuleList):
+        raise TypeError(f"{type(model).__name__} keeps its layers in a {type(layers).__name__}")
+    return layers
+
+
 def attention_sizes(config: PreTrainedConfig) -> tuple[int, int]:
     """Number of heads and size of each: queries, keys and values are (batch, length, heads x size).
 

@@ -22,8 +22,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.errors import UsageError
 from biosqueeze.models.count import skeleton
 from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.head_rotation import turn_heads
 from biosqueeze.models.load import new_model
-from biosqueeze.models.turning import turn_heads
 from biosqueeze.models.verify import ensure_same, outputs, padded_batch
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from biosqueeze.backends import with_token_types
-from biosqueeze.backends._export import Positional, dynamic_axes, example_inputs, quiet, write_onnx
+from biosqueeze.backends.onnx_export import Positional, dynamic_axes, example_inputs, quiet, write_onnx
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
 from biosqueeze.quantizers import FEW_OUTPUTS, Job
-from biosqueeze.quantizers._graph import fold_weights, save, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_weights, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
 USES = frozenset({"calibration_samples", "observer"})

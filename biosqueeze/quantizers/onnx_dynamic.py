@@ -8,9 +8,9 @@ from typing import Any
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from biosqueeze.backends._export import quiet
+from biosqueeze.backends.onnx_export import quiet
 from biosqueeze.quantizers import FEW_OUTPUTS, Job
-from biosqueeze.quantizers._graph import save, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import save, shrink_embeddings
 
 NEEDS_CALIBRATION = False
 USES = frozenset({"reduce_range"})

@@ -7,7 +7,7 @@ from typing import Any
 
 from biosqueeze.reporting.markup import Markup, element, heading, number, table
 from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot
-from biosqueeze.reporting.story import Score, Story, short_names
+from biosqueeze.reporting.report_data import ReportData, Score, short_names
 
 _LONGEST_LABEL = 44
 _BAR = 90  # pixels of the slowest row's bar, at each shape
@@ -15,7 +15,7 @@ _BAR = 90  # pixels of the slowest row's bar, at each shape
 Row = Mapping[str, Any]
 
 
-def measures(story: Story) -> Iterator[Markup]:
+def measures(story: ReportData) -> Iterator[Markup]:
     """The sections on quality and speed, as far as there is something to show."""
     rows = [row for row in story.bench.get("rows") or [] if isinstance(row, dict)]
     if not story.scores and not rows:

@@ -10,7 +10,7 @@ from biosqueeze.manifest import head_of
 from biosqueeze.reporting.markup import Markup, element, joined, number, table
 from biosqueeze.reporting.measures import measures
 from biosqueeze.reporting.plots import COLOURS, training_plot
-from biosqueeze.reporting.story import Story, Training
+from biosqueeze.reporting.report_data import ReportData, TrainingRun
 from biosqueeze.reporting.style import CSS
 
 GENERATOR = '<meta name="generator" content="biosqueeze report">'
@@ -26,7 +26,7 @@ _SHAPE_WORDS = {
 }
 
 
-def render(story: Story) -> str:
+def render(story: ReportData) -> str:
     """The whole page; nothing in it refers to anything outside of it."""
     sections = (_key_figures(story), _anatomy(story), *_history(story), *_learning(story), *measures(story))
     body = element("main", _title(story), *sections, _footer(story))
@@ -38,7 +38,7 @@ def render(story: Story) -> str:
     return f"{head}{title}{element('style', CSS)}</head>\n{element('body', body)}</html>\n"
 
 
-def _title(story: Story) -> Markup:
+def _title(story: ReportData) -> Markup:
     config, task = story.checkpoint.config, (story.checkpoint.manifest or {}).get("task") or {}
     architecture = (config.get("architectures") or [None])[0] or f"{config.get('model_type', 'unknown')} encoder"
     words = [str(architecture), f"head: {head_of(config)}"]
@@ -47,7 +47,7 @@ def _title(story: Story) -> Markup:
     return element("header", element("h1", story.name), element("div", " · ".join(words), class_="muted"))
 
 
-def _key_figures(story: Story) -> Markup:
+def _key_figures(story: ReportData) -> Markup:
     shape = manifest.shape_facts(story.checkpoint.config)
     weights = sum(path.stat().st_size for path in story.checkpoint.weights) / 1e6
     shown = [("parameters", _millions(story.parameters.get("total"))), ("weights", f"{weights:,.1f} MB")]
@@ -70,7 +70,7 @@ def _millions(count: int | None) -> str:
     return f"{count / 1e6:,.1f} M" if count >= 1e5 else f"{count:,}"
 
 
-def _anatomy(story: Story) -> Markup:
+def _anatomy(story: ReportData) -> Markup:
     shape = manifest.shape_facts(story.checkpoint.config)
     rows = [(_SHAPE_WORDS[key], number(value)) for key, value in shape.items() if value is not None]
     labels = ", ".join(story.checkpoint.labels)
@@ -122,7 +122,7 @@ def _file_rows(files: Mapping[str, int]) -> list[tuple[str, str]]:
     return rows + ([(f"{rest} smaller ones", f"{left / 1e6:,.2f} MB")] if rest else [])
 
 
-def _history(story: Story) -> Iterator[Markup]:
+def _history(story: ReportData) -> Iterator[Markup]:
     if not story.history:
         yield element(
             "section",
@@ -156,7 +156,7 @@ def _chip(what: str, value: object) -> Markup:
     return element("span", element("i", what), f" {words}", class_="chip")
 
 
-def _learning(story: Story) -> Iterator[Markup]:
+def _learning(story: ReportData) -> Iterator[Markup]:
     if not story.trainings:
         return
     runs = (piece for training in reversed(story.trainings) for piece in _run(training))
@@ -164,15 +164,15 @@ def _learning(story: Story) -> Iterator[Markup]:
     yield element("section", element("h2", "How it learnt"), element("p", legend, class_="muted small"), *runs)
 
 
-def _run(training: Training) -> Iterator[Markup]:
+def _run(training: TrainingRun) -> Iterator[Markup]:
     stage = training.manifest.get("stage", "training")
     plot = element("div", training_plot(training.curves), class_="scroll")
     yield element("h3", f"{training.name} · {stage}")
     yield element("div", _run_facts(training), class_="muted small")
-    yield element("figure", plot, role="img", aria_label=f"Training curves of {training.name}")
+    yield element("figure", plot, role="img", aria_label=f"TrainingRun curves of {training.name}")
 
 
-def _run_facts(training: Training) -> str:
+def _run_facts(training: TrainingRun) -> str:
     noted = training.manifest.get("metrics") or {}
     words = [f"{number(noted.get('steps', len(training.curves.steps)))} steps"]
     if noted.get("tokens"):
@@ -186,7 +186,7 @@ def _run_facts(training: Training) -> str:
     return " · ".join(words)
 
 
-def _footer(story: Story) -> Markup:
+def _footer(story: ReportData) -> Markup:
     environment = (story.checkpoint.manifest or {}).get("environment") or {}
     packages = environment.get("packages") or {}
     words = [f"biosqueeze {__version__}, {manifest.now()[:16].replace('T', ' ')} UTC"]

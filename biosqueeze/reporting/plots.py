@@ -119,7 +119,7 @@ def _draw_losses(axes: Axes, curves: Curves) -> None:
         axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label="total" if name == "loss" else name)
     if terms:
         _limit(axes, tuple(smooth.values()), tuple(terms.values()))
-    _finish(axes, curves, "Training loss", "loss, mean over a batch")
+    _finish(axes, curves, "TrainingRun loss", "loss, mean over a batch")
 
 
 def _is_wide(lines: Sequence[Array]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from biosqueeze.tasks._suites import Benchmark, Suite
+from biosqueeze.benchmarks.suite import Benchmark, Suite
 
 PUBLISHED_SHOWN = 3
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from biosqueeze import manifest, progress
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, read_result, write_result
 from biosqueeze.errors import UsageError
-from biosqueeze.models.own_head import refuse_own_head
-from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.options import Argument, Outcome, Plan, StageOptions
 
 if TYPE_CHECKING:
-    from biosqueeze.backends._pool import Worker
+    from biosqueeze.backends.worker_pool import Worker
 
 EXAMPLE = "biosqueeze bench teacher student student-int8 --batch-size 1,8 --length 128"
 
@@ -21,7 +21,7 @@ Shape = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(StageOptions):
     """Measure latency, throughput, memory and size of checkpoints on backends.
 
     Every pair of checkpoint and backend runs in a process of its own, with the same threads, in interleaved rounds.
@@ -154,7 +154,7 @@ def run(options: Options) -> Outcome:
     Raises:
         SqueezeError: a measuring process failed; its last words are in the message.
     """
-    from biosqueeze.backends._pool import workers
+    from biosqueeze.backends.worker_pool import workers
 
     setting = settle(options)
     with workers([row.label for row in setting.rows], setting.threads) as pool:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.options import Argument, Noting, Outcome, Plan, option_fields
+from biosqueeze.options import Argument, Outcome, Plan, StageOptions, option_fields
 from biosqueeze.progress import note, table, warn
 
 if TYPE_CHECKING:
+    from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
     from biosqueeze.reporting.scoreboard import Scoreboard
     from biosqueeze.runs import Result, Run
-    from biosqueeze.tasks._suites import Benchmark, Hyperparameters, Suite
 
 EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5 --set lr=5e-5"
 
@@ -32,7 +32,7 @@ _NOT_TO_SET = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(StageOptions):
     """Fine-tune and score checkpoints on a suite of benchmarks, beside what the papers published.
 
     Every benchmark of the suite that lies under --data is trained with several seeds, the paper's hyperparameters
@@ -77,7 +77,7 @@ class _Setting:
 
 
 def _settle(options: Options) -> _Setting:
-    from biosqueeze.tasks._suites import load_suite
+    from biosqueeze.benchmarks.suite import load_suite
 
     if options.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
@@ -131,7 +131,7 @@ def _jobs(
     options: Options, suite: "Suite", changes: Mapping[str, Mapping[str, Any]]
 ) -> tuple[tuple[_Job, ...], dict[str, str]]:
     """The benchmarks that can be run, and why the others cannot."""
-    from biosqueeze.tasks._suites import locate
+    from biosqueeze.benchmarks.suite import locate
 
     root = Path(options.data).expanduser()
     if not root.is_dir():
@@ -183,9 +183,9 @@ def _job(benchmark: "Benchmark", place: Path, asked: Mapping[str, Any]) -> _Job:
 
 def _read(benchmark: "Benchmark", parts: Sequence[Path], asked: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Read these splits; in what the data are not the paper's."""
+    from biosqueeze.benchmarks.suite import warn_of_counts
     from biosqueeze.tasks import open_task
-    from biosqueeze.tasks._formulation import Formulation
-    from biosqueeze.tasks._suites import warn_of_counts
+    from biosqueeze.tasks.formulation import Formulation
 
     known = {f.name for f in fields(Formulation)}
     form = {**benchmark.form, **{name: value for name, value in asked.items() if name in known}}

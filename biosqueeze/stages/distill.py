@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
+from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import head_of
-from biosqueeze.models.own_head import refuse_own_head
+from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.progress import note, warn
-from biosqueeze.training.distilling import Distilling
-from biosqueeze.training.mixes import WITHOUT_ATTENTION, mix_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from biosqueeze.training.answering import Faculty
-    from biosqueeze.training.distiller import Recipe
-    from biosqueeze.training.pairing import Pairing
+    from biosqueeze.distillation.loss_config import LossConfig
+    from biosqueeze.distillation.models import DistillationModels
+    from biosqueeze.distillation.teacher_setup import TeacherSetup
+
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000"
 SAMPLE_TEXT = "demo:text"
@@ -27,7 +28,7 @@ TASK_HEADS = ("token-classification", "sequence-classification", "question-answe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Distilling):
+class Options(DistillationOptions):
     """Distil a teacher into a student.
 
     With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's
@@ -94,7 +95,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
     _check_sources(options, kind, teachers[0])
     suffix = "distilled" if student else str(options.student)
     out = Path(options.out) if options.out else derive_out(student or teachers[0], suffix)
-    mix_of(options.loss, kind)
+    parse_losses(options.loss, kind)
     return _Setting(teachers, _shares(options, len(teachers)), student, kind, out)
 
 
@@ -182,7 +183,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.students import student_parameters
 
     setting = _settle(options, weights=False)
-    mix = mix_of(options.loss, setting.kind)
+    mix = parse_losses(options.loss, setting.kind)
     heat = mix.temperature if options.temperature is None else options.temperature
     text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
@@ -206,13 +207,13 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Load teachers and student, train the student, write it."""
-    from biosqueeze.training.pairing import load_pairing
+    from biosqueeze.distillation.models import load_models
 
     setting = _settle(options)
     options = _fitting(options, setting)
     inputs = [c for c in (*setting.teachers, setting.student) if c is not None]
     with drafting(setting.out, inputs, force=options.force, resume=options.resume) as draft:
-        pairing = load_pairing(
+        pairing = load_models(
             options, setting.kind, setting.teachers, setting.student or str(options.student), options.task
         )
         student, metrics = _train(options, setting, pairing, draft.path)
@@ -225,7 +226,7 @@ def run(options: Options) -> Outcome:
 
 def _fitting(options: Options, setting: _Setting) -> Options:
     """The options; where --max-length is left out, on a task, with that of the teacher's fine-tuning."""
-    from biosqueeze.models.fitted import noted_length
+    from biosqueeze.models.finetuned import noted_length
 
     given = options.sources.get("max_length", "default") != "default" or options.max_length != Options.max_length
     noted = noted_length(setting.teacher) if setting.kind == "task" else None
@@ -234,7 +235,7 @@ def _fitting(options: Options, setting: _Setting) -> Options:
     return replace(options, max_length=noted, sources={**options.sources, "max_length": "teacher"})
 
 
-def _worth_saving(student: "PreTrainedModel", recipe: "Recipe", seed: int, *, taught: bool) -> "PreTrainedModel":
+def _worth_saving(student: "PreTrainedModel", recipe: "LossConfig", seed: int, *, taught: bool) -> "PreTrainedModel":
     """The student; without its head where that is new and nothing taught it."""
     from biosqueeze.models.load import without_head
 
@@ -245,26 +246,26 @@ def _worth_saving(student: "PreTrainedModel", recipe: "Recipe", seed: int, *, ta
 
 
 def _train(
-    options: Options, setting: _Setting, pairing: "Pairing", directory: Path
+    options: Options, setting: _Setting, pairing: "DistillationModels", directory: Path
 ) -> tuple["PreTrainedModel", dict[str, Any]]:
     """The student as it is to be saved, and how it was trained."""
-    from biosqueeze.training.answering import answering, foreigners_of
-    from biosqueeze.training.augmenting import augmentation_of
-    from biosqueeze.training.distiller import Distiller
-    from biosqueeze.training.fit_head import Fitting, fit_missing_heads
+    from biosqueeze.distillation.augmentation import augmentation_of
+    from biosqueeze.distillation.datasets import DataSources, load_training_data
+    from biosqueeze.distillation.learner import Distiller
+    from biosqueeze.distillation.mlm_head import Fitting, fit_missing_heads
+    from biosqueeze.distillation.teacher_setup import foreigners_of, teacher_source
+    from biosqueeze.distillation.warm_start import keep_log, warm_start
     from biosqueeze.training.identity import identity_of, identity_of_checkpoint
-    from biosqueeze.training.lessons import Material, lessons_of
     from biosqueeze.training.loop import Job, precision_of, train
-    from biosqueeze.training.warm_start import keep_log, warm_start
 
     faculty = _faculty(options, setting, pairing)
     recipe = faculty.recipe
     foreigners = foreigners_of(options, faculty, setting.student.name if setting.student else str(options.student))
     more = augmentation_of(options, pairing.task_name, setting.teacher)
     corpus = _corpus(options, setting.kind)
-    lessons = lessons_of(options, pairing, Material(corpus, options.field, options.data, more, foreigners))
+    lessons = load_training_data(options, pairing, DataSources(corpus, options.field, options.data, more, foreigners))
     fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
-    source, answerer = answering(options, faculty, lessons.source, fitted)
+    source, answerer = teacher_source(options, faculty, lessons.source, fitted)
     student, after = warm_start(options, pairing, lessons, directory)
     width = pairing.teachers[0].config.hidden_size
     learner = Distiller(student, answerer, recipe, teacher_width=width, seed=options.seed)
@@ -295,30 +296,35 @@ def _train(
     return _worth_saving(learner.model, recipe, options.seed, taught=taught), metrics
 
 
-def _faculty(options: Options, setting: _Setting, pairing: "Pairing") -> "Faculty":
+def _faculty(options: Options, setting: _Setting, pairing: "DistillationModels") -> "TeacherSetup":
     """What the teachers are asked for; what cannot be is said here, before any data are read."""
-    from biosqueeze.training.answering import Faculty, refuse_idle_sharding
-    from biosqueeze.training.cache import kept_of
-    from biosqueeze.training.fit_head import refuse_idle
-    from biosqueeze.training.loop import refuse_vain
-    from biosqueeze.training.recipes import drop_headless, recipe_of, refuse_idle_temperature, share_out
+    from biosqueeze.distillation.loss_config import (
+        build_loss_config,
+        check_several_teachers,
+        drop_losses_without_head,
+        refuse_idle_temperature,
+    )
+    from biosqueeze.distillation.mlm_head import check_unused_options
+    from biosqueeze.distillation.teacher_cache.plan import kept_of
+    from biosqueeze.distillation.teacher_setup import TeacherSetup, refuse_idle_sharding
+    from biosqueeze.training.loop import check_options
 
     configs = (pairing.student.config, pairing.teachers[0].config)
-    recipe = recipe_of(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
-    refuse_idle(options, pairing, setting.teachers, recipe)
+    recipe = build_loss_config(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
+    check_unused_options(options, pairing, setting.teachers, recipe)
     headless = [teacher.name for teacher, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
-    recipe = drop_headless(recipe, [] if options.fit_head else headless, asked=bool(options.loss))
-    share_out(recipe, [teacher.name for teacher in setting.teachers])
+    recipe = drop_losses_without_head(recipe, [] if options.fit_head else headless, asked=bool(options.loss))
+    check_several_teachers(recipe, [teacher.name for teacher in setting.teachers])
     refuse_idle_temperature(options, recipe)
-    faculty = Faculty(pairing, recipe, setting.teachers, setting.shares)
+    faculty = TeacherSetup(pairing, recipe, setting.teachers, setting.shares)
     refuse_idle_sharding(options, faculty)
-    refuse_vain(options, pairing.student, judged=options.data is not None)
+    check_options(options, pairing.student, judged=options.data is not None)
     if options.cache_teacher:
         kept_of(recipe, options.cache_top)
     return faculty
 
 
-def _asked(options: Options, pairing: "Pairing") -> Options:
+def _asked(options: Options, pairing: "DistillationModels") -> Options:
     """The options; where a task's default cannot be learned, what can takes its place."""
     from biosqueeze.models.layers import attention_sizes
 
@@ -351,7 +357,7 @@ def _corpus(options: Options, kind: str) -> tuple[str, ...]:
     return (SAMPLE_TEXT,)
 
 
-def _record(options: Options, setting: _Setting, pairing: "Pairing", metrics: dict[str, Any]) -> Record:
+def _record(options: Options, setting: _Setting, pairing: "DistillationModels", metrics: dict[str, Any]) -> Record:
     task = None
     if setting.kind == "task":
         earlier = (setting.teacher.manifest or {}).get("task") or {}

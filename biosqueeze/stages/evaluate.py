@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.options import Argument, Asking, Outcome, Plan
+from biosqueeze.options import Argument, InferenceOptions, Outcome, Plan
 from biosqueeze.progress import note, table
-from biosqueeze.tasks._formulation import Reading
+from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
     from biosqueeze.tasks import Dataset, Task
@@ -21,7 +21,7 @@ DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Reading, Asking):
+class Options(ReadingOptions, InferenceOptions):
     """Score a fine-tuned checkpoint on labelled data, and note the scores beside it.
 
     The scores go to results/evaluate-BACKEND.json. A score below --min ends with exit code 4, after they are noted.
@@ -52,7 +52,7 @@ class _Setting:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.models.fitted import task_of
+    from biosqueeze.models.finetuned import task_of
 
     floors = dict(map(_floor, options.min))
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
@@ -102,7 +102,7 @@ def run(options: Options) -> Outcome:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: there is no metric of a floor's name.
     """
-    from biosqueeze.models.fitted import check_head
+    from biosqueeze.models.finetuned import check_head
 
     setting = _settle(options)
     task, checkpoint = setting.task, setting.checkpoint
@@ -152,8 +152,8 @@ def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -
     """The tokens in a sequence, and the task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
-    from biosqueeze.models.custom import decoding_parameters
-    from biosqueeze.models.fitted import length_for
+    from biosqueeze.models.custom_heads import decoding_parameters
+    from biosqueeze.models.finetuned import length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 

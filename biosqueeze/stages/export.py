@@ -6,15 +6,15 @@ from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models.own_head import refuse_own_head
-from biosqueeze.options import Argument, Outcome, Plan, Writing
+from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
 from biosqueeze.progress import note
 
 EXAMPLE = "biosqueeze export ner-tiny"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Writing):
+class Options(WritingOptions):
     """Export a checkpoint to ONNX (onnx/model.onnx), with any batch size and length.
 
     The graph's outputs are compared with PyTorch's on padded batches; it is written only if they agree.
@@ -59,7 +59,7 @@ def run(options: Options) -> Outcome:
     Raises:
         SqueezeError: the graph's outputs differ from PyTorch's by more than the tolerance.
     """
-    from biosqueeze.backends._export import OPSET, copy_stock, export_checked
+    from biosqueeze.backends.onnx_export import OPSET, copy_stock, export_checked
     from biosqueeze.backends.onnxruntime import files
     from biosqueeze.models.load import load_tokenizer
 

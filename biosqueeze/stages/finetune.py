@@ -17,12 +17,13 @@ from biosqueeze.checkpoint import (
     write_result,
 )
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.manifest import read_json
 from biosqueeze.options import Argument, Outcome, Plan, option_fields
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
-from biosqueeze.tasks._formulation import Formulation
-from biosqueeze.training.options import FineTuning, fitting_length
+from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.training.options import fitting_length
 
 if TYPE_CHECKING:
     from biosqueeze import search
@@ -35,7 +36,7 @@ EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Formulation, FineTuning):
+class Options(Formulation, FineTuningOptions):
     """Fine-tune an encoder on a labelled task, keeping what is best on dev.
 
     With --grid, --seeds or --folds it is a search: every run is a process of its own, the combination with the best
@@ -76,8 +77,8 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def _task(options: Options) -> "tuple[str, Task]":
     """The kind's name, and the kind."""
+    from biosqueeze.benchmarks.suite import resolve
     from biosqueeze.tasks import open_task
-    from biosqueeze.tasks._suites import resolve
 
     kind, benchmark = resolve(options.task)
     form = Formulation.of(options)
@@ -87,7 +88,7 @@ def _task(options: Options) -> "tuple[str, Task]":
 def plan(options: Options) -> Plan:
     """What would be trained on how much; reads the data and the config."""
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.custom import count_headed, wanted_head
+    from biosqueeze.models.custom_heads import count_headed, wanted_head
 
     source = open_checkpoint(options.checkpoint, weights=False)
     _, task = _task(options)
@@ -217,7 +218,7 @@ def _read(options: Options, task: "Task") -> "Dataset":
 
 def _check_counts(options: Options, data: "Dataset") -> None:
     """Warn where a named benchmark's data are not what the paper counts."""
-    from biosqueeze.tasks._suites import resolve, warn_of_counts
+    from biosqueeze.benchmarks.suite import resolve, warn_of_counts
 
     _, benchmark = resolve(options.task)
     if benchmark and not benchmark.folds:
@@ -226,7 +227,7 @@ def _check_counts(options: Options, data: "Dataset") -> None:
 
 def _metric(options: Options, task: "Task", data: "Dataset") -> str:
     """By what the best is kept: --metric, or the named benchmark's, or the kind's own."""
-    from biosqueeze.tasks._suites import resolve
+    from biosqueeze.benchmarks.suite import resolve
 
     _, benchmark = resolve(options.task)
     gold = [example.gold for example in data.splits["dev"]]
@@ -249,12 +250,12 @@ class _Work:
 
 def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     """Train and save model and tokenizer to the directory."""
-    from biosqueeze.models.custom import loss_of
+    from biosqueeze.finetuning.build import fine_tuner
+    from biosqueeze.finetuning.dev_evaluation import DevSet
+    from biosqueeze.models.custom_heads import loss_of
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import problem_of
-    from biosqueeze.training.finetuning import fine_tuner
     from biosqueeze.training.identity import identity_of, identity_of_checkpoint
-    from biosqueeze.training.judge import DevSet
     from biosqueeze.training.loop import Job, precision_of, train
     from biosqueeze.training.sources import Mixture
 
@@ -294,7 +295,7 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
 
 def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") -> Any:
     """The checkpoint with a head for the task; a head for the same labels is kept, as is one for spans."""
-    from biosqueeze.models.custom import new_headed, say_left_behind, stretch_to, wanted_head
+    from biosqueeze.models.custom_heads import new_headed, say_left_behind, stretch_to, wanted_head
     from biosqueeze.models.load import load_model
 
     own = wanted_head(task.form)

@@ -9,7 +9,7 @@ from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES, infer_family
-from biosqueeze.options import Argument, Noting, Outcome, Plan
+from biosqueeze.options import Argument, Outcome, Plan, StageOptions
 from biosqueeze.progress import note, table
 
 EXAMPLE = "biosqueeze inspect demo:minilm"
@@ -25,7 +25,7 @@ _TOKENIZER_FILES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(StageOptions):
     """Show what a checkpoint is, and change nothing.
 
     Parameters by part, shape, size on disk by artefact, family, task and labels, the tokenizer's casing, and every

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.incoming import NAMES, STDIN, Incoming, Source, open_source
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.options import Argument, Asking, Data, Outcome, Plan
+from biosqueeze.options import Argument, Data, InferenceOptions, Outcome, Plan
 from biosqueeze.progress import held_warnings, note, track, warn
-from biosqueeze.tasks._formulation import Reading
+from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
-    from biosqueeze.backends._answerer import Answerer, Item, Posed
+    from biosqueeze.annotation.annotator import Annotator, Item, Posed
     from biosqueeze.tasks import Task
 
 EXAMPLE = "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:int8 --out entities.jsonl"
@@ -30,7 +30,7 @@ _WRITTEN = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Asking):
+class Options(InferenceOptions):
     """Answer records with a fine-tuned checkpoint, in their order, as they arrive.
 
     Without --out the predictions stream to standard output, one JSON object a line with the record's id and what the
@@ -145,7 +145,7 @@ def run(options: Options) -> Outcome:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.models.fitted import task_of
+    from biosqueeze.models.finetuned import task_of
 
     if options.skip_bad and options.format == "pubtator":
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
@@ -153,7 +153,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
         raise UsageError("--keep-fields writes records as JSON, and PubTator has no place for them; leave one out")
     out = _target(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
-    name, task = task_of(checkpoint, options.task, "to predict with", Reading(column=options.column))
+    name, task = task_of(checkpoint, options.task, "to predict with", ReadingOptions(column=options.column))
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator is for entities, and {name} finds none; leave it out")
     spec = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
@@ -183,18 +183,18 @@ def _posing(task: "Task", source: Source, options: Options) -> "Task":
     return replace(task, form=replace(task.form, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 
-def _load(options: Options, setting: _Setting) -> "Answerer":
+def _load(options: Options, setting: _Setting) -> "Annotator":
+    from biosqueeze.annotation.annotator import Annotator
     from biosqueeze.backends import open_predictor
-    from biosqueeze.backends._answerer import Answerer
-    from biosqueeze.models.custom import decoding_parameters
-    from biosqueeze.models.fitted import check_head, length_for
+    from biosqueeze.models.custom_heads import decoding_parameters
+    from biosqueeze.models.finetuned import check_head, length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 
     checkpoint = setting.checkpoint
     check_head(checkpoint, setting.task.HEAD, setting.name, "to predict with")
     tokenizer = load_tokenizer(checkpoint)
-    return Answerer(
+    return Annotator(
         bound(setting.task, decoding_parameters(checkpoint)),
         checkpoint.labels,
         tokenizer,
@@ -204,7 +204,7 @@ def _load(options: Options, setting: _Setting) -> "Answerer":
     )
 
 
-def _lines(options: Options, answerer: "Answerer", source: Source, tally: _Tally) -> Generator[str, None, None]:
+def _lines(options: Options, answerer: "Annotator", source: Source, tally: _Tally) -> Generator[str, None, None]:
     """What goes out, a chunk of records at a time.
 
     Raises:

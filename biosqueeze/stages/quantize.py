@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze import manifest, registry
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.models.own_head import refuse_own_head
-from biosqueeze.options import Argument, Choices, Outcome, Plan, Writing
+from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.options import Argument, Choices, Outcome, Plan, WritingOptions
 from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOOK_AHEAD = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Writing):
+class Options(WritingOptions):
     """Quantize a checkpoint to int8 (onnx/model_quantized.onnx).
 
     A checkpoint without onnx/model.onnx is exported first. The int8 graph is compared with PyTorch on padded batches
@@ -129,7 +129,7 @@ def run(options: Options) -> Outcome:
     Raises:
         SqueezeError: the int8 graph agrees with PyTorch on too few answers.
     """
-    from biosqueeze.backends._export import copy_stock, export_checked
+    from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     _check(options)
     source = open_checkpoint(options.checkpoint)

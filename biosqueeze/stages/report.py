@@ -7,7 +7,7 @@ from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError, require
-from biosqueeze.options import Argument, Noting, Outcome, Plan, Short
+from biosqueeze.options import Argument, Outcome, Plan, Short, StageOptions
 from biosqueeze.progress import note
 from biosqueeze.reporting import FILE_NAME
 
@@ -16,7 +16,7 @@ _READ_BYTES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Noting):
+class Options(StageOptions):
     """Draw one HTML page: what a checkpoint is, its history, training curves, scores and speed.
 
     The page is a single file that refers to nothing outside of it. An earlier report is replaced; any other file only
@@ -43,7 +43,7 @@ def run(options: Options) -> Outcome:
     """
     checkpoint, target = _settle(options)
     from biosqueeze.reporting.page import render
-    from biosqueeze.reporting.story import gather
+    from biosqueeze.reporting.report_data import gather
 
     page = render(gather(checkpoint))
     _write(target, page)

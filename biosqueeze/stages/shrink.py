@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models.own_head import copy_head, refuse_own_head
+from biosqueeze.models.custom_head_files import copy_head, refuse_own_head
 from biosqueeze.models.presets import PRESETS, find_preset
-from biosqueeze.options import Argument, Outcome, Plan, Writing
+from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
 from biosqueeze.progress import note
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ EXAMPLE = "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Writing):
+class Options(WritingOptions):
     """Cut layers, neurons and heads from a checkpoint, or make a student of it.
 
     What is kept, and the head with it, stays as it was; stock transformers loads the result. Cutting costs accuracy,

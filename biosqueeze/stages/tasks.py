@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Noting, Outcome, Plan
-from biosqueeze.progress import note, table, warn
-from biosqueeze.registry import closest
-from biosqueeze.tasks._formulation import Formulation, Reading
-from biosqueeze.tasks._suites import (
+from biosqueeze.benchmarks.suite import (
     DIRECTORY,
     WHOLE,
     Benchmark,
@@ -23,6 +18,11 @@ from biosqueeze.tasks._suites import (
     names,
     resolve,
 )
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Argument, Outcome, Plan, StageOptions
+from biosqueeze.progress import note, table, warn
+from biosqueeze.registry import closest
+from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 EXAMPLE = "biosqueeze tasks inspect NCBI-disease --task blurb/ncbi-disease"
 INSPECT = "inspect"
@@ -32,7 +32,7 @@ _MUCH_SHARED = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Reading, Noting):
+class Options(ReadingOptions, StageOptions):
     """List the named benchmarks, or look at a data set without training.
 
     `biosqueeze tasks` lists all; `tasks blurb` and `tasks blurb/hoc` show one suite or benchmark with its counts,
@@ -229,10 +229,10 @@ def _benchmark_facts(benchmark: Benchmark, root: Path | None) -> dict[str, Any]:
 
 def _inspect(options: Options, source: str) -> Outcome:
     """Read a data set and show what it holds."""
+    from biosqueeze.benchmarks.statistics import survey
+    from biosqueeze.benchmarks.suite import count, warn_of_counts
+    from biosqueeze.benchmarks.task_guess import guess, read_there
     from biosqueeze.tasks import open_task
-    from biosqueeze.tasks._guess import guess, read_there
-    from biosqueeze.tasks._suites import count, warn_of_counts
-    from biosqueeze.tasks._survey import survey
 
     form = Formulation.of(options)
     kind, benchmark = resolve(options.task) if options.task else (None, None)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 from biosqueeze import registry
-from biosqueeze.tasks._formulation import Formulation, Reading
+from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Dataset", "Example", "Formulation", "Reading", "Task", "Window", "bound", "open_task", "problem_of"]
+__all__ = ["Dataset", "Example", "Formulation", "ReadingOptions", "Task", "Window", "bound", "open_task", "problem_of"]
 
 _SEQUENCE_SCHEMES = ("single", "multi", "score", "span")
 

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from biosqueeze.data.tables import Record, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, _hoc, _rows
-from biosqueeze.tasks._answering import Answering
-from biosqueeze.tasks._metrics import score_label_sets
-from biosqueeze.tasks._sequences import Floats, Labelled, id_of, sigmoid
+from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.sequences import Floats, Labelled, id_of, sigmoid
+from biosqueeze.tasks.metrics.labels import score_label_sets
+from biosqueeze.tasks.readers import hoc as _hoc
+from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.sequence_kind import Answering
 
 ROLES = _rows.Roles(
     {

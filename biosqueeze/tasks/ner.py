@@ -11,11 +11,12 @@ from seqeval.metrics import classification_report
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import Dataset, Formulation, _sources
-from biosqueeze.tasks._chain import Scores, chances, viterbi
-from biosqueeze.tasks._schemes import OUTSIDE, Span, convert, inside, of_types, scheme_of, spans_of
-from biosqueeze.tasks._tagged import Sentence
-from biosqueeze.tasks._windows import Floats, TagIds, TagWindow, emissions, windows_of
+from biosqueeze.tasks import Dataset, Formulation
+from biosqueeze.tasks.encoding.crf_decoding import Scores, chances, viterbi
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, Span, convert, inside, of_types, scheme_of, spans_of
+from biosqueeze.tasks.encoding.word_windows import Floats, TagIds, TagWindow, emissions, windows_of
+from biosqueeze.tasks.readers import tagged_sources as _sources
+from biosqueeze.tasks.readers.tagged import Sentence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

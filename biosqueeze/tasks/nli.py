@@ -9,9 +9,12 @@ from biosqueeze.data.splits import check_splits
 from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, _pubmedqa, _rows, _yesno
-from biosqueeze.tasks._answering import Answering
-from biosqueeze.tasks._sequences import Labelled
+from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.readers import pubmedqa as _pubmedqa
+from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers import yes_no as _yesno
+from biosqueeze.tasks.sequence_kind import Answering
 
 ROLES = _rows.Roles(
     {

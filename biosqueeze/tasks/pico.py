@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from biosqueeze.tasks import ner
-from biosqueeze.tasks._schemes import OUTSIDE, parts
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, parts
 
 
 @dataclass(frozen=True)

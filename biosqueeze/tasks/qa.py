@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.tasks import Dataset, Formulation, _answers
-from biosqueeze.tasks._answers import Answers
-from biosqueeze.tasks._questions import Question, columns_of, question_of_record
-from biosqueeze.tasks._spans import Candidate, SpanWindow, best_spans, encode_spans
-from biosqueeze.tasks._squad import read_questions
+from biosqueeze.tasks import Dataset, Formulation
+from biosqueeze.tasks.encoding.spans import Candidate, SpanWindow, best_spans, encode_spans
+from biosqueeze.tasks.metrics import answers as _answers
+from biosqueeze.tasks.metrics.answers import Answers
+from biosqueeze.tasks.readers.questions import Question, columns_of, question_of_record
+from biosqueeze.tasks.readers.squad import read_questions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn
-from biosqueeze.tasks import Dataset, _relations
-from biosqueeze.tasks._answering import Answering
-from biosqueeze.tasks._around import Kept, Pieces, fitted, pieces_of, unknown_signs
-from biosqueeze.tasks._entities import MARKERS, Relation, Segment, shown
-from biosqueeze.tasks._pairs import no_entities
-from biosqueeze.tasks._sequences import Floats, SequenceWindow, id_of
+from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.entities import MARKERS, Relation, Segment, shown
+from biosqueeze.tasks.encoding.entity_truncation import Kept, Pieces, fitted, pieces_of, unknown_signs
+from biosqueeze.tasks.encoding.sequences import Floats, SequenceWindow, id_of
+from biosqueeze.tasks.readers import relations as _relations
+from biosqueeze.tasks.readers.entity_pairs import no_entities
+from biosqueeze.tasks.sequence_kind import Answering
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

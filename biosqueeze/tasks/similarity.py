@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
-from biosqueeze.tasks import Dataset, _rows
-from biosqueeze.tasks._answering import Answering
-from biosqueeze.tasks._entities import FIRST, SECOND
-from biosqueeze.tasks._metrics import pearson, spearman
-from biosqueeze.tasks._sequences import Floats, Labelled, SequenceWindow, encode_sequences
+from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.entities import FIRST, SECOND
+from biosqueeze.tasks.encoding.sequences import Floats, Labelled, SequenceWindow, encode_sequences
+from biosqueeze.tasks.metrics.labels import pearson, spearman
+from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.sequence_kind import Answering
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training.batches import Batch
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.step import Measured
 
 WINDOW = 50  # steps that a running mean looks back
@@ -75,7 +75,7 @@ def describe(batches: Sequence[Batch]) -> str:
     return f"{rows} sequences of {length} tokens" if rows > 1 else f"one sequence of {length} tokens"
 
 
-def ways_out_of_memory(options: Training) -> str:
+def ways_out_of_memory(options: TrainingOptions) -> str:
     """The options that need less memory for the same training."""
     ways = []
     if options.batch_size > 1:

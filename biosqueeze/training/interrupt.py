@@ -11,7 +11,7 @@ from biosqueeze.progress import note
 
 
 @contextmanager
-def politely_interrupted() -> Iterator[threading.Event]:
+def interrupt_handler() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C (or SIGTERM) into an event, so that the step in hand ends and its state is saved.
 
     A second one ends the process at once, unless it is one of several: to those a launcher hands on what the terminal

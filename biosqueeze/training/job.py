@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.training.batches import Schedule, Source
 from biosqueeze.training.learner import Learner
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Job:
     what: str
     learner: Learner  # its `model` is the trained one at the end
     source: Source
-    options: Training
+    options: TrainingOptions
     directory: Path
     judge: Callable[[Any], dict[str, float]] | None = None
     judge_by: str = "f1"
@@ -31,7 +31,7 @@ class Job:
         return Schedule(self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings)
 
 
-def steps_of(options: Training, batches_per_epoch: int) -> tuple[int, int]:
+def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:
     """Optimiser steps in an epoch, rounded up, and in the whole run.
 
     A step may take batches of two epochs, so the whole is rounded once and not in each.

@@ -1,26 +1,33 @@
-"""What the loop trains."""
+"""The interface between the training loop and what is trained."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.parameter_groups import Group, parameter_groups
+
 
 class Learner(nn.Module):
-    """What is trained: a model whose forward pass gives named loss terms, each a scalar mean over its units."""
+    """A model with its losses: the forward pass returns named loss terms, each a scalar mean over its units."""
 
-    model: Any  # a PreTrainedModel, or a HeadedEncoder that is used like one
-    weights: Mapping[str, float]
+    model: Any  # a PreTrainedModel, or a HeadedEncoder with the same interface
+    weights: Mapping[str, float]  # of the loss terms, by name
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """The loss terms for one padded batch, (batch, length) each, before weighting; 0 where a term has no unit."""
+        """Compute the unweighted loss terms of one padded batch, (batch, length) each; 0 for a term without units."""
         raise NotImplementedError
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
-        """How many units each term is a mean over in this batch, which lies on the CPU; 1: all batches weigh alike."""
+        """Count the units that each term is a mean over, in a batch on the CPU; 1 weighs all batches equally."""
         del batch
         return dict.fromkeys(self.weights, 1)
 
+    def parameter_groups(self, options: TrainingOptions) -> list[Group]:
+        """Return AdamW's parameter groups."""
+        return parameter_groups(self, options.weight_decay)
+
     def compiled(self) -> tuple[nn.Module, ...]:
-        """The modules that --compile compiles: those that are called, and take the time."""
+        """Return the modules that --compile compiles."""
         return (self.model.base_model,)

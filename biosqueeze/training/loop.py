@@ -31,15 +31,15 @@ from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.training import failures, state
 from biosqueeze.training.autobatch import fitted
 from biosqueeze.training.batches import Batch, group, loader, one
-from biosqueeze.training.compiling import check_compiler, compiled
-from biosqueeze.training.interrupt import politely_interrupted
+from biosqueeze.training.compilation import check_compiler, compiled
+from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.job import Job, Summary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
-from biosqueeze.training.smart import Chance
+from biosqueeze.training.rng_state import RngState
 from biosqueeze.training.step import Measured, Stepper
 from biosqueeze.training.trackers import FOLDER, check_tracker, tracking
 
@@ -62,7 +62,7 @@ def train(job: Job) -> Summary:
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
-    refuse_vain(job.options, job.learner.model, judged=job.judge is not None)
+    check_options(job.options, job.learner.model, judged=job.judge is not None)
     keep_freed_memory()
     accelerator = _accelerator(job)
     # Each process draws its own dropout; in the first it is that of the seed.
@@ -73,11 +73,11 @@ def train(job: Job) -> Summary:
     with quick_to_train(job.learner.model.base_model):
         if asked.auto_batch:
             job = fitted(job, accelerator)
-        with politely_interrupted() as interrupt, compiled(job.learner.compiled(), asked=asked.compile):
+        with interrupt_handler() as interrupt, compiled(job.learner.compiled(), asked=asked.compile):
             return _Loop(job, accelerator, precision_of(asked), interrupt).run()
 
 
-def refuse_vain(options: Training, model: Any, *, judged: bool) -> None:
+def check_options(options: TrainingOptions, model: Any, *, judged: bool) -> None:
     """Say what cannot be done before anything is: no option is ignored in silence.
 
     Raises:
@@ -208,7 +208,7 @@ class _Loop:
         size = self.options.accumulate
         plan = self.job.schedule(*self.share, total=self.total * size, start=self.progress.step * size)
         for batches in group(loader(plan, self.options.workers), size):
-            self.chance = Chance(self.accelerator.device)
+            self.chance = RngState(self.accelerator.device)
             measured = self._step(batches)
             self.last = batches
             yield measured.terms, measured.tokens

@@ -7,18 +7,13 @@ from torch import Tensor
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from biosqueeze.training.groups import layered_groups, parameter_groups
 from biosqueeze.training.learner import Learner
-from biosqueeze.training.options import FineTuning, Training
+from biosqueeze.training.options import TrainingOptions
 
 
-def optimizer_of(learner: Learner, options: Training) -> AdamW:
-    """AdamW over what the learner trains, at rates that fall with depth where --layer-decay asks for it."""
-    if isinstance(options, FineTuning) and options.layer_decay != 1:
-        groups = layered_groups(learner, learner.model, options.weight_decay, options.lr, options.layer_decay)
-    else:
-        groups = parameter_groups(learner, options.weight_decay)
-    return AdamW(groups, lr=options.lr, fused=True)
+def optimizer_of(learner: Learner, options: TrainingOptions) -> AdamW:
+    """Return AdamW over the learner's parameter groups."""
+    return AdamW(learner.parameter_groups(options), lr=options.lr, fused=True)
 
 
 def warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Writing
+from biosqueeze.options import WritingOptions
 from biosqueeze.progress import note
 
 
@@ -77,7 +77,7 @@ _LATER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Writing):
+class TrainingOptions(WritingOptions):
     """How long, how fast and how precisely to train."""
 
     epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 3.0
@@ -136,27 +136,3 @@ class Training(Writing):
         values = {name: getattr(self, name) for name in _LATER if name in defaults}
         changed = {name: None if value == defaults[name] else value for name, value in values.items()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}  # as JSON
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuning(Training):
-    """What helps on small labelled sets; at the defaults none of it acts."""
-
-    layer_decay: Annotated[
-        float,
-        "Each layer learns at this share of the rate of the layer above it, the embeddings slowest; 1 is one rate.",
-    ] = 1.0
-    reinit_layers: Annotated[
-        int, "Top layers (and the pooler) to draw anew from the seed: pretraining has specialised them most."
-    ] = 0
-    class_weights: Annotated[
-        Literal["none", "balanced"], "balanced: rare labels weigh more in the loss, by their counts in train."
-    ] = "none"
-    smart: Annotated[
-        float,
-        "Weight of SMART's smoothness term: how far small adversarial noise on the embeddings moves the prediction. "
-        "Training takes about three times as long.",
-    ] = 0.0
-    train_size: Annotated[
-        int | None, "Train on so many examples only, drawn with the seed, each label in its proportion."
-    ] = None

@@ -2,7 +2,7 @@
 
 import torch
 
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 
 
 def has_bf16() -> bool:
@@ -12,7 +12,7 @@ def has_bf16() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def precision_of(options: Training) -> str:
+def precision_of(options: TrainingOptions) -> str:
     """fp32 or bf16: what --precision asks for, `auto` decided by the hardware."""
     if options.precision != "auto":
         return options.precision

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 
 from biosqueeze.errors import SqueezeError, require
 from biosqueeze.options import resolved
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 
 PROJECT = "biosqueeze"
 FOLDER = "runs"  # where the Hub looks for TensorBoard's files
@@ -21,7 +21,7 @@ _WAYS_OUT = {
 }
 
 
-def check_tracker(options: Training) -> None:
+def check_tracker(options: TrainingOptions) -> None:
     """Make sure that the tracker is installed.
 
     Raises:
@@ -32,7 +32,7 @@ def check_tracker(options: Training) -> None:
 
 
 @contextmanager
-def tracking(accelerator: Accelerator, options: Training, directory: Path, step: int) -> Iterator[None]:
+def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path, step: int) -> Iterator[None]:
     """Start the tracker that was asked for, and finish it whatever happens.
 
     Args:

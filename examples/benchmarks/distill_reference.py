@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from distill_setting import CLIP, LEARNING_RATE, MASK_RATE, WARM_UP, Mix, Setting, Watch, sentences_in_batch
+from distill_setting import CLIP, LEARNING_RATE, MASK_RATE, WARM_UP, LossPreset, Setting, Watch, sentences_in_batch
 
 
 def load_pair(setting: Setting) -> tuple[Any, Any]:
@@ -70,7 +70,7 @@ def run(setting: Setting, *, select_first: bool = False) -> Watch:
     return watch
 
 
-def textbook_loss(mix: Mix, models: tuple[Any, Any, Any], batch: dict[str, Any], *, select_first: bool) -> Any:
+def textbook_loss(mix: LossPreset, models: tuple[Any, Any, Any], batch: dict[str, Any], *, select_first: bool) -> Any:
     """The weighted losses of one batch; models are student, teacher and projection. Scalar."""
     import torch
     from torch.nn import functional

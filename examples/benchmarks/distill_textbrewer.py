@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 from distill_reference import load_pair, padded_batches
-from distill_setting import CLIP, LEARNING_RATE, WARM_UP, Mix, Setting, Watch
+from distill_setting import CLIP, LEARNING_RATE, WARM_UP, LossPreset, Setting, Watch
 
 
 def run(setting: Setting, *, autocast: bool = False) -> Watch:
@@ -57,7 +57,7 @@ def run(setting: Setting, *, autocast: bool = False) -> Watch:
     return _shifted(watch)
 
 
-def _matches(mix: Mix, narrow: int, wide: int) -> list[dict[str, Any]]:
+def _matches(mix: LossPreset, narrow: int, wide: int) -> list[dict[str, Any]]:
     """The inner losses; the attention of layer i is the list's i-1."""
     projection = {"proj": ["linear", narrow, wide]} if narrow != wide else {}
     matches: list[dict[str, Any]] = []

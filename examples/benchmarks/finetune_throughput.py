@@ -77,12 +77,12 @@ def load(setting: Setting) -> Loaded:
 
 def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
     """Seconds and real tokens."""
-    from biosqueeze.training.learners import FineTuner
+    from biosqueeze.finetuning.learner import FineTuner
     from biosqueeze.training.loop import Job, train
-    from biosqueeze.training.options import Training
+    from biosqueeze.training.options import TrainingOptions
     from biosqueeze.training.sources import Mixture
 
-    options = Training(
+    options = TrainingOptions(
         epochs=setting.epochs,
         batch_size=setting.batch_size,
         lr=setting.lr,

@@ -17,7 +17,7 @@ import transformers
 
 from biosqueeze import backends, registry
 from biosqueeze.backends import openvino
-from biosqueeze.backends._export import write_onnx
+from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError

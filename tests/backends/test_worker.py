@@ -9,8 +9,9 @@ import numpy as np
 import psutil
 import pytest
 
-from biosqueeze.backends import _pool, worker
-from biosqueeze.backends._pool import workers
+from biosqueeze.backends import worker
+from biosqueeze.backends import worker_pool as _pool
+from biosqueeze.backends.worker_pool import workers
 from biosqueeze.errors import SqueezeError
 
 

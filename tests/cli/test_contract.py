@@ -17,7 +17,7 @@ from biosqueeze import registry
 from biosqueeze.cli import main
 from biosqueeze.cli.command import stage_command
 from biosqueeze.errors import SqueezeError
-from biosqueeze.options import Argument, Hidden, Noting, Outcome, Plan, option_fields
+from biosqueeze.options import Argument, Hidden, Outcome, Plan, StageOptions, option_fields
 from tests.cli.run import Shell
 
 STAGES = registry.names("stages")
@@ -37,7 +37,7 @@ def test_the_chain_is_complete() -> None:
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_has_the_shape_of_a_stage(name: str) -> None:
     stage = registry.load("stages", name)
-    assert issubclass(stage.Options, Noting)
+    assert issubclass(stage.Options, StageOptions)
     assert stage.Options.__dataclass_params__.frozen
     assert stage.EXAMPLE.split()[:2] == ["biosqueeze", name]
     assert list(inspect.signature(stage.plan).parameters) == ["options"]
@@ -98,7 +98,7 @@ def test_only_one_dash(shell: Shell) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FakeOptions(Noting):
+class FakeOptions(StageOptions):
     """A stage of our own, to see what the command line makes of what a stage does."""
 
     word: Annotated[str, "A word."] = "none"

@@ -9,7 +9,7 @@ from transformers import AutoModel, ElectraConfig
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
 from biosqueeze.models.families import FAMILIES, family_of
-from biosqueeze.models.turning import turn_heads
+from biosqueeze.models.head_rotation import turn_heads
 from biosqueeze.models.verify import TOLERANCE
 from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
 from tests import pico

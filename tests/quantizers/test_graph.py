@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from biosqueeze.quantizers._graph import fold_weights, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_weights, shrink_embeddings
 
 
 def model_of(nodes, weights, inputs, output="y"):

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from biosqueeze import registry
-from biosqueeze.backends._export import write_onnx
+from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.load import load_model

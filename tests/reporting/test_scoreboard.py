@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
+from biosqueeze.benchmarks.suite import load_suite
 from biosqueeze.reporting.scoreboard import Cell, Scoreboard, best_published, latex, markdown
-from biosqueeze.tasks._suites import load_suite
 
 BLURB = load_suite("blurb")
 SCORES = {"teacher": (80.0, 82.0, 84.0), "student": (78.0, 80.0, 79.0)}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.backends import _pool
+from biosqueeze.backends import worker_pool as _pool
 from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.stages import bench
 

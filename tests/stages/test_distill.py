@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
-from biosqueeze.training.mixes import MIXES
+from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from tests import pico
 from tests.cli.run import Shell
 
@@ -663,7 +663,7 @@ def test_a_head_that_nothing_taught_is_not_saved(pico_bert: Path, text: Path, sh
 
 
 def test_no_mix_is_left_out() -> None:
-    assert set(MIXES) - set(FALLS) == {"task"}, "task is tested on a task"
+    assert set(LOSS_PRESETS) - set(FALLS) == {"task"}, "task is tested on a task"
 
 
 @pytest.mark.parametrize("mix", FALLS)

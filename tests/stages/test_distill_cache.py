@@ -26,7 +26,7 @@ def test_the_second_student_needs_no_teacher(
     said = shell(*command, *task, "--cache-teacher", "kept", "--out", "first")
     assert said.code == 0, said.err
     assert "kept for later epochs and students" in said.err
-    monkeypatch.delattr("biosqueeze.training.teachers.LiveTeacher.answer")
+    monkeypatch.delattr("biosqueeze.distillation.teachers.LiveTeacher.answer")
     said = shell(*command, *task, "--cache-teacher", "kept", "--out", "second", "--seed", 0, "--lr", "1e-3")
     assert said.code == 0, said.err
     assert "the teacher is not needed" in said.err

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from biosqueeze.backends import _export
+from biosqueeze.backends import onnx_export as _export
 from biosqueeze.backends.onnxruntime import OnnxPredictor
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico

@@ -8,7 +8,7 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.backends import default_spec
-from biosqueeze.backends._export import write_onnx
+from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.load import load_model
 from biosqueeze.stages import quantize

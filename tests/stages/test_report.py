@@ -14,7 +14,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.reporting.curves import read_curves, smoothed, speed, thinned
 from biosqueeze.reporting.markup import Markup, element
 from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot, training_plot
-from biosqueeze.reporting.story import gather, relatives, short_names
+from biosqueeze.reporting.report_data import gather, relatives, short_names
 from tests.layouts import edit_json
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}

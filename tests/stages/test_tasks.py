@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.tasks import _suites as suites
+from biosqueeze.benchmarks import suite as suites
 
 TRAIN = "Aspirin\tB-Drug\nhelps\tO\nsome\tO\nadults\tO\n\nno\tO\nfever\tB-Sign\nnor\tO\nlow\tB-Sign\nblood\tI-Sign\n"
 TEST = "aspirin\tB-Drug\nhelps\tO\nsome\tO\nadults\tO\n\na\tO\nrash\tB-Sign\n"

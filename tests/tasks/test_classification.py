@@ -13,9 +13,9 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._hoc import HALLMARKS
-from biosqueeze.tasks._metrics import score_classes, score_label_sets
 from biosqueeze.tasks.classification import Kind
+from biosqueeze.tasks.metrics.labels import score_classes, score_label_sets
+from biosqueeze.tasks.readers.hoc import HALLMARKS
 from tests import pico
 
 ALL = ("train", "dev", "test")

@@ -10,7 +10,7 @@ from biosqueeze import registry
 from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import open_task
-from biosqueeze.tasks._windows import _owner
+from biosqueeze.tasks.encoding.word_windows import _owner
 from biosqueeze.tasks.ner import Sentence
 from tests import pico
 

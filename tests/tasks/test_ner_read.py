@@ -2,7 +2,7 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import open_task
-from biosqueeze.tasks._tagged import count_entities
+from biosqueeze.tasks.readers.tagged import count_entities
 
 KIND = open_task("ner")
 TRAIN = "BRCA1\tB-Gene\nin\tO\nbreast\tB-Disease\ncancer\tI-Disease\n\nNone\tO\n.\tO\n"

@@ -6,8 +6,8 @@ import pytest
 from seqeval.metrics import classification_report
 
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._schemes import convert, labels_of, spans_of
-from biosqueeze.tasks._tagged import count_entities
+from biosqueeze.tasks.encoding.tag_schemes import convert, labels_of, spans_of
+from biosqueeze.tasks.readers.tagged import count_entities
 from tests import pico
 from tests.tasks.test_ner_schemes import perfect
 

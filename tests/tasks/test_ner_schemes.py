@@ -11,7 +11,7 @@ from seqeval.metrics import classification_report
 
 from biosqueeze.errors import UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._schemes import labels_of, spans_of, tags_of
+from biosqueeze.tasks.encoding.tag_schemes import labels_of, spans_of, tags_of
 from biosqueeze.tasks.ner import Sentence, score
 from tests import pico
 from tests.tasks.test_schemes import any_tags, spans
@@ -91,7 +91,7 @@ def test_no_entity_of_a_very_long_sentence_is_lost(scheme, family, max_length):
 
 
 def _span(values):
-    from biosqueeze.tasks._schemes import Span
+    from biosqueeze.tasks.encoding.tag_schemes import Span
 
     return Span(*values)
 

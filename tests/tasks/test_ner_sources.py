@@ -7,8 +7,8 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._leaks import check_disjoint
 from biosqueeze.tasks.ner import Sentence
+from biosqueeze.tasks.readers.split_overlap import check_disjoint
 from tests import pico
 
 KIND = open_task("ner")

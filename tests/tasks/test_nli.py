@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._pubmedqa import deal, split_ids
+from biosqueeze.tasks.readers.pubmedqa import deal, split_ids
 from tests import pico
 
 ALL = ("train", "dev", "test")

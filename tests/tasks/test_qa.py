@@ -11,9 +11,9 @@ from scipy.special import softmax
 from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._questions import Passage, Question
-from biosqueeze.tasks._spans import ANSWER_TOKENS
+from biosqueeze.tasks.encoding.spans import ANSWER_TOKENS
 from biosqueeze.tasks.qa import Kind
+from biosqueeze.tasks.readers.questions import Passage, Question
 from tests import pico
 
 FAMILIES = ("bert", "roberta", "distilbert", "albert")

@@ -8,8 +8,8 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation
-from biosqueeze.tasks._questions import Passage, Question
 from biosqueeze.tasks.qa import Kind
+from biosqueeze.tasks.readers.questions import Passage, Question
 
 CONTEXT = "Lopimab is an antibody. It binds KRT5 in the skin."
 SPLITS = ("train", "dev")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.tasks._answers import Answers, normalise
+from biosqueeze.tasks.metrics.answers import Answers, normalise
 from biosqueeze.tasks.qa import Kind
 
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"

@@ -9,7 +9,7 @@ from sklearn import metrics
 from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task, problem_of
-from biosqueeze.tasks._entities import Mention, Relation
+from biosqueeze.tasks.encoding.entities import Mention, Relation
 from tests import pico
 
 TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert", "albert")}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks._around import Pieces, fitted, pieces_of, unknown_signs
-from biosqueeze.tasks._entities import FIRST, SECOND, Mention, Relation, shown
+from biosqueeze.tasks.encoding.entities import FIRST, SECOND, Mention, Relation, shown
+from biosqueeze.tasks.encoding.entity_truncation import Pieces, fitted, pieces_of, unknown_signs
 from tests import pico
 
 TOKENIZERS = {name: pico.tokenizer_of(name) for name in ("bert", "roberta")}

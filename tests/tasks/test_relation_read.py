@@ -7,8 +7,8 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._entities import Mention
-from biosqueeze.tasks._relations import negative_of
+from biosqueeze.tasks.encoding.entities import Mention
+from biosqueeze.tasks.readers.relations import negative_of
 
 ALL = ("train", "dev", "test")
 MARKED = [

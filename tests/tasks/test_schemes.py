@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
-from biosqueeze.tasks._schemes import (
+from biosqueeze.tasks.encoding.tag_schemes import (
     LETTERS,
     Span,
     begins,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import _sequences as sequences
+from biosqueeze.tasks.encoding import sequences
 from tests import pico
 
 TOKENIZERS = {family: pico.tokenizer_of(family) for family in ("bert", "roberta", "distilbert", "albert")}

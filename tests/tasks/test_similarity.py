@@ -12,7 +12,7 @@ from scipy import stats
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks._metrics import pearson, spearman
+from biosqueeze.tasks.metrics.labels import pearson, spearman
 from tests import pico
 
 NUMBER = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))

@@ -11,9 +11,9 @@ import torch
 from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
-from biosqueeze.training.finetuning import fine_tuner
+from biosqueeze.finetuning.build import fine_tuner
+from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import Job, Summary, train
-from biosqueeze.training.options import FineTuning
 from biosqueeze.training.sources import Mixture
 from tests import pico
 
@@ -62,7 +62,7 @@ class Run:
 
 def run(
     directory: Path,
-    options: FineTuning,
+    options: FineTuningOptions,
     *,
     features: Sequence[Features] | None = None,
     judge: Judge | None = None,

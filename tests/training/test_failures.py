@@ -16,12 +16,12 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training import failures
 from biosqueeze.training.failures import Trouble, Watch
 from biosqueeze.training.loop import Job, Learner, Summary, train
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Measured
 from tests.training import runs
 
-PLAIN = Training(steps=12, batch_size=4, lr=1e-2, precision="fp32", seed=1)
+PLAIN = TrainingOptions(steps=12, batch_size=4, lr=1e-2, precision="fp32", seed=1)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Fragile(Learner):
         return {"easy": error, "hard": error * event if isinstance(event, float) else error + 0.1}
 
 
-def run(directory: Path, options: Training, script: Script) -> tuple[Summary, list[float]]:
+def run(directory: Path, options: TrainingOptions, script: Script) -> tuple[Summary, list[float]]:
     directory.mkdir(exist_ok=True)
     source = Mixture(runs.windows(24), None, 0.0, 0)
     learner = Fragile(script)

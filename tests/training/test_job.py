@@ -3,7 +3,7 @@
 import pytest
 
 from biosqueeze.training.job import steps_of
-from biosqueeze.training.options import Training
+from biosqueeze.training.options import TrainingOptions
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,6 @@ from biosqueeze.training.options import Training
     [(10, 1, 3, (10, 30)), (4, 16, 3, (1, 1)), (5, 2, 3, (3, 8)), (10, 4, 2, (3, 5)), (10, 4, 0.01, (3, 1))],
 )
 def test_steps_cover_the_epochs(batches: int, accumulate: int, epochs: float, wanted: tuple[int, int]) -> None:
-    options = Training(epochs=epochs, accumulate=accumulate)
+    options = TrainingOptions(epochs=epochs, accumulate=accumulate)
     assert steps_of(options, batches) == wanted
-    assert steps_of(Training(steps=7, accumulate=accumulate), batches)[1] == 7
+    assert steps_of(TrainingOptions(steps=7, accumulate=accumulate), batches)[1] == 7

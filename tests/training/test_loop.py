@@ -11,14 +11,14 @@ from accelerate.utils import set_seed
 from torch.nn import functional
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.learner import FineTuner
+from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.batches import Schedule, loader
-from biosqueeze.training.learners import FineTuner
-from biosqueeze.training.options import FineTuning
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Stepper
 from tests.training import runs
 
-PLAIN = FineTuning(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3)
+PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3)
 
 
 def press_ctrl_c() -> None:
@@ -32,7 +32,7 @@ def press_ctrl_c() -> None:
     handler(signal.SIGINT, None)
 
 
-def textbook(options: FineTuning) -> Iterator[float]:
+def textbook(options: FineTuningOptions) -> Iterator[float]:
     """The losses of a training written down from scratch: AdamW, linear warm-up and decay, clipping, dropout."""
     set_seed(options.seed)
     model = runs.model_of().train()
@@ -193,7 +193,7 @@ def test_resuming_with_other_options_is_refused(changes: dict[str, object], tmp_
 
 
 def test_states_of_an_older_version_can_be_resumed() -> None:
-    assert set(FineTuning().changed().values()) == {None}
+    assert set(FineTuningOptions().changed().values()) == {None}
 
 
 @pytest.mark.parametrize(("batch", "accumulate"), [(4, 2), (3, 3)])
@@ -201,10 +201,10 @@ def test_accumulated_ragged_batches_are_one_large_batch(
     batch: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = runs.windows(8)  # three threes are ragged in rows too
-    one = FineTuning(steps=1, batch_size=8, lr=1e-3, precision="fp32", warmup=1)
+    one = FineTuningOptions(steps=1, batch_size=8, lr=1e-3, precision="fp32", warmup=1)
     parts = replace(one, batch_size=batch, accumulate=accumulate)
 
-    def trained(name: str, options: FineTuning) -> tuple[list[float], torch.Tensor]:
+    def trained(name: str, options: FineTuningOptions) -> tuple[list[float], torch.Tensor]:
         """The losses, and all gradients in one vector."""
         seen = []
 
@@ -232,4 +232,4 @@ def farthest(first: torch.Tensor, second: torch.Tensor) -> float:
 )
 def test_options_out_of_range_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--" + next(iter(changes)).replace("_", "-")):
-        FineTuning(**changes)
+        FineTuningOptions(**changes)

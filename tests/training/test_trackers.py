@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.training.options import FineTuning
+from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.trackers import check_tracker
 from tests.training import runs
 
-PLAIN = FineTuning(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
+PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
 
 
 def judge(model: object) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""Bulk annotation: a fine-tuned checkpoint applied to a stream of records."""

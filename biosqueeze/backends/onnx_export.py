@@ -1,0 +1,160 @@
+"""From a checkpoint to an ONNX file with a dynamic batch and length."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
+from biosqueeze.backends.parity import Parity, compare, random_batches
+from biosqueeze.backends.torch import TorchPredictor, input_names
+from biosqueeze.checkpoint import Checkpoint, copy_files
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import problem_in
+from biosqueeze.models.custom_head_files import copy_head
+from biosqueeze.models.families import family_of
+from biosqueeze.models.heads import output_of
+from biosqueeze.models.load import load_model, load_tokenizer
+
+# 20 is the first with Gelu as one operator, which runs in half the time of its parts.
+OPSET = 20
+_PROTOBUF_LIMIT = 2_000_000_000
+
+
+class Positional(nn.Module):
+    """A model that takes its inputs by position and returns one tensor, as exporters like it."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """The tensor that `output_of` gives."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return output_of(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
+
+
+def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
+    """A ragged batch for tracing: int64 (4, 24) each, in the order of `input_names`."""
+    config = model.config
+    batch = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)[0]
+    tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
+    tensors["token_type_ids"] = torch.zeros_like(tensors["input_ids"])
+    return tuple(tensors[name] for name in input_names(model))
+
+
+def longest_input(model: PreTrainedModel) -> int:
+    """Tokens in the longest sequence that the position embeddings allow."""
+    return int(model.config.max_position_embeddings) - family_of(model.config).first_position
+
+
+def dynamic_axes(count: int) -> tuple[dict[int, Any], ...]:
+    """Both axes of each input are dynamic."""
+    dynamic = torch.export.Dim.DYNAMIC
+    return tuple({0: dynamic, 1: dynamic} for _ in range(count))
+
+
+def output_name(model: PreTrainedModel) -> str:
+    """`logits`, or `last_hidden_state` of an encoder without a head."""
+    return "last_hidden_state" if model.base_model is model else "logits"
+
+
+def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
+    """Write a model to one ONNX file; over 2 GB the weights go to a file beside it.
+
+    Args:
+        model: it must use eager attention: its graph runs faster than that of sdpa, which guards against rows
+            without any token.
+        path: the file to write.
+        traced: a program exported from `Positional(model)`, where the model itself is not what should be written.
+    """
+    inputs = example_inputs(model)
+    names = input_names(model)
+    with quiet(), torch.no_grad():
+        program: Any = torch.onnx.export(
+            traced or Positional(model).eval(),
+            inputs,
+            dynamo=True,
+            dynamic_shapes=dynamic_axes(len(names)),
+            input_names=list(names),
+            output_names=[output_name(model)],
+            opset_version=OPSET,
+            verbose=False,
+        )
+        _clean(program.model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        program.save(path, external_data=model.num_parameters() * 4 > _PROTOBUF_LIMIT)
+
+
+def _clean(model: Any) -> None:
+    """Drop the exporter's notes (stack traces with this machine's paths), and name the dynamic axes."""
+    model.graph.name = "biosqueeze"
+    for node in model.graph:
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in model.graph.inputs:
+        value.metadata_props.clear()
+        value.shape[0], value.shape[1] = "batch", "length"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep exporters and quantizers from talking; what goes wrong is raised, not logged."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
+    """Copy a checkpoint with its artefacts; an old layout (.bin weights, no tokenizer.json) is saved anew instead.
+
+    Returns:
+        the copy, under the name of the original.
+    """
+    present = {path.name for path in source.path.iterdir()}
+    modern = "tokenizer.json" in present and all(path.suffix == ".safetensors" for path in source.weights)
+    if modern and source.config.get("model_type") and source.config.get("architectures"):
+        copy_files(source, directory)
+    else:
+        load_model(source).model.save_pretrained(directory)
+        load_tokenizer(source).save_pretrained(directory)
+        copy_head(source, directory)
+    return Checkpoint(directory, source.name)
+
+
+def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--tolerance sets another") -> Parity:
+    """Write onnx/model.onnx into a checkpoint and compare it with PyTorch on padded batches.
+
+    Args:
+        checkpoint: with weights.
+        tolerance: the largest difference of an output.
+        remedy: what to do where that is exceeded.
+
+    Raises:
+        SqueezeError: an output differs by more than the tolerance.
+    """
+    model = load_model(checkpoint, attention="eager").model
+    path = checkpoint.path / FILES["fp32"]
+    write_onnx(model, path)
+    config = model.config
+    batches = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)
+    parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, problem_in(checkpoint.config))
+    if not parity.max_difference <= tolerance:
+        raise SqueezeError(
+            f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
+            f"tolerance of {tolerance:g}; nothing was written; {remedy}"
+        )
+    return parity

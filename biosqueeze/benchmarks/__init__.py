@@ -1,0 +1,1 @@
+"""The benchmark suites of the papers, and the statistics of a data set."""

@@ -1,0 +1,1 @@
+"""Distillation: student and teacher models, training data, losses, and the cache of teacher outputs."""

@@ -1,0 +1,126 @@
+"""The named combinations of losses, one row each: what `--loss distilbert` stands for. Torch-free."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from biosqueeze import registry
+from biosqueeze.errors import UsageError
+
+Projection = Literal["shared", "per-layer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossPreset:
+    """Weights of losses, and what belongs to them."""
+
+    name: str
+    weights: Mapping[str, float]
+    temperature: float = 1.0
+    layers: str = "uniform"  # see models.layer_maps
+    projection: Projection = "shared"  # where the student is narrower than its teacher
+    source: str
+
+    @property
+    def formula(self) -> str:
+        """The losses in one line: 2 mlm + 5 kl + 1 cosine."""
+        return " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
+
+
+_COMPACT = "Rohanian et al. 2023, On the effectiveness of compact biomedical transformers"
+
+LOSS_PRESETS: Mapping[str, LossPreset] = {
+    mix.name: mix
+    for mix in (
+        LossPreset(
+            name="distilbert",
+            weights={"mlm": 2.0, "kl": 5.0, "cosine": 1.0},
+            temperature=2.0,
+            source=f"DistilBioBERT: {_COMPACT}, equation 4, which leaves the weights open; these are DistilBERT's "
+            "(Sanh et al. 2019, published code)",
+        ),
+        LossPreset(
+            name="tinybert",
+            weights={"embedding": 1.0, "hidden": 1.0, "attention": 1.0, "soft": 1.0},
+            source=f"TinyBioBERT: {_COMPACT}, equation 7; TinyBERT (Jiao et al. 2020, equation 11)",
+        ),
+        LossPreset(
+            name="compact",
+            weights={"mlm": 1.0, "hidden-cosine": 3.0, "attention-kl": 3.0, "kl": 5.0},
+            layers="2i+1",
+            source=f"CompactBioBERT: {_COMPACT}, equation 9; weights and temperature of its published code",
+        ),
+        LossPreset(
+            name="biolm",
+            weights={"mlm": 5.0, "kl": 2.0, "cosine": 1.0},
+            temperature=2.0,
+            source="bio-lm: Lewis et al. 2020, Pretrained Language Models for Biomedical and Clinical Tasks, sec. 7.1",
+        ),
+        LossPreset(
+            name="mobilebert",
+            weights={"mlm": 0.5, "kl": 0.5, "hidden": 1.0, "attention-kl": 1.0},
+            projection="per-layer",
+            source="MobileBERT: Sun et al. 2020, its feature map, attention and pretraining transfer at once",
+        ),
+        LossPreset(
+            name="task",
+            weights={"kl": 1.0, "attention-kl": 1.0},
+            temperature=2.0,
+            source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), which met every "
+            "bar of examples/benchmarks/distill_objectives.py",
+        ),
+    )
+}
+DEFAULTS = {"mlm": "distilbert", "task": "task"}
+# The best on a task that need no attention.
+WITHOUT_ATTENTION = ("kl", "hidden")
+
+
+def parse_losses(asked: Sequence[str], kind: str) -> LossPreset:
+    """What --loss asks for: losses and named mixes, each with a weight; the kind's default where nothing is asked.
+
+    Args:
+        asked: `NAME` or `NAME=WEIGHT`; a mix is scaled by its weight, and what is named twice is added up.
+        kind: "mlm" or "task".
+
+    Raises:
+        UsageError: a name is unknown, a weight is not positive, or two mixes do not go together.
+    """
+    items = [_weighted(text) for text in asked or (DEFAULTS[kind],)]
+    weights: dict[str, float] = {}
+    for name, scale in items:
+        for loss, weight in (LOSS_PRESETS[name].weights if name in LOSS_PRESETS else {name: 1.0}).items():
+            weights[loss] = weights.get(loss, 0.0) + scale * weight
+    mixes = [LOSS_PRESETS[name] for name, _ in items if name in LOSS_PRESETS]
+    if not mixes:
+        return LossPreset(name="own", weights=weights, temperature=2.0, source="--loss")
+    first = mixes[0]
+    for other in mixes[1:]:
+        if (other.temperature, other.layers) != (first.temperature, first.layers):
+            raise UsageError(
+                f"--loss {first.name} and {other.name} differ in temperature or layer map; name the losses of one of "
+                f"them: {' '.join(f'--loss {loss}={weight:g}' for loss, weight in other.weights.items())}"
+            )
+    return LossPreset(
+        name="+".join(name for name, _ in items),
+        weights=weights,
+        temperature=first.temperature,
+        layers=first.layers,
+        projection=first.projection,
+        source="; ".join(mix.source for mix in mixes),
+    )
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    if name not in LOSS_PRESETS and name not in registry.names("objectives"):
+        known = (*LOSS_PRESETS, *registry.names("objectives"))
+        raise UsageError(f"there is no loss called {name!r}.{registry.closest(name, known)} Known: {', '.join(known)}")
+    try:
+        weight = float(value) if equals else 1.0
+    except ValueError:
+        weight = 0.0
+    if not (weight > 0 and isfinite(weight)):
+        raise UsageError(f"--loss {text!r} does not read NAME=WEIGHT with a positive weight, like kl=5")
+    return name, weight

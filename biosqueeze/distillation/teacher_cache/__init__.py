@@ -1,0 +1,1 @@
+"""Teacher outputs computed once and stored on disk for later epochs and students."""

@@ -1,0 +1,39 @@
+"""Scoring a model on the dev split while it trains."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from biosqueeze.backends.predict import predict_all
+from biosqueeze.backends.torch import TorchPredictor
+from biosqueeze.models.custom_heads import HeadedEncoder, decoding_parameters
+from biosqueeze.tasks import Task, Window, bound
+
+JUDGE_BATCH = 32
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """The dev split, encoded once."""
+
+    task: Task
+    examples: Sequence[Any]
+    windows: Sequence[Window]
+    labels: tuple[str, ...]
+    pad_token_id: int
+
+    def judge(self, precision: str) -> Callable[[PreTrainedModel | HeadedEncoder], dict[str, float]]:
+        """A function that scores a model on this split, at the precision that it trains in."""
+
+        def score(model: PreTrainedModel | HeadedEncoder) -> dict[str, float]:
+            device = str(next(model.parameters()).device)
+            predictor = TorchPredictor(model, precision, device)
+            features = [window.features for window in self.windows]
+            logits = predict_all(predictor, features, self.pad_token_id, JUDGE_BATCH)
+            task = bound(self.task, decoding_parameters(model))
+            predicted = task.decode(self.windows, logits, self.examples, self.labels)
+            return self.task.score([example.gold for example in self.examples], predicted)
+
+        return score

@@ -1,0 +1,45 @@
+"""Learning rates that fall with the depth of a layer: AdamW's parameter groups for --layer-decay."""
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from biosqueeze.models.custom_heads import HeadedEncoder
+from biosqueeze.models.layers import encoder_layers
+from biosqueeze.training.parameter_groups import Group, parameter_groups
+
+
+def layered_groups(
+    learner: nn.Module, model: PreTrainedModel | HeadedEncoder, weight_decay: float, lr: float, layer_decay: float
+) -> list[Group]:
+    """The two groups for each layer, with rates that fall from the head (the whole rate) to the embeddings.
+
+    Discriminative fine-tuning (Howard and Ruder 2018, section 3.2): layer i of n, from 0, learns at
+    lr * layer_decay ** (n - i), the embeddings at lr * layer_decay ** (n + 1), and the head, the pooler and whatever
+    else is not the encoder's at lr.
+
+    Args:
+        learner: what is trained; `model` is part of it.
+        model: a transformers model, with or without a head.
+        weight_decay: of matrices.
+        lr: the head's learning rate.
+        layer_decay: above 0, at most 1.
+    """
+    depths = _depths(model)
+    groups = []
+    for depth in sorted({depths.get(id(p), 0) for p in learner.parameters()}):
+        for group in parameter_groups(learner, weight_decay):
+            chosen = [p for p in group["params"] if depths.get(id(p), 0) == depth]
+            if chosen:
+                groups.append({**group, "params": chosen, "lr": lr * layer_decay**depth})
+    return groups
+
+
+def _depths(model: PreTrainedModel | HeadedEncoder) -> dict[int, int]:
+    """How far below the head each parameter of the encoder lies, by id."""
+    layers = encoder_layers(model)
+    pooler = getattr(model.base_model, "pooler", None)
+    depths = {id(p): len(layers) + 1 for p in model.base_model.parameters()}
+    depths |= {id(p): 0 for p in (pooler.parameters() if isinstance(pooler, nn.Module) else ())}
+    for number, layer in enumerate(layers):
+        depths |= {id(p): len(layers) - number for p in layer.parameters()}
+    return depths

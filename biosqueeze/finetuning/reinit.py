@@ -1,0 +1,45 @@
+"""Drawing the top layers anew before fine-tuning on few examples."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from biosqueeze.errors import UsageError
+from biosqueeze.models.custom_heads import HeadedEncoder
+from biosqueeze.models.layers import encoder_layers
+
+_LOADED_MARK = "_is_hf_initialized"
+
+
+def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) -> None:
+    """Give the top `count` layers, and the pooler if there is one, the weights that a fresh model would get.
+
+    Zhang et al. 2021, "Revisiting few-sample BERT fine-tuning" (Re-init).
+
+    Args:
+        model: changed in place.
+        count: layers, from the top; 0 changes nothing.
+        seed: of the new weights; the generators that training uses are left alone.
+
+    Raises:
+        UsageError: the model has fewer layers.
+    """
+    if not count:
+        return
+    layers = encoder_layers(model)
+    if count > len(layers):
+        raise UsageError(f"--reinit-layers {count} is more than the {len(layers)} layers of this model; give fewer")
+    fresh: list[nn.Module] = [*layers[len(layers) - count :]]
+    pooler = getattr(model.base_model, "pooler", None)
+    fresh += [pooler] if isinstance(pooler, nn.Module) else []
+    initialise: Any = model._init_weights
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in fresh:
+            for module in part.modules():
+                for parameter in module.parameters(recurse=False):
+                    # transformers' initialisers pass over what is marked as loaded.
+                    setattr(parameter, _LOADED_MARK, False)
+                initialise(module)

@@ -1,0 +1,86 @@
+"""What a fine-tuned checkpoint must bring along before it is scored or asked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from biosqueeze.benchmarks.suite import resolve
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import head_of
+from biosqueeze.models.custom_heads import task_head_in
+from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks.formulation import Formulation, ReadingOptions
+
+USUAL_LENGTH = 256
+_KINDS = {"token-classification": "ner", "question-answering": "qa"}
+
+
+def length_for(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
+    """Tokens in a sequence: as asked for, else as in the fine-tuning, else 256; never more than the model takes."""
+    return min(asked or noted_length(checkpoint) or USUAL_LENGTH, positions)
+
+
+def noted_length(checkpoint: Checkpoint) -> int | None:
+    """Tokens in a sequence in the fine-tuning, where the checkpoint says it."""
+    noted = ((checkpoint.manifest or {}).get("task") or {}).get("max_length")
+    return int(noted) if noted else None
+
+
+def task_of(
+    checkpoint: Checkpoint, asked: str | None, purpose: str, reading: ReadingOptions | None = None
+) -> tuple[str, Task]:
+    """The kind that a checkpoint was fine-tuned for, and the task as it was posed.
+
+    Args:
+        checkpoint: fine-tuned; one that is not from biosqueeze says its kind by its head, or not at all.
+        asked: name of a kind or of a named benchmark; None for the checkpoint's own.
+        purpose: what cannot be done without a task ("to predict with").
+        reading: how the data are read, where that is not as in the fine-tuning.
+
+    Raises:
+        SqueezeError: it has no head of a task.
+        UsageError: its head fits several kinds and none is named, or the kind is not read so.
+    """
+    known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
+    name = _kind(checkpoint, asked, purpose)
+    same = known.get("name") == name
+    multi = checkpoint.config.get("problem_type") == "multi_label_classification"
+    scheme = str(known.get("scheme") or "") if same else ("multi" if multi else "single") * (name == "classification")
+    form = Formulation.noted(known if same else None)
+    return name, open_task(name, form.with_reading(reading) if reading else form, scheme)
+
+
+def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:
+    head = head_of(checkpoint.config)
+    name = asked or checkpoint.task or _KINDS.get(head)
+    if name is not None:
+        return resolve(name)[0]
+    if head == "sequence-classification":
+        raise UsageError(
+            f"{checkpoint.name} does not say which task it was fine-tuned on; "
+            "give --task classification, relation, nli or similarity"
+        )
+    raise no_head(checkpoint, "task", "ner", purpose)
+
+
+def no_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> SqueezeError:
+    """The error for a checkpoint without a head: `purpose` is what cannot be done ("to score")."""
+    return SqueezeError(
+        f"{checkpoint.name} has no trained {head} head, so there is nothing {purpose}; "
+        f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
+    )
+
+
+def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> None:
+    """The weights, and not only config.json, must hold a head of the task's kind, with names for its labels.
+
+    Raises:
+        SqueezeError: they do not.
+    """
+    if task_head_in(checkpoint) != head:
+        raise no_head(checkpoint, head, task, purpose)
+    if head != "question-answering" and not checkpoint.labels:
+        raise SqueezeError(
+            f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "
+            "add the names there, in the order of the training"
+        )

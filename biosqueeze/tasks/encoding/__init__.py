@@ -1,0 +1,1 @@
+"""From examples to model inputs, and from model outputs back to predictions."""

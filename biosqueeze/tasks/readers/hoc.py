@@ -1,0 +1,85 @@
+"""BLURB's HoC: sentences with ten yes-or-no labels, to be merged into abstracts (PubMedBERT, sections 4.5 and 5)."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from biosqueeze.data.tables import Record
+from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks.encoding.sequences import Labelled
+
+COLUMNS = ("labels", "sentence", "index")
+_LABELS = re.compile(r"\d+_[01](,\d+_[01])*")
+_INDEX = re.compile(r"(.+)_s(\d+)")
+
+# What BLURB's columns 0 to 9 stand for: the ten hallmarks by the alphabet. With these names the abstracts have the very
+# labels that the authors' own files (github.com/sb895/Hallmarks-of-Cancer) give them, all 1,852 of them.
+HALLMARKS = (
+    "activating invasion and metastasis",
+    "avoiding immune destruction",
+    "cellular energetics",
+    "enabling replicative immortality",
+    "evading growth suppressors",
+    "genomic instability and mutation",
+    "inducing angiogenesis",
+    "resisting cell death",
+    "sustaining proliferative signaling",
+    "tumor promoting inflammation",
+)
+
+
+def is_hoc(records: Mapping[str, Sequence[Record]]) -> bool:
+    """Whether the records are rows of BLURB's HoC: labels 0_0,1_1,..., a sentence, and an index PMID_sNUMBER."""
+    return all(
+        set(COLUMNS) <= record.values.keys()
+        and _LABELS.fullmatch(str(record.values["labels"]))
+        and _INDEX.fullmatch(str(record.values["index"]))
+        for items in records.values()
+        for record in items[:1]
+    )
+
+
+def documents(records: Sequence[Record]) -> list[Labelled]:
+    """The abstracts in the order of their first sentences: texts joined in order, labels united.
+
+    Raises:
+        SqueezeError: a row is malformed, or an index comes twice.
+    """
+    sentences: dict[str, dict[int, tuple[Record, frozenset[str]]]] = {}
+    for record in records:
+        document, number = _place(record)
+        of_document = sentences.setdefault(document, {})
+        if number in of_document:
+            raise SqueezeError(
+                f"{record.where}: the index {record.values['index']!r} stands already at "
+                f"{of_document[number][0].where}; remove one of the two"
+            )
+        of_document[number] = record, _labels(record)
+    return [_document(name, [rows[number] for number in sorted(rows)]) for name, rows in sentences.items()]
+
+
+def _document(name: str, rows: Sequence[tuple[Record, frozenset[str]]]) -> Labelled:
+    text = " ".join(filter(None, (str(record.values["sentence"]).strip() for record, _ in rows)))
+    where = rows[0][0].where
+    if not text:
+        raise SqueezeError(f"{where}: the abstract {name} has no text; fill in its sentences, or remove it")
+    return Labelled((text,), frozenset().union(*(labels for _, labels in rows)), name, where)
+
+
+def _place(record: Record) -> tuple[str, int]:
+    found = _INDEX.fullmatch(str(record.values["index"]))
+    if not found:
+        raise SqueezeError(
+            f"{record.where}: the index {record.values['index']!r} does not read PMID_sNUMBER, which tells which "
+            "abstract a sentence is of; mend it"
+        )
+    return found[1], int(found[2])
+
+
+def _labels(record: Record) -> frozenset[str]:
+    said = str(record.values["labels"])
+    places = [item.split("_")[0] for item in said.split(",")]
+    if not _LABELS.fullmatch(said) or places != [str(place) for place in range(len(HALLMARKS))]:
+        raise SqueezeError(
+            f"{record.where}: the labels {said!r} do not read 0_0,1_1,... up to {len(HALLMARKS) - 1}; mend them"
+        )
+    return frozenset(name for name, item in zip(HALLMARKS, said.split(","), strict=True) if item.endswith("_1"))

@@ -1,0 +1,256 @@
+"""The engine of distillation against what the models themselves say, on padded and packed batches."""
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, log_softmax, mse_loss
+
+from biosqueeze import registry
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.distillation import chunked_loss as chunks
+from biosqueeze.distillation.learner import Distiller
+from biosqueeze.distillation.loss_config import LossConfig
+from biosqueeze.distillation.loss_presets import LOSS_PRESETS
+from biosqueeze.distillation.teachers import LiveTeacher, Question, mean_logits
+from biosqueeze.models.layer_maps import layer_map
+from biosqueeze.models.load import load_model
+from tests import pico
+
+SAME = {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
+
+
+def model_of(path, head: str = "mlm", attention: str = "eager", **changes):
+    return load_model(open_checkpoint(str(path)), head, attention=attention, **changes).model
+
+
+def question(kind: str = "mlm", problem: str = "tokens") -> Question:
+    return Question(kind, problem, logits=True)
+
+
+def distiller(student, teacher, recipe: LossConfig) -> Distiller:
+    live = LiveTeacher([teacher], recipe.question, recipe.wanted(1), temperature=recipe.temperature)
+    return Distiller(student, live, recipe, teacher_width=teacher.config.hidden_size).eval()
+
+
+def masked_batch(model) -> dict[str, Tensor]:
+    batch = pico.padded_batch(model)
+    batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    chosen = batch["attention_mask"].bool() & (torch.arange(batch["input_ids"].shape[1]) % 3 == 1)
+    return {**batch, "labels": torch.where(chosen, (batch["input_ids"] * 7) % 50, -100)}
+
+
+@pytest.fixture(scope="module")
+def pair(pico_bert):
+    return model_of(pico_bert, num_hidden_layers=2), model_of(pico_bert)
+
+
+def said(model, batch: Mapping[str, Tensor]):
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    return model(**inputs, output_hidden_states=True, output_attentions=True)
+
+
+@torch.no_grad()
+def test_distilbert_is_what_the_whole_models_give(pair) -> None:
+    student, teacher = pair
+    batch = masked_batch(teacher)
+    losses = distiller(
+        student, teacher, LossConfig(weights=SAME, question=question(), temperature=2.0, layers=((2, 4),))
+    )(**batch)
+    mine, its = said(student, batch), said(teacher, batch)
+    rows, real = batch["labels"] >= 0, batch["attention_mask"].bool()
+    assert float(losses["mlm"]) == pytest.approx(float(cross_entropy(mine.logits[rows], batch["labels"][rows])), 1e-5)
+    soft = [log_softmax(one.logits[rows] / 2, dim=-1) for one in (mine, its)]
+    kl = kl_div(soft[0], soft[1], reduction="batchmean", log_target=True) * 4
+    assert float(losses["kl"]) == pytest.approx(float(kl), 1e-4)
+    cosine = 1 - cosine_similarity(mine.hidden_states[-1][real], its.hidden_states[-1][real], dim=-1)
+    assert float(losses["cosine"]) == pytest.approx(float(cosine.mean()), 1e-4)
+
+
+@torch.no_grad()
+def test_layers_are_paired_by_the_map_and_weighed(pair) -> None:
+    student, teacher = pair
+    batch = masked_batch(teacher)
+    recipe = LossConfig(
+        weights={"hidden": 1.0, "hidden-cosine": 1.0, "attention-kl": 1.0, "embedding": 1.0},
+        question=question(),
+        layers=layer_map("uniform", 2, 4),
+        layer_weights=(1.0, 3.0),
+    )
+    losses = distiller(student, teacher, recipe)(**batch)
+    mine, its, real = said(student, batch), said(teacher, batch), batch["attention_mask"].bool()
+    hidden = [mse_loss(mine.hidden_states[i][real], its.hidden_states[2 * i][real]) for i in (1, 2)]
+    assert float(losses["hidden"]) == pytest.approx(float(hidden[0] + 3 * hidden[1]), 1e-4)
+    assert float(losses["embedding"]) == pytest.approx(
+        float(mse_loss(mine.hidden_states[0][real], its.hidden_states[0][real])), 1e-4, abs=1e-9
+    )
+    kl = [_attention_kl(mine.attentions[i], its.attentions[2 * i + 1], real) for i in (0, 1)]
+    assert float(losses["attention-kl"]) == pytest.approx(float(kl[0] + 3 * kl[1]), 1e-3)
+
+
+def _attention_kl(mine: Tensor, its: Tensor, real: Tensor) -> Tensor:
+    """Mean over real queries and heads of the divergence over real keys, sequence by sequence."""
+    total, queries = torch.zeros(()), 0
+    for student, teacher, mask in zip(mine, its, real, strict=True):
+        length = int(mask.sum())
+        student, teacher = (one[:, :length, :length].double() for one in (student, teacher))
+        total = total + (teacher * (teacher.log() - student.log())).sum() / student.shape[0]
+        queries += length
+    return total / queries
+
+
+@pytest.mark.parametrize("mix", [name for name in LOSS_PRESETS if name != "task"])
+def test_padding_contributes_nothing(mix: str, pair) -> None:
+    student, teacher = pair
+    batch = masked_batch(teacher)
+    wide = {k: torch.nn.functional.pad(v, (0, 6), value=-100 if k == "labels" else 0) for k, v in batch.items()}
+    recipe = LossConfig(weights=LOSS_PRESETS[mix].weights, question=question(), layers=layer_map("uniform", 2, 4))
+    learner = distiller(student, teacher, recipe)
+    losses, padded = learner(**batch), learner(**wide)
+    assert all(torch.allclose(losses[name], padded[name], atol=1e-5) for name in losses)
+    assert learner.counts(batch) == learner.counts(wide)
+
+
+@pytest.mark.parametrize("name", [n for n in registry.names("objectives") if n != "hard"])
+def test_packed_texts_give_what_they_give_side_by_side(name: str, pico_bert) -> None:
+    """Each text in a row of its own, or all in one row: the same mean."""
+    student, teacher = model_of(pico_bert, attention="sdpa", num_hidden_layers=2), model_of(pico_bert, attention="sdpa")
+    batch = masked_batch(teacher)
+    lengths = batch["attention_mask"].sum(dim=1).tolist()
+    row = {key: torch.cat([batch[key][i, :n] for i, n in enumerate(lengths)])[None] for key in batch}
+    row["positions"] = torch.cat([torch.arange(n) for n in lengths])[None]
+    row["segments"] = torch.cat([torch.full((n,), i + 1) for i, n in enumerate(lengths)])[None]
+    recipe = LossConfig(weights={name: 1.0}, question=question(), layers=((1, 2), (2, 4)))
+    learner = distiller(student, teacher, recipe)
+    with torch.no_grad():
+        packed, padded = learner(**row), learner(**batch)
+    assert float(packed[name]) == pytest.approx(float(padded[name]), 1e-3, abs=1e-6)
+    assert learner.counts(row) == learner.counts(batch)
+
+
+def test_chunks_of_rows_change_no_loss_and_no_gradient(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    student, teacher = pair
+    batch = masked_batch(teacher)
+    recipe = LossConfig(weights=SAME, question=question(), temperature=2.0, layers=((2, 4),))
+    results = []
+    for rows in (1000, 3):
+        monkeypatch.setattr(chunks.Work, "__init__", _with_rows(rows))
+        student.zero_grad()
+        terms = distiller(student, teacher, recipe)(**batch)
+        torch.stack([SAME[name] * term for name, term in terms.items()]).sum().backward()
+        results.append([*(t.detach() for t in terms.values()), *(p.grad.clone() for p in student.parameters())])
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*results, strict=True))
+
+
+def _with_rows(rows: int):
+    def init(self, sums, weights, _rows: int = rows) -> None:
+        for name, value in (("sums", sums), ("weights", weights), ("rows", rows)):
+            object.__setattr__(self, name, value)
+
+    return init
+
+
+@pytest.mark.parametrize("projection", ["shared", "per-layer"])
+def test_a_narrow_student_is_widened(projection: str, pico_bert, tmp_path) -> None:
+    from biosqueeze.models.students import build_student
+
+    teacher = model_of(pico_bert)
+    student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
+    recipe = LossConfig(
+        weights={"hidden": 1.0, "embedding": 1.0, "cosine": 1.0, "minilmv2": 1.0},
+        question=Question("mlm", "tokens", logits=False),
+        layers=layer_map("uniform", student.config.num_hidden_layers, 4),
+        projection=projection,
+    )
+    learner = distiller(student, teacher, recipe)
+    assert sorted(learner.projections) == (["shared"] if projection == "shared" else ["0", "1", "2", "3", "4"])
+    losses = learner(**masked_batch(teacher))
+    torch.stack(list(losses.values())).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in learner.projections.parameters())
+
+
+def test_projections_are_drawn_with_the_seed_alone(pico_bert, pair) -> None:
+    from biosqueeze.models.students import build_student
+
+    student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
+    recipe = LossConfig(weights={"hidden": 1.0}, question=question(), layers=((1, 1),))
+
+    def drawn(seed: int, state: int) -> Tensor:
+        torch.manual_seed(state)
+        learner = Distiller(
+            student, LiveTeacher([pair[1]], question(), {}), recipe, teacher_width=pico.HIDDEN, seed=seed
+        )
+        return learner.projections["shared"].weight
+
+    assert torch.equal(drawn(3, state=1), drawn(3, state=2))
+    assert not torch.equal(drawn(3, state=1), drawn(4, state=1))
+
+
+@pytest.mark.parametrize("problem", ["tokens", "single", "multi", "score", "span"])
+def test_every_head_is_taught(problem: str, pico_bert) -> None:
+    head = {"tokens": "token-classification", "span": "question-answering"}.get(problem, "sequence-classification")
+    labels = {"score": ("score",), "span": None}.get(problem, ("a", "b", "c"))
+    student = model_of(pico_bert, head, labels=labels, seed=1, num_hidden_layers=2)
+    teacher = model_of(pico_bert, head, labels=labels, seed=2)
+    batch = pico.padded_batch(teacher)
+    size, length = batch["input_ids"].shape
+    lengths = batch["attention_mask"].sum(dim=1)
+    batch |= {
+        "tokens": {"labels": torch.where(batch["attention_mask"].bool(), batch["input_ids"] % 3, -100)},
+        "single": {"labels": torch.tensor([-100, *[i % 3 for i in range(1, size)]])},
+        "multi": {"targets": torch.rand(size, 3).round()},
+        "score": {"targets": torch.rand(size)},
+        "span": {"starts": lengths // 3, "ends": lengths // 2},
+    }[problem]
+    recipe = LossConfig(weights={"kl": 1.0, "hard": 1.0}, question=question("task", problem), temperature=2.0)
+    learner = distiller(student, teacher, recipe)
+    with torch.no_grad():
+        losses = learner(**batch)
+    wide = {k: torch.nn.functional.pad(v, (0, 5), value=-100 if k == "labels" else 0) if v.dim() > 1 and k != "targets"
+            else v for k, v in batch.items()}  # fmt: skip
+    padded = learner(**wide)
+    assert all(torch.allclose(losses[n], padded[n], atol=1e-5) for n in losses)
+    assert all(float(loss.detach()) > 0 for loss in losses.values())
+    if problem == "single":
+        logits = student(**{n: batch[n] for n in ("input_ids", "attention_mask")}).logits
+        wanted = cross_entropy(logits[1:], batch["labels"][1:]).detach()
+        assert float(losses["hard"].detach()) == pytest.approx(float(wanted), 1e-4)
+    alike = distiller(teacher, teacher, recipe)(**batch)
+    assert float(alike["kl"]) == pytest.approx(0.0, abs=1e-6)
+    assert length > 1
+
+
+def test_several_teachers_are_averaged(pico_bert) -> None:
+    teachers = [
+        model_of(pico_bert, "token-classification", labels=("a", "b", "c"), seed=seed, classifier_dropout=0.0)
+        for seed in (1, 2)
+    ]
+    asked = question("task")
+    live = LiveTeacher(teachers, asked, {}, weights=(3.0, 1.0), temperature=2.0)
+    batch = pico.padded_batch(teachers[0])
+    rows = live.answer(batch).rows(slice(None))
+    real = batch["attention_mask"].bool()
+    wanted = [said(model, batch).logits[real].double().div(2).softmax(dim=-1) for model in teachers]
+    assert torch.allclose((rows.double() / 2).softmax(dim=-1), 0.75 * wanted[0] + 0.25 * wanted[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("problem", ["multi", "score"])
+def test_means_of_other_problems(problem: str) -> None:
+    a, b = torch.randn(2, 5, 3)
+    mean = mean_logits([a, b], [0.25, 0.75], 2.0, problem)
+    if problem == "score":
+        assert torch.allclose(mean, 0.25 * a + 0.75 * b, atol=1e-6)
+    else:
+        wanted = 0.25 * (a / 2).sigmoid() + 0.75 * (b / 2).sigmoid()
+        assert torch.allclose((mean / 2).sigmoid(), wanted, atol=1e-6)
+
+
+def test_dropout_is_set_for_training_only(pico_ner) -> None:
+    student, teacher = (load_model(open_checkpoint(str(pico_ner)), "as-is").model for _ in range(2))
+    recipe = LossConfig(weights={"kl": 1.0}, question=question("task"), dropout=0.0)
+    learner = distiller(student, teacher, recipe).train()
+    batch = pico.padded_batch(student)
+    batch["labels"] = batch["input_ids"] * 0 - 100
+    assert float(learner(**batch)["kl"].detach()) == pytest.approx(0.0, abs=1e-6)
+    assert student.config.hidden_dropout_prob == 0.1

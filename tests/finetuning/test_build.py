@@ -1,0 +1,49 @@
+"""Options that a head or a problem has no use for are refused, and not passed over."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import UsageError
+from biosqueeze.finetuning.build import fine_tuner
+from biosqueeze.finetuning.layer_decay import layered_groups
+from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.custom_heads import loss_of, new_headed
+from tests import pico
+from tests.training import runs
+
+
+@pytest.mark.parametrize("options", [FineTuningOptions(smart=1.0), FineTuningOptions(class_weights="balanced")])
+def test_a_chain_of_labels_has_no_single_ones(options: FineTuningOptions, pico_bert: Path) -> None:
+    model = new_headed(open_checkpoint(str(pico_bert)), "crf", pico.LABELS, seed=0)
+    with pytest.raises(UsageError, match="sequences of them"):
+        fine_tuner(options, model, "tokens", runs.windows(), loss_of(model))
+
+
+def test_texts_read_apart_take_no_noise(pico_bert: Path) -> None:
+    model = new_headed(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
+    with pytest.raises(UsageError, match="--smart"):
+        fine_tuner(FineTuningOptions(smart=1.0), model, "score", [])
+
+
+@pytest.mark.parametrize("name", ["bilstm", "crf"])
+def test_heads_of_our_own_learn_at_the_whole_rate(name: str, pico_bert: Path) -> None:
+    model = new_headed(open_checkpoint(str(pico_bert)), name, pico.LABELS, seed=0)
+    groups = layered_groups(model, model, 0.01, 1e-3, 0.5)
+    rate = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert {rate[id(p)] for p in model.head.parameters()} == {1e-3}
+    assert rate[id(model.base_model.embeddings.word_embeddings.weight)] == 1e-3 * 0.5 ** (pico.LAYERS + 1)
+
+
+def test_own_losses_and_fresh_layers_reach_the_learner(pico_bert: Path) -> None:
+    model = new_headed(open_checkpoint(str(pico_bert)), "bilstm", pico.LABELS, seed=0)
+    before = model.base_model.encoder.layer[3].output.dense.weight.clone()
+    loss: Callable[..., Tensor] = lambda logits, batch: torch.tensor(7.0)  # noqa: E731
+    learner = fine_tuner(FineTuningOptions(reinit_layers=1), model, "tokens", runs.windows(), loss)
+    assert not torch.equal(model.base_model.encoder.layer[3].output.dense.weight, before)
+    batch = pico.padded_batch(model)
+    assert float(learner(**batch, labels=torch.zeros_like(batch["input_ids"]))["labels"]) == 7.0

@@ -1,0 +1,29 @@
+"""A fine-tuned checkpoint is scored at the length that it was trained at, and only with the head of its task."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.finetuned import check_head, length_for
+from tests import pico
+
+
+@pytest.mark.parametrize(
+    ("noted", "asked", "positions", "length"),
+    [(None, None, 512, 256), (None, 100, 512, 100), (64, None, 512, 64), (64, 100, 512, 100), (512, None, 128, 128)],
+)
+def test_length_is_as_asked_or_as_trained(noted, asked, positions, length, tmp_path: Path):
+    path = pico.save("bert", tmp_path / "ner", head="token-classification")
+    task = {"name": "ner"} if noted is None else {"name": "ner", "max_length": noted}
+    (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
+    assert length_for(open_checkpoint(str(path)), asked, positions) == length
+
+
+def test_a_head_of_another_task_is_refused(pico_ner: Path):
+    checkpoint = open_checkpoint(str(pico_ner))
+    check_head(checkpoint, "token-classification", "ner", "to score")
+    with pytest.raises(SqueezeError, match="no trained sequence-classification head, so there is nothing to score"):
+        check_head(checkpoint, "sequence-classification", "nli", "to score")
