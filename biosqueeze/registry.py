@@ -12,7 +12,7 @@ _ROOT = Path(__file__).parent
 
 # Files in a plugin folder that serve all plugins and are not one themselves say so here.
 SUPPORT = {
-    "backends": {"onnx-export", "onnx-files", "parity", "predict", "worker", "worker-pool"},
+    "backends": {"onnx-export", "onnx-files", "parity", "predict"},
     "quantizers": {"onnx-graph"},
     "tasks": {"formulation", "sequence-kind"},
 }

@@ -1,49 +1,44 @@
-"""Bench: turns are interleaved, numbers are what the processes said, and results lie beside each checkpoint."""
+"""Bench: the table holds the numbers of the processes, and the result is written beside each checkpoint."""
 
 import json
 import shutil
-from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from biosqueeze.backends import worker_pool as _pool
 from biosqueeze.checkpoint import open_checkpoint, write_result
-from biosqueeze.stages import bench
+from biosqueeze.measuring import worker_pool
 
 
-class FakeWorker:
-    """Answers with times that tell which row it is: row 0 takes 12 ms, row 1 six, row 2 four."""
+class FakeProcess:
+    """Replies with times that depend on the model: model 0 takes 12 ms, model 1 six, model 2 four."""
 
-    def __init__(self, index, asked) -> None:
-        self.index, self.asked = index, asked
+    def __init__(self, index, requests) -> None:
+        self.index, self.requests = index, requests
 
-    def ask(self, order):
-        self.asked.append((self.index, order))
-        if "spec" in order:
+    def request(self, request):
+        self.requests.append((self.index, request))
+        if "spec" in request:
             return {"load_seconds": 1.5 + self.index}
-        if "done" in order:
+        if "done" in request:
             return {"peak_rss_mb": 100.0 * (self.index + 1)}
-        size, _ = order["shape"]
+        size, _ = request["shape"]
         return {"milliseconds": [12.0 * size / (self.index + 1)] * 3 + [1000.0]}
 
 
 @pytest.fixture
 def pool(monkeypatch):
-    """Fake workers; the list of what they were asked, and with how many threads."""
-    asked, threads = [], []
+    """Fake processes; the list of their requests, and the numbers of threads."""
+    requests, threads = [], []
 
     @contextmanager
     def fake(labels, count):
         threads.append(count)
-        yield [FakeWorker(index, asked) for index in range(len(labels))]
+        yield [FakeProcess(index, requests) for index in range(len(labels))]
 
-    monkeypatch.setattr(_pool, "workers", fake)
-    return asked, threads
+    monkeypatch.setattr(worker_pool, "measuring_processes", fake)
+    return requests, threads
 
 
 @pytest.fixture
@@ -57,32 +52,14 @@ def two(pico_ner, tmp_path):
     return plain, full
 
 
-@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5))
-def test_each_round_everyone_has_one_turn_at_each_shape(rounds, shapes, rows) -> None:
-    sizes = [(size, 128) for size in range(1, shapes + 1)]
-    turns = list(bench.schedule(rounds, sizes, rows))
-    per_round = shapes * rows
-    for start in range(0, len(turns), per_round):
-        assert Counter(turns[start : start + per_round]) == {(s, r): 1 for s in sizes for r in range(rows)}
-    for start in range(0, len(turns), rows):
-        # A shape is measured on everyone before the next shape begins: rows are compared under like conditions.
-        assert len({shape for shape, _ in turns[start : start + rows]}) == 1
-    assert [turns[r * per_round][1] for r in range(rounds)] == [r % rows for r in range(rounds)]
-
-
-@given(st.lists(st.floats(0, 1000), min_size=1, max_size=50), st.sampled_from([0.5, 0.95]))
-def test_percentile_is_nearest_rank(values, share) -> None:
-    assert bench.percentile(values, share) == np.percentile(values, 100 * share, method="inverted_cdf")
-
-
-def test_table_is_what_the_processes_said(two, pool, shell) -> None:
+def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     plain, full = two
     (full / "biosqueeze.json").write_text(json.dumps({"stage": "quantize"}))
     write_result(open_checkpoint(str(plain)), "evaluate-torch", {"metrics": {"f1": 0.8}, "data": "x"})
     write_result(open_checkpoint(str(full)), "evaluate-onnxruntime-int8", {"metrics": {"f1": 0.78}, "data": "x"})
-    said = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2", "--json")
-    assert said.code == 0, said.err
-    facts = json.loads(said.out)
+    result = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2", "--json")
+    assert result.code == 0, result.err
+    facts = json.loads(result.out)
     assert facts["path"] == str(full)
     rows = {(Path(r["checkpoint"]).name, r["backend"], r["batch_size"]): r for r in facts["rows"]}
     assert list(rows) == [(*row, size) for size in (1, 4) for row in (("plain", "torch"), ("full", "onnxruntime:int8"))]
@@ -100,7 +77,7 @@ def test_table_is_what_the_processes_said(two, pool, shell) -> None:
         noted = json.loads((path / "results" / "bench.json").read_text())
         assert noted["rows"] == facts["rows"]
     for word in ("plain", "onnxruntime:int8", "0.7800", "97.5%", "2.00x", "p95 ms"):
-        assert word in said.err
+        assert word in result.err
 
 
 def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
@@ -111,28 +88,28 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     assert [row["retention"] for row in rows] == [1, None]
 
 
-def test_one_checkpoint_alone_is_measured_on_all_that_it_holds(two, pool, shell) -> None:
+def test_single_checkpoint_runs_on_all_its_backends(two, pool, shell) -> None:
     rows = json.loads(shell("bench", two[1], "--batch-size", "1", "--json").out)["rows"]
     assert [row["backend"] for row in rows] == ["torch", "onnxruntime", "onnxruntime:int8"]
     assert [row["megabytes"] for row in rows[1:]] == [2, 0.5]
 
 
-def test_workers_are_told_alike_and_take_turns(two, pool, shell) -> None:
-    asked, threads = pool
-    said = shell("bench", *two, "--batch-size", "2", "--backend", "torch", "--threads", "3", "--rounds", "2")
-    assert said.code == 0, said.err
+def test_same_settings_for_all_and_interleaved_turns(two, pool, shell) -> None:
+    requests, threads = pool
+    result = shell("bench", *two, "--batch-size", "2", "--backend", "torch", "--threads", "3", "--rounds", "2")
+    assert result.code == 0, result.err
     assert threads == [3]
-    loads = [order for _, order in asked[:2]]
-    assert all((o["threads"], o["warmup"], o["shapes"]) == (3, 3, ((2, 128),)) for o in loads)
-    assert [Path(order["path"]).name for order in loads] == ["plain", "full"]
-    assert [index for index, order in asked if "shape" in order] == [0, 1, 1, 0]
-    assert [index for index, order in asked if "done" in order] == [0, 1]
+    loads = [request for _, request in requests[:2]]
+    assert all((each["threads"], each["warmup"], each["shapes"]) == (3, 3, ((2, 128),)) for each in loads)
+    assert [Path(request["path"]).name for request in loads] == ["plain", "full"]
+    assert [index for index, request in requests if "shape" in request] == [0, 1, 1, 0]
+    assert [index for index, request in requests if "done" in request] == [0, 1]
 
 
-def test_result_is_left_out_where_it_may_not_be_written(two, pool, shell, monkeypatch) -> None:
+def test_no_result_in_a_read_only_checkpoint(two, pool, shell, monkeypatch) -> None:
     monkeypatch.setattr("biosqueeze.checkpoint.Checkpoint.is_writable", property(lambda self: self.path.name == "full"))
-    said = shell("bench", *two, "--backend", "torch")
-    assert said.code == 0, said.err
+    result = shell("bench", *two, "--backend", "torch")
+    assert result.code == 0, result.err
     assert not (two[0] / "results").exists()
     assert (two[1] / "results" / "bench.json").is_file()
 
@@ -140,9 +117,9 @@ def test_result_is_left_out_where_it_may_not_be_written(two, pool, shell, monkey
 def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     path = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "c"))
     words = ("--batch-size", "1,2", "--length", "8", "--rounds", "2", "--seconds", "0", "--threads", "1")
-    said = shell("bench", "-", *words, "--json", stdin=f"{path}\n")
-    assert said.code == 0, said.err
-    rows = json.loads(said.out)["rows"]
+    result = shell("bench", "-", *words, "--json", stdin=f"{path}\n")
+    assert result.code == 0, result.err
+    rows = json.loads(result.out)["rows"]
     assert [row["backend"] for row in rows] == ["torch", "onnxruntime"] * 2
     assert all(row["runs"] == 6 for row in rows)
     assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in rows)
@@ -165,15 +142,15 @@ def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     ],
 )
 def test_bad_options_start_nothing(pico_ner, pool, shell, words, code, hint) -> None:
-    said = shell("bench", pico_ner, *words)
-    assert said.code == code
-    assert hint in said.err
+    result = shell("bench", pico_ner, *words)
+    assert result.code == code
+    assert hint in result.err
     assert pool == ([], [])
 
 
 def test_plan(two, pool, shell) -> None:
-    said = shell("bench", two[1], "--dry-run", "--threads", "2")
-    assert said.code == 0
-    assert "full on onnxruntime:int8" in said.err
-    assert "1 x 128, 8 x 128 (batch x tokens) with 2 threads" in said.err
+    result = shell("bench", two[1], "--dry-run", "--threads", "2")
+    assert result.code == 0
+    assert "full on onnxruntime:int8" in result.err
+    assert "1 x 128, 8 x 128 (batch x tokens) with 2 threads" in result.err
     assert pool == ([], [])

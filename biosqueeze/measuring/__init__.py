@@ -1,0 +1,1 @@
+"""Latency, throughput, memory and size of checkpoints on backends, each measured in a process of its own."""

@@ -1,0 +1,88 @@
+"""Measure several models in interleaved rounds: all are loaded, and one of them runs at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from biosqueeze import progress
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.measuring import worker_pool
+from biosqueeze.measuring.worker_pool import MeasuringProcess
+
+Shape = tuple[int, int]
+"""Sequences in a batch, and tokens in a sequence."""
+
+
+@dataclass(frozen=True)
+class MeasuringSettings:
+    """What every model is measured with."""
+
+    shapes: tuple[Shape, ...]
+    threads: int
+    rounds: int
+    seconds: float
+    """Seconds of one measurement: one model, one shape, one round."""
+    warmup: int
+    """Untimed runs of each shape before the first round."""
+
+
+@dataclass
+class MeasuredModel:
+    """A checkpoint on a backend, and its measurements."""
+
+    checkpoint: Checkpoint
+    spec: str
+    milliseconds: dict[Shape, list[float]] = field(default_factory=dict)
+    load_seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The name in messages: "student on onnxruntime:int8"."""
+        return f"{self.checkpoint.short_name} on {self.spec}"
+
+
+def schedule(rounds: int, shapes: Sequence[Shape], models: int) -> Iterator[tuple[Shape, int]]:
+    """Yield (shape, index of the model): in each round every model runs at every shape, starting with another model."""
+    for first in range(rounds):
+        for shape in shapes:
+            for turn in range(models):
+                yield shape, (first + turn) % models
+
+
+def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings) -> None:
+    """Measure the models and store the results in them.
+
+    Raises:
+        SqueezeError: a measuring process failed; the message has the last line of its standard error.
+    """
+    with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
+        _load(models, settings, pool)
+        _measure(models, settings, pool)
+
+
+def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Sequence[MeasuringProcess]) -> None:
+    """Load and warm up one model after the other, so that they do not slow down each other's load time."""
+    with progress.track("load", len(pool)) as bar:
+        for model, process in zip(models, pool, strict=True):
+            request = {
+                "path": str(model.checkpoint.path.resolve()),
+                "name": model.checkpoint.name,
+                "spec": model.spec,
+                "threads": settings.threads,
+                "vocabulary": model.checkpoint.config["vocab_size"],
+                "shapes": settings.shapes,
+                "warmup": settings.warmup,
+            }
+            model.load_seconds = process.request(request)["load_seconds"]
+            bar.advance()
+
+
+def _measure(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Sequence[MeasuringProcess]) -> None:
+    turns = list(schedule(settings.rounds, settings.shapes, len(pool)))
+    with progress.track("measure", len(turns)) as bar:
+        for shape, index in turns:
+            reply = pool[index].request({"shape": shape, "seconds": settings.seconds})
+            models[index].milliseconds.setdefault(shape, []).extend(reply["milliseconds"])
+            bar.advance()
+    for model, process in zip(models, pool, strict=True):
+        model.peak_rss_mb = process.request({"done": True})["peak_rss_mb"]

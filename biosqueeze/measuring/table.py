@@ -1,0 +1,124 @@
+"""Rows of a bench result: one for each model and shape, and the two tables that show them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import manifest, progress
+from biosqueeze.checkpoint import Checkpoint, read_result
+from biosqueeze.measuring.session import MeasuredModel, Shape
+
+
+def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """Return one row for each shape and model; speed-up and retention are relative to the first model."""
+    return [_row(model, shape, models[0]) for shape in shapes for model in models]
+
+
+def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[str, Any]:
+    from biosqueeze.backends import files_of
+
+    size, length = shape
+    p50 = percentile(model.milliseconds[shape], 0.5)
+    return {
+        "checkpoint": model.checkpoint.name,
+        "backend": model.spec,
+        "batch_size": size,
+        "length": length,
+        "p50_ms": p50,
+        "p95_ms": percentile(model.milliseconds[shape], 0.95),
+        "runs": len(model.milliseconds[shape]),
+        "sequences_per_second": 1000 * size / p50,
+        "tokens_per_second": 1000 * size * length / p50,
+        "speed_up": percentile(baseline.milliseconds[shape], 0.5) / p50,
+        "peak_rss_mb": model.peak_rss_mb,
+        "load_seconds": model.load_seconds,
+        "megabytes": sum(path.stat().st_size for path in files_of(model.checkpoint, model.spec)) / 1e6,
+        "parameters": _parameters(model.checkpoint),
+        "f1": evaluated_f1(model.checkpoint, model.spec),
+        "retention": _retention(model, baseline),
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least a `share` of the values does not exceed (nearest rank)."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
+    """Return F1 divided by the baseline's F1, if both were evaluated on the same data."""
+    evaluated, reference = (_evaluation(each.checkpoint, each.spec) for each in (model, baseline))
+    same_data = all(evaluated.get(key) == reference.get(key) for key in ("task", "data", "split"))
+    f1, baseline_f1 = (evaluated_f1(each.checkpoint, each.spec) for each in (model, baseline))
+    return f1 / baseline_f1 if same_data and baseline_f1 and f1 is not None else None
+
+
+def _parameters(checkpoint: Checkpoint) -> int:
+    facts = ((checkpoint.manifest or {}).get("model") or {}).get("parameters") or {}
+    if "total" in facts:
+        return int(facts["total"])
+    from biosqueeze.models.count import parameters_of
+
+    return parameters_of(checkpoint)
+
+
+def evaluated_f1(checkpoint: Checkpoint, spec: str) -> float | None:
+    """Return the F1 in the checkpoint's results of `evaluate` on this backend, if there is one."""
+    score = (_evaluation(checkpoint, spec).get("metrics") or {}).get("f1")
+    return None if score is None else float(score)
+
+
+def _evaluation(checkpoint: Checkpoint, spec: str) -> dict[str, Any]:
+    return read_result(checkpoint, f"evaluate-{spec.replace(':', '-')}") or {}
+
+
+def show_rows(rows: Sequence[dict[str, Any]], threads: int) -> None:
+    """Print two tables: the details of each shape, and below it size, score and latency of each model side by side."""
+    names = _display_names(rows)
+    progress.table("throughput and memory", *_details(rows, names))
+    progress.table(f"{manifest.cpu_name()}, {threads} threads", *_summary(rows, names))
+
+
+def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Map each checkpoint to its short name, or to its whole name where two short names are equal."""
+    names = {row["checkpoint"]: Checkpoint(Path(row["checkpoint"]), row["checkpoint"]).short_name for row in rows}
+    return names if len(set(names.values())) == len(names) else {name: name for name in names}
+
+
+def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    shapes = list(dict.fromkeys((row["batch_size"], row["length"]) for row in rows))
+    columns = ["checkpoint", "backend", "parameters", "MB", "F1", "retention"]
+    for size, length in shapes:
+        columns += [f"ms at {size}x{length}", "speed-up"]
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        facts = [
+            names[row["checkpoint"]],
+            row["backend"],
+            f"{row['parameters'] / 1e6:.1f}M",
+            f"{row['megabytes']:.1f}",
+            "-" if row["f1"] is None else f"{row['f1']:.4f}",
+            "-" if row["retention"] is None else f"{row['retention']:.1%}",
+        ]
+        line = lines.setdefault((row["checkpoint"], row["backend"]), facts)
+        line += [f"{row['p50_ms']:.1f}", f"{row['speed_up']:.2f}x"]
+    return columns, list(lines.values())
+
+
+def _details(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    columns = ["checkpoint", "backend", "shape", "p50 ms", "p95 ms", "seq/s", "tokens/s", "peak RSS MB", "load s"]
+    lines = [
+        [
+            names[row["checkpoint"]],
+            row["backend"],
+            f"{row['batch_size']}x{row['length']}",
+            f"{row['p50_ms']:.2f}",
+            f"{row['p95_ms']:.2f}",
+            f"{row['sequences_per_second']:,.0f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['peak_rss_mb']:.0f}",
+            f"{row['load_seconds']:.2f}",
+        ]
+        for row in rows
+    ]
+    return columns, lines
