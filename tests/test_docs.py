@@ -1,53 +1,77 @@
-"""The README cannot fall behind the command line."""
+"""The pages name the commands, losses and files that exist."""
 
 import re
 from pathlib import Path
 
-from biosqueeze import registry
-from biosqueeze.cli.recipe import read_recipe
+import pytest
+
+from biosqueeze import __version__, registry
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
+from biosqueeze.models.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = ROOT / "examples" / "guides"
+PAGES = [ROOT / "README.md", *ROOT.glob("recipes/*.md"), *ROOT.glob("biosqueeze/*.md"), *ROOT.glob("examples/**/*.md")]
 
 
-def test_the_readme_lists_every_command_and_no_other() -> None:
-    commands = README.partition("## Commands")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", commands, flags=re.MULTILINE)
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def first_cells(page: Path, heading: str) -> set[str]:
+    """Return the names in code in the first column of the tables below a heading."""
+    section = text_of(page).partition(f"## {heading}")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+
+
+def test_the_readme_is_a_front_page() -> None:
+    assert len(text_of(ROOT / "README.md").split()) <= 900
+
+
+def test_the_readme_lists_every_command() -> None:
+    commands = text_of(ROOT / "README.md").partition("## Commands")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\|[^|]*\| `(\w+)` \|", commands, flags=re.MULTILINE)
     assert sorted(listed) == sorted([*registry.names("stages"), "run"])
 
 
-def test_the_readme_lists_every_loss_and_every_mix_of_them() -> None:
-    section = README.partition("## Distillation")[2].partition("\n## ")[0]
-    listed = {
-        name
-        for row in re.findall(r"^\| (`[^|]*) \|", section, flags=re.MULTILINE)
-        for name in re.findall(r"`([\w-]+)`", row)
-    }
-    assert listed - {"--loss"} == {*LOSS_PRESETS, *registry.names("objectives")}
+def test_the_guide_lists_every_preset_and_loss() -> None:
+    page = GUIDES / "choose_losses.md"
+    assert first_cells(page, "Presets") - {"--loss"} == set(LOSS_PRESETS)
+    assert first_cells(page, "Single losses") - {"--loss"} == set(registry.names("objectives"))
 
 
-def test_the_readme_names_options_that_exist() -> None:
-    shell = "\n".join(re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL))
-    calls = re.findall(r"biosqueeze (\w+)((?:[^|\n&]|\\\n)*)", shell.replace("\\\n", " "))
-    assert calls
-    for command, rest in calls:
-        if command == "run":
-            recipe = ROOT / rest.split()[0]
-            assert read_recipe(recipe, ())
-            continue
-        known = registry.load("stages", command).Options.__dataclass_fields__
-        for flag in re.findall(r"--([\w-]+)", rest):
-            assert flag.replace("-", "_") in known, (command, flag)
+def test_the_guide_lists_every_student() -> None:
+    assert first_cells(GUIDES / "distil_on_plain_text.md", "Students") - {"--student"} == set(PRESETS)
 
 
-def test_ci_finds_both_commands_in_the_readme() -> None:
-    for mark in ("quickstart", "tests"):
-        assert re.search(rf"<!-- ci: {mark} -->\n```bash\n.+\n```", README)
+def test_the_guide_lists_every_task() -> None:
+    assert first_cells(GUIDES / "finetune_and_search.md", "Tasks") - {"--task"} == set(registry.names("tasks"))
 
 
-def test_the_changelog_starts_with_what_is_unreleased() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+def test_the_recipes_page_lists_every_recipe() -> None:
+    listed = re.findall(r"`(\w+\.toml)`", text_of(ROOT / "recipes" / "README.md").partition("## Files")[2])
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text_of(page)):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), target
+        if anchor:
+            source = linked / "README.md" if linked.is_dir() else linked
+            headings = re.findall(r"^#+ (.+)$", text_of(source), flags=re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in anchors, (target, anchor)
+
+
+@pytest.mark.parametrize("mark", ["quickstart", "tests"])
+def test_ci_finds_its_commands_in_the_readme(mark: str) -> None:
+    assert re.search(rf"<!-- ci: {mark} -->\n```bash\n.+\n```", text_of(ROOT / "README.md"))
+
+
+def test_the_changelog_starts_with_unreleased() -> None:
+    sections = re.findall(r"^## \[(.+?)\]", text_of(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert sections[0] == "Unreleased"
-    assert sections[1:2] in ([], [__import__("biosqueeze").__version__])  # what was released last
+    assert sections[1:2] in ([], [__version__])  # the last release
