@@ -204,7 +204,7 @@ class Draft:
         """Write model card and manifest (last), flush all to the disk, and rename to OUT, in the main process."""
         if processes.is_main():
             self._make_whole(record)
-        processes.wait()
+        processes.barrier()
         return Checkpoint(self.out, str(self.out))
 
     def _make_whole(self, record: Record) -> None:

@@ -30,7 +30,7 @@ def sharding() -> bool:
 
 
 @contextmanager
-def copies() -> Iterator[None]:
+def replicated() -> Iterator[None]:
     """Within, Accelerate copies what it prepares to every process, as if --use_fsdp had not been said."""
     asked = os.environ.pop(_SHARDING, None)
     try:
@@ -40,7 +40,7 @@ def copies() -> Iterator[None]:
             os.environ[_SHARDING] = asked
 
 
-def wait() -> None:
+def barrier() -> None:
     """Go on when all are here; at once where they have not been joined."""
     if count() > 1:
         import torch.distributed as group

@@ -30,7 +30,7 @@ _INCIDENTAL = {"checkpoint", "out", "force", "resume", "save_every", "workers"}
 
 
 @dataclass(frozen=True)
-class Run:
+class FineTuningRun:
     """One fine-tuning, and the scoring of its test split where that is asked for."""
 
     name: str  # for messages: "ncbi-disease, seed 0"
@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a run came to."""
 
     options: Mapping[str, Any]
@@ -92,7 +92,7 @@ class _Crew:
                 process.send_signal(signal.SIGINT)
 
 
-def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none") -> list[Result]:
+def execute(runs: Sequence[FineTuningRun], *, jobs: int | None = None, keep: Keep = "none") -> list[RunResult]:
     """Do all runs, `jobs` at a time, and give their results in the order of the runs.
 
     A run whose record is there is skipped; one whose training was interrupted goes on from its saved state.
@@ -112,7 +112,7 @@ def execute(runs: Sequence[Run], *, jobs: int | None = None, keep: Keep = "none"
     for place in places:
         crew.devices.put(place)
     runs = _with_inputs(runs)
-    results: dict[int, Result] = {}
+    results: dict[int, RunResult] = {}
     with (
         _terminated_like_interrupted(),
         ThreadPoolExecutor(max_workers=len(places)) as pool,
@@ -147,7 +147,7 @@ def _interrupt(crew: "_Crew", pool: ThreadPoolExecutor) -> NoReturn:
     raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
 
 
-def _with_inputs(runs: Sequence[Run]) -> list[Run]:
+def _with_inputs(runs: Sequence[FineTuningRun]) -> list[FineTuningRun]:
     """The runs with the hashes of what they are made of, each computed once."""
     weights = {name: open_checkpoint(name).weights_sha256() for name in {run.checkpoint for run in runs}}
     places = {str(run.options["data"]): Path(str(run.options["data"])).expanduser() for run in runs}
@@ -177,7 +177,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
             signal.signal(kind, handler)
 
 
-def _finished(futures: "Mapping[Future[Result | None], int]") -> "Iterator[Future[Result | None]]":
+def _finished(futures: "Mapping[Future[RunResult | None], int]") -> "Iterator[Future[RunResult | None]]":
     """Futures as they end; woken now and then, so that Ctrl-C is heard."""
     left = set(futures)
     while left:
@@ -206,7 +206,7 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _do(run: Run, crew: _Crew) -> Result | None:
+def _do(run: FineTuningRun, crew: _Crew) -> RunResult | None:
     """The result of a run; None where it was not begun because another one failed."""
     if crew.stopping.is_set():
         return None
@@ -224,7 +224,7 @@ def _do(run: Run, crew: _Crew) -> Result | None:
     return done
 
 
-def _tidy(runs: Sequence[Run], results: Mapping[int, Result], keep: Keep) -> None:
+def _tidy(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: Keep) -> None:
     """Remove the checkpoints that are not to be kept, of the runs that have ended so far."""
     best: dict[str, int] = {}
     for number in sorted(results) if keep == "best" else ():
@@ -236,23 +236,23 @@ def _tidy(runs: Sequence[Run], results: Mapping[int, Result], keep: Keep) -> Non
             shutil.rmtree(runs[number].directory)
 
 
-def _say(run: Run, result: Result) -> None:
+def _say(run: FineTuningRun, result: RunResult) -> None:
     # The score of a label that no test example has is not there.
     test = f", test {result.test['metrics'].get(result.metric, 0.0):.4f}" if result.test else ""
     note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
 
 
-def _recorded(run: Run) -> Result | None:
+def _recorded(run: FineTuningRun) -> RunResult | None:
     """The result of a run that is done."""
     if not run.record.is_file():
         return None
     told = manifest.read_json(run.record)
     _check_same(run, told["options"], dict.fromkeys(told["options"], "flag"), run.record)
     _check_inputs(run, told.get("inputs", {}), run.record)
-    return Result(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
+    return RunResult(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
 
 
-def _work(run: Run, crew: _Crew, place: Mapping[str, str]) -> Result:
+def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResult:
     if not run.directory.is_dir():
         resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
         arguments = [*_flags(run.options), "--out", str(run.directory), *(["--resume"] if resume else ["--force"])]
@@ -265,12 +265,12 @@ def _work(run: Run, crew: _Crew, place: Mapping[str, str]) -> Result:
     _check_inputs(run, {"checkpoint": entry["parents"]["parent"]["sha256"]}, run.directory)
     test = json.loads(_call(run, crew, place, ["evaluate", str(run.directory), "--json"])) if run.test else None
     judged_by = told["task"].get("metric", "f1")
-    result = Result(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
+    result = RunResult(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
     write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
     return result
 
 
-def _check_same(run: Run, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
+def _check_same(run: FineTuningRun, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
     """What is there must have been made with the options of this run."""
     given = {name for name, source in sources.items() if source != "default"}
     names = (given | set(run.options)) - _INCIDENTAL
@@ -281,7 +281,7 @@ def _check_same(run: Run, options: Mapping[str, Any], sources: Mapping[str, str]
         )
 
 
-def _check_inputs(run: Run, known: Mapping[str, str], where: Path) -> None:
+def _check_inputs(run: FineTuningRun, known: Mapping[str, str], where: Path) -> None:
     """What is there must have been made of the same weights and data, whatever their names."""
     others = [name for name, value in run.inputs.items() if known.get(name, value) != value]
     if others:
@@ -306,7 +306,7 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
                 yield from () if one is None else (flag, str(one))
 
 
-def _call(run: Run, crew: _Crew, place: Mapping[str, str], arguments: Sequence[str]) -> str:
+def _call(run: FineTuningRun, crew: _Crew, place: Mapping[str, str], arguments: Sequence[str]) -> str:
     """Run one command of ours; its standard output.
 
     A session of its own keeps the terminal's Ctrl-C from it: it is told by us, exactly once.
@@ -332,7 +332,7 @@ def _call(run: Run, crew: _Crew, place: Mapping[str, str], arguments: Sequence[s
     return output
 
 
-def _failure(run: Run, code: int) -> SqueezeError:
+def _failure(run: FineTuningRun, code: int) -> SqueezeError:
     said = run.log.read_text(encoding="utf-8").strip().splitlines()
     last = said[-1].removeprefix("error: ") if said else "it said nothing"
     kind: Callable[[str], SqueezeError] = UsageError if code == UsageError.exit_code else SqueezeError

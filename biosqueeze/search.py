@@ -11,12 +11,12 @@ from biosqueeze.errors import UsageError
 from biosqueeze.options import OptionField
 from biosqueeze.progress import note, table
 from biosqueeze.registry import closest
-from biosqueeze.runs import Result, Run, execute
+from biosqueeze.runs import FineTuningRun, RunResult, execute
 
 Point = Mapping[str, Any]  # options by field name
 
 
-def grid_of(asked: Sequence[str], fields: Mapping[str, OptionField]) -> list[Point]:
+def parse_grid(asked: Sequence[str], fields: Mapping[str, OptionField]) -> list[Point]:
     """All combinations of what is asked for: ["lr=1e-5,3e-5", "batch=8,16"] gives four points.
 
     Args:
@@ -31,7 +31,7 @@ def grid_of(asked: Sequence[str], fields: Mapping[str, OptionField]) -> list[Poi
         name, equals, values = text.partition("=")
         if not equals or not all(values.split(",")):
             raise UsageError(f"--grid {text!r} does not read NAME=VALUE,VALUE, like lr=1e-5,3e-5")
-        found = option_named(name, fields, "--grid")
+        found = find_option(name, fields, "--grid")
         if found.name in axes:
             raise UsageError(f"--grid: {found.name} is given twice; say all its values in one: {name}=A,B,C")
         axes[found.name] = _axis(name, values.split(","), found)
@@ -42,14 +42,14 @@ def _axis(name: str, texts: Sequence[str], option: OptionField) -> list[Any]:
     """The values of one option; the same one twice (3e-5 and 0.00003) would be trained twice and found nowhere."""
     said: dict[Any, str] = {}
     for text in texts:
-        value = typed(text, option, "--grid")
+        value = parse_value(text, option, "--grid")
         if value in said:
             raise UsageError(f"--grid: {name}={text} is the same as {name}={said[value]}; leave one of them out")
         said[value] = text
     return list(said)
 
 
-def option_named(name: str, fields: Mapping[str, OptionField], flag: str) -> OptionField:
+def find_option(name: str, fields: Mapping[str, OptionField], flag: str) -> OptionField:
     """The option that a name, perhaps cut short, stands for.
 
     Raises:
@@ -66,17 +66,17 @@ def option_named(name: str, fields: Mapping[str, OptionField], flag: str) -> Opt
     return fields[fit[0]]
 
 
-def typed(value: str, option: OptionField, flag: str) -> Any:
+def parse_value(value: str, option: OptionField, flag: str) -> Any:
     """A value as the option holds it: of its type, and where the option may be repeated, as a tuple of one.
 
     Raises:
         UsageError: it is none of that type, or none of the option's choices.
     """
-    one = _typed(value, option, flag)
+    one = _parse_one(value, option, flag)
     return (one,) if option.repeated else one
 
 
-def _typed(value: str, option: OptionField, flag: str) -> Any:
+def _parse_one(value: str, option: OptionField, flag: str) -> Any:
     if option.literals and value not in option.literals:
         raise UsageError(f"{flag}: {option.name}={value} is none of {', '.join(option.literals)}")
     if option.type is bool:
@@ -89,13 +89,13 @@ def _typed(value: str, option: OptionField, flag: str) -> Any:
         raise UsageError(f"{flag}: {option.name}={value} is no {option.type.__name__}") from error
 
 
-def spelled(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value for people and in names of directories: that of a repeatable option without its brackets."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """What is searched: the options that all runs share, the points of the grid, seeds and folds."""
 
     checkpoint: str
@@ -105,28 +105,28 @@ class Plan:
     seeds: Sequence[int]
     folds: Sequence[str] = ()  # data directories; where there are none, the data stand in `shared`
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[FineTuningRun]:
         """All runs, those of one point together."""
         for point, (place, fold), seed in itertools.product(self.points, self._places(), self.seeds):
             options = {**self.shared, **place, **point, "seed": seed}
-            words = [*(f"{k.replace('_', '-')}={spelled(v)}" for k, v in point.items()), *([fold] if fold else [])]
+            words = [*(f"{k.replace('_', '-')}={format_value(v)}" for k, v in point.items()), *([fold] if fold else [])]
             name = ", ".join([*words, f"seed={seed}"])
             path = self.directory.joinpath(*(word.replace("/", "-") for word in words), f"seed-{seed}")
-            yield Run(name, self.checkpoint, path, options, group=", ".join(words), test=False)
+            yield FineTuningRun(name, self.checkpoint, path, options, group=", ".join(words), test=False)
 
     def _places(self) -> list[tuple[Point, str]]:
         return [({"data": fold}, f"fold-{Path(fold).name}") for fold in self.folds] or [({}, "")]
 
-    def point_of(self, run: Run) -> int:
+    def point_of(self, run: FineTuningRun) -> int:
         """Which point of the grid a run belongs to."""
         return next(i for i, p in enumerate(self.points) if all(run.options[name] == p[name] for name in p))
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search came to."""
 
-    best: Run  # of the best point, the run that is best on dev
+    best: FineTuningRun  # of the best point, the run that is best on dev
     metric: str
     points: Sequence[Mapping[str, Any]]  # one row for each: options, mean and deviation on dev
     runs: Sequence[Mapping[str, Any]]  # one row for each run
@@ -139,7 +139,7 @@ class Found:
         return told | ({"folds": dict(self.folds)} if self.folds else {})
 
 
-def search(plan: Plan, jobs: int | None) -> Found:
+def search(plan: SearchPlan, jobs: int | None) -> SearchResult:
     """Do all runs; the point with the best mean on dev is chosen, and of its runs the best on dev.
 
     With folds, the chosen point's best run of each fold is scored on that fold's test split, once.
@@ -153,10 +153,12 @@ def search(plan: Plan, jobs: int | None) -> Found:
     metric = results[0].metric
     told = [{"run": r.name, **dict(r.options), **dict(x.dev)} for r, x in zip(runs, results, strict=True)]
     _show(rows, metric)
-    return Found(best, metric, rows, told, _score_folds(mine, metric, jobs) if plan.folds else None)
+    return SearchResult(best, metric, rows, told, _score_folds(mine, metric, jobs) if plan.folds else None)
 
 
-def _point_row(plan: Plan, number: int, runs: Sequence[Run], results: Sequence[Result]) -> dict[str, Any]:
+def _point_row(
+    plan: SearchPlan, number: int, runs: Sequence[FineTuningRun], results: Sequence[RunResult]
+) -> dict[str, Any]:
     mine = [result for run, result in zip(runs, results, strict=True) if plan.point_of(run) == number]
     scores = [result.dev_score for result in mine]
     return {**plan.points[number], **spread(scores), "minutes": round(sum(r.seconds for r in mine) / 60, 2)}
@@ -173,9 +175,9 @@ def spread(scores: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _score_folds(mine: Sequence[tuple[Run, Result]], metric: str, jobs: int | None) -> dict[str, Any]:
+def _score_folds(mine: Sequence[tuple[FineTuningRun, RunResult]], metric: str, jobs: int | None) -> dict[str, Any]:
     """Test scores of each fold's best run."""
-    best: dict[str, tuple[Run, Result]] = {}
+    best: dict[str, tuple[FineTuningRun, RunResult]] = {}
     for run, result in mine:
         if run.group not in best or result.dev_score > best[run.group][1].dev_score:
             best[run.group] = (run, result)
@@ -190,7 +192,7 @@ def _show(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
     names = [name for name in rows[0] if name not in ("mean", "median", "deviation", "runs", "minutes")]
     cells = [
         [
-            *(spelled(row[n]) for n in names),
+            *(format_value(row[n]) for n in names),
             f"{row['mean']:.4f}",
             f"{row['deviation']:.4f}",
             row["runs"],

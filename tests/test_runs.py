@@ -15,7 +15,7 @@ import pytest
 from biosqueeze import runs
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.runs import Run, execute
+from biosqueeze.runs import FineTuningRun, execute
 
 # Behaves like `biosqueeze finetune` and `biosqueeze evaluate`, without training anything.
 STAND_IN = textwrap.dedent(
@@ -65,9 +65,11 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def make(root: Path, count: int = 3, lr: float = 0.1, **changes: object) -> list[Run]:
+def make(root: Path, count: int = 3, lr: float = 0.1, **changes: object) -> list[FineTuningRun]:
     return [
-        Run(f"run {seed}", "teacher", root / "runs" / f"seed-{seed}", {"data": "d", "lr": lr, "seed": seed}, **changes)
+        FineTuningRun(
+            f"run {seed}", "teacher", root / "runs" / f"seed-{seed}", {"data": "d", "lr": lr, "seed": seed}, **changes
+        )
         for seed in range(count)
     ]
 
@@ -110,7 +112,9 @@ def test_what_is_done_of_other_content_is_refused(name: str, tmp_path: Path, cal
 def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.tsv").write_text("a\tO\n")
-    given = [Run(name, str(pico_bert), tmp_path, {"data": name}) for name in (str(tmp_path / "data"), "demo:ner")]
+    given = [
+        FineTuningRun(name, str(pico_bert), tmp_path, {"data": name}) for name in (str(tmp_path / "data"), "demo:ner")
+    ]
     first = [run.inputs for run in runs._with_inputs(given)]
     weights = open_checkpoint(str(pico_bert)).weights_sha256()
     assert [set(inputs) for inputs in first] == [{"checkpoint", "data"}, {"checkpoint"}]
@@ -146,7 +150,7 @@ def test_a_checkpoint_that_is_there_is_only_scored(tmp_path: Path, calls: Callab
     assert [call[0] for call in calls()] == ["finetune", "evaluate", "evaluate"]
     run.record.unlink()
     with pytest.raises(SqueezeError, match="other values of epochs"):
-        execute([Run(run.name, run.checkpoint, run.directory, {**run.options, "epochs": 6.0})])
+        execute([FineTuningRun(run.name, run.checkpoint, run.directory, {**run.options, "epochs": 6.0})])
 
 
 @pytest.mark.parametrize(("code", "kind"), [("1", SqueezeError), ("2", UsageError)])

@@ -10,18 +10,18 @@ import pytest
 from biosqueeze import search
 from biosqueeze.errors import UsageError
 from biosqueeze.options import option_fields
-from biosqueeze.runs import Result, Run
+from biosqueeze.runs import FineTuningRun, RunResult
 from biosqueeze.stages import finetune
 
 FIELDS = {field.name: field for field in option_fields(finetune.Options)}
 
 
 def test_a_grid_is_every_combination() -> None:
-    points = search.grid_of(["lr=1e-5,3e-5", "batch=8,16", "scheme=IO"], FIELDS)
+    points = search.parse_grid(["lr=1e-5,3e-5", "batch=8,16", "scheme=IO"], FIELDS)
     assert points[0] == {"lr": 1e-5, "batch_size": 8, "scheme": "IO"}
     assert len(points) == 4
     assert {(p["lr"], p["batch_size"]) for p in points} == {(1e-5, 8), (1e-5, 16), (3e-5, 8), (3e-5, 16)}
-    assert search.grid_of([], FIELDS) == [{}]
+    assert search.parse_grid([], FIELDS) == [{}]
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_a_grid_is_every_combination() -> None:
 )
 def test_what_is_no_grid_is_explained(asked: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        search.grid_of(asked, FIELDS)
+        search.parse_grid(asked, FIELDS)
 
 
 def test_a_value_of_a_repeatable_option_is_a_tuple_of_one(tmp_path: Path) -> None:
-    points = search.grid_of(["types=A,B"], FIELDS)
+    points = search.parse_grid(["types=A,B"], FIELDS)
     assert points == [{"types": ("A",)}, {"types": ("B",)}]
-    assert search.typed("text=body", FIELDS["column"], "--set") == ("text=body",)
-    runs = list(search.Plan("teacher", tmp_path, {"data": "d"}, points, [0]).runs())
+    assert search.parse_value("text=body", FIELDS["column"], "--set") == ("text=body",)
+    runs = list(search.SearchPlan("teacher", tmp_path, {"data": "d"}, points, [0]).runs())
     assert [run.directory for run in runs] == [tmp_path / "types=A" / "seed-0", tmp_path / "types=B" / "seed-0"]
     assert runs[0].name == "types=A, seed=0"
     finetune.Options(checkpoint="teacher", **runs[0].options)
@@ -66,20 +66,20 @@ def test_spread_is_that_of_statistics() -> None:
 
 
 @pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, str]]:
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[FineTuningRun, str]]:
     """Runs are not run: their dev score is looked up, their test score is a constant."""
-    seen: list[tuple[Run, str]] = []
+    seen: list[tuple[FineTuningRun, str]] = []
     dev = {(1, 0): 0.9, (1, 1): 0.1, (2, 0): 0.6, (2, 1): 0.7}
 
-    def results(runs: list[Run]) -> Iterator[Result]:
+    def results(runs: list[FineTuningRun]) -> Iterator[RunResult]:
         for run in runs:
             score = dev[run.options["lr"], run.options["seed"]] + (
                 0.05 if str(run.options["data"]).endswith("2") else 0
             )
             told = {"f1": score, "judged_by": "f1", "seconds": 60}
-            yield Result(run.options, told, {"metrics": {"f1": score / 2}} if run.test else None)
+            yield RunResult(run.options, told, {"metrics": {"f1": score / 2}} if run.test else None)
 
-    def execute(runs: list[Run], *, jobs: int | None, keep: str) -> list[Result]:
+    def execute(runs: list[FineTuningRun], *, jobs: int | None, keep: str) -> list[RunResult]:
         seen.extend((run, keep) for run in runs)
         return list(results(runs))
 
@@ -87,8 +87,10 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, str]]:
     return seen
 
 
-def test_the_best_mean_is_chosen_and_not_the_best_run(executed: list[tuple[Run, str]], tmp_path: Path) -> None:
-    plan = search.Plan("teacher", tmp_path, {"data": "d"}, [{"lr": 1}, {"lr": 2}], [0, 1])
+def test_the_best_mean_is_chosen_and_not_the_best_run(
+    executed: list[tuple[FineTuningRun, str]], tmp_path: Path
+) -> None:
+    plan = search.SearchPlan("teacher", tmp_path, {"data": "d"}, [{"lr": 1}, {"lr": 2}], [0, 1])
     found = search.search(plan, None)
     assert found.best.options == {"data": "d", "lr": 2, "seed": 1}
     assert [point["mean"] for point in found.points] == [0.5, pytest.approx(0.65)]
@@ -99,8 +101,10 @@ def test_the_best_mean_is_chosen_and_not_the_best_run(executed: list[tuple[Run, 
     json.dumps(found.as_dict())
 
 
-def test_each_fold_of_the_chosen_point_is_scored_once(executed: list[tuple[Run, str]], tmp_path: Path) -> None:
-    plan = search.Plan("teacher", tmp_path, {}, [{"lr": 1}, {"lr": 2}], [0, 1], ["gad/1", "gad/2"])
+def test_each_fold_of_the_chosen_point_is_scored_once(
+    executed: list[tuple[FineTuningRun, str]], tmp_path: Path
+) -> None:
+    plan = search.SearchPlan("teacher", tmp_path, {}, [{"lr": 1}, {"lr": 2}], [0, 1], ["gad/1", "gad/2"])
     found = search.search(plan, None)
     tested = [run for run, _ in executed if run.test]
     assert [(run.options["lr"], run.options["data"], run.options["seed"]) for run in tested] == [

@@ -26,8 +26,8 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Dataset, Task
-from biosqueeze.training.batches import Source
-from biosqueeze.training.sources import Blocks, Ids, Masked, Mixture
+from biosqueeze.training.batches import ItemSource
+from biosqueeze.training.sources import Blocks, Ids, MaskedBlocks, Mixture
 
 # Kinds that read one text and nothing else: any text will do. The others are posed from JSON records.
 _PLAIN = ("ner", "pico", "classification")
@@ -83,7 +83,7 @@ class Posed:
 class TrainingData:
     """What is trained on, and by what the best checkpoint is chosen."""
 
-    source: Source
+    source: ItemSource
     dev: DevSet | None = None
 
     @property
@@ -96,11 +96,11 @@ class TrainingData:
     @property
     def content(self) -> Any:
         """What is read, whatever is masked of it."""
-        return self.source.blocks if isinstance(self.source, Masked) else self.source
+        return self.source.blocks if isinstance(self.source, MaskedBlocks) else self.source
 
     def judge(self, precision: str) -> Judge | None:
         """A function that scores a model on dev, where there are labelled data."""
-        return self.dev.judge(precision) if self.dev else None
+        return self.dev.evaluator(precision) if self.dev else None
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def load_training_data(
         if pairing.tokenizer.mask_token_id is None:
             raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take a teacher that has one")
         blocks = prepare_corpus(material.corpus, material.field, pairing.tokenizer, pairing.length, pack=pairing.packs)
-        return TrainingData(Masked.of(blocks, pairing.tokenizer, options.mask_rate))
+        return TrainingData(MaskedBlocks.of(blocks, pairing.tokenizer, options.mask_rate))
     if material.field != DataSources.field and pairing.task_name not in _PLAIN:
         raise UsageError(f"--field: records of the task {pairing.task_name} have fields of their own; leave it out")
     if options.column and not material.data and pairing.task_name in _PLAIN:

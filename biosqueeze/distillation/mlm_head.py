@@ -30,16 +30,16 @@ from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.objectives import Rows, mlm
 from biosqueeze.progress import note
-from biosqueeze.training.batches import Schedule, Source, loader
+from biosqueeze.training.batches import BatchSchedule, ItemSource, loader
 from biosqueeze.training.device import own_device
 from biosqueeze.training.failures import TrainingError
-from biosqueeze.training.identity import identity_of, identity_of_checkpoint
-from biosqueeze.training.job import Job
+from biosqueeze.training.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.loop import train
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
-from biosqueeze.training.sources import Blocks, Ids, Masked
+from biosqueeze.training.sources import Blocks, Ids, MaskedBlocks
 
 FORMAT = 1  # part of each key: another number leaves all heads that were fitted before unread
 LEARNING_RATE = 1e-3  # a head alone bears more than a whole model
@@ -77,7 +77,7 @@ class Fitting:
     """What heads are fitted on."""
 
     options: DistillationOptions
-    source: Source  # masked text
+    source: ItemSource  # masked text
     directory: Path  # for what is needed while it is done; nothing stays there
 
     @property
@@ -89,7 +89,7 @@ class Fitting:
         """Differs wherever the head may differ, for one and the same teacher."""
         options = self.options
         together = options.batch_size * options.accumulate * processes.count()
-        content = [FORMAT, self.steps, options.seed, together, precision_of(options), identity_of(self.source)]
+        content = [FORMAT, self.steps, options.seed, together, precision_of(options), source_hash(self.source)]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def training(self) -> TrainingOptions:
@@ -171,7 +171,7 @@ def fitted_head(model: PreTrainedModel, teacher: Checkpoint, fitting: Fitting) -
     Raises:
         SqueezeError: the corpus is too small, or the cache cannot be written.
     """
-    folder = cache_folder() / "heads" / f"{identity_of_checkpoint(teacher)[:12]}-{fitting.key()}"
+    folder = cache_folder() / "heads" / f"{checkpoint_hash(teacher)[:12]}-{fitting.key()}"
     load = partial(_load, {name: tensor.shape for name, tensor in own_weights(model).items()})
     kept = load(folder)
     if kept is not None:
@@ -184,7 +184,7 @@ def fitted_head(model: PreTrainedModel, teacher: Checkpoint, fitting: Fitting) -
     if processes.is_main():
         made_once(folder, load, partial(_save, fitted), "head")
         note(f"the head is kept in {folder}")
-    processes.wait()
+    processes.barrier()
     kept = load(folder)
     if kept is None:
         raise SqueezeError(
@@ -208,11 +208,11 @@ def _fit(model: PreTrainedModel, name: str, fitting: Fitting) -> Head:
     return Head({name: tensor.detach() for name, tensor in own_weights(learner.model).items()}, before, after)
 
 
-def _train(learner: "HeadFitter", source: Masked, fitting: Fitting) -> None:
+def _train(learner: "HeadFitter", source: MaskedBlocks, fitting: Fitting) -> None:
     directory = fitting.directory / "fit-head"
     directory.mkdir(exist_ok=True)
     try:
-        train(Job("fit the head", learner, source, fitting.training(), directory))
+        train(TrainingJob("fit the head", learner, source, fitting.training(), directory))
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("the head was not fitted to the end, and nothing of it is kept") from interrupt
     except TrainingError as error:
@@ -305,13 +305,13 @@ class Part:
         return self.blocks.features(int(self.items[item]))
 
 
-def hold_out(source: Source) -> tuple[Masked, Masked]:
+def hold_out(source: ItemSource) -> tuple[MaskedBlocks, MaskedBlocks]:
     """A few blocks from all over the corpus, and the rest.
 
     Raises:
         SqueezeError: there is a single one.
     """
-    if not isinstance(source, Masked):
+    if not isinstance(source, MaskedBlocks):
         raise TypeError(f"masked text was expected, not {type(source).__name__}")
     total = len(source.blocks)
     if total < 2:
@@ -325,12 +325,12 @@ def hold_out(source: Source) -> tuple[Masked, Masked]:
 
 
 @torch.no_grad()
-def perplexity(learner: Learner, source: Masked, options: TrainingOptions) -> float:
+def perplexity(learner: Learner, source: MaskedBlocks, options: TrainingOptions) -> float:
     """The exponential of the mean cross entropy of the true tokens at masked positions, which are always the same."""
     device = own_device()
     learner.to(device).train(False)
     size = min(options.batch_size, HELD_AT_ONCE, len(source.blocks))
-    plan = Schedule(source, size, options.seed, total=math.ceil(len(source.blocks) / size))
+    plan = BatchSchedule(source, size, options.seed, total=math.ceil(len(source.blocks) / size))
     total, count = 0.0, 0
     for batch in loader(plan, 0):
         with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(options) == "bf16"):

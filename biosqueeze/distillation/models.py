@@ -11,10 +11,10 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import SqueezeError
+from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.manifest import head_of, problem_in
 from biosqueeze.models.custom_heads import task_head_in
 from biosqueeze.models.families import family_of
-from biosqueeze.models.finetuned import no_head, task_of
 from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
@@ -156,7 +156,7 @@ def _with_task(
 ) -> DistillationModels:
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
-            raise no_head(teacher, task.HEAD, name, "to distil")
+            raise missing_head_error(teacher, task.HEAD, name, "to distil")
     teacher = teachers[0]
     noted = (teacher.manifest or {}).get("task") or {}
     problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else problem_in(teacher.config)

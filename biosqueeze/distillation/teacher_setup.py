@@ -16,8 +16,8 @@ from biosqueeze.distillation.teacher_cache.plan import CacheRequest, open_answer
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher, NoTeacher, Teacher
 from biosqueeze.errors import UsageError
 from biosqueeze.progress import note
-from biosqueeze.training.batches import Source
-from biosqueeze.training.identity import identity_of_checkpoint
+from biosqueeze.training.batches import ItemSource
+from biosqueeze.training.hashes import checkpoint_hash
 from biosqueeze.training.precision import precision_of
 
 
@@ -77,8 +77,8 @@ def foreigners_of(options: DistillationOptions, faculty: TeacherSetup, student: 
 
 
 def teacher_source(
-    options: DistillationOptions, faculty: TeacherSetup, source: Source, fitted: Mapping[str, Any]
-) -> tuple[Source, Teacher]:
+    options: DistillationOptions, faculty: TeacherSetup, source: ItemSource, fitted: Mapping[str, Any]
+) -> tuple[ItemSource, Teacher]:
     """The training data, and who answers.
 
     Args:
@@ -101,7 +101,7 @@ def teacher_source(
         return source, NoTeacher()
     if not options.cache_teacher:
         return source, _live(options, faculty)
-    hashes = [identity_of_checkpoint(t) + fitted.get(t.name, {}).get("sha256", "") for t in faculty.checkpoints]
+    hashes = [checkpoint_hash(t) + fitted.get(t.name, {}).get("sha256", "") for t in faculty.checkpoints]
     named = {"teacher": [teacher.name for teacher in faculty.checkpoints]}
     answers = open_answers(CacheRequest(hashes, faculty.shares, recipe, source, options, named))
     if not answers.complete:

@@ -13,7 +13,7 @@ from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
-from biosqueeze.training.loop import METRICS_FILE, Job, precision_of, train
+from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
 
 FOLDER = "warm-start"
 LOG = f"{FOLDER}.jsonl"
@@ -42,14 +42,14 @@ def warm_start(
     own = replace(options, epochs=options.warm_epochs, steps=None, resume=resumed)
     learner = FineTuner(pairing.student, pairing.problem)
     summary = train(
-        Job(
+        TrainingJob(
             what="warm start",
             learner=learner,
             source=lessons.labelled,
             options=own,
             directory=folder,
-            judge=lessons.judge(precision_of(options)),
-            judge_by=pairing.metric,
+            evaluate=lessons.judge(precision_of(options)),
+            metric=pairing.metric,
         )
     )
     note(f"warm start: {pairing.metric} {summary.best[pairing.metric]:.4f} on dev, at step {summary.best_step}")

@@ -11,7 +11,7 @@ from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.models.custom_heads import HeadedEncoder, decoding_parameters
 from biosqueeze.tasks import Task, Window, bound
 
-JUDGE_BATCH = 32
+EVALUATION_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class DevSet:
     labels: tuple[str, ...]
     pad_token_id: int
 
-    def judge(self, precision: str) -> Callable[[PreTrainedModel | HeadedEncoder], dict[str, float]]:
+    def evaluator(self, precision: str) -> Callable[[PreTrainedModel | HeadedEncoder], dict[str, float]]:
         """A function that scores a model on this split, at the precision that it trains in."""
 
         def score(model: PreTrainedModel | HeadedEncoder) -> dict[str, float]:
             device = str(next(model.parameters()).device)
             predictor = TorchPredictor(model, precision, device)
             features = [window.features for window in self.windows]
-            logits = predict_all(predictor, features, self.pad_token_id, JUDGE_BATCH)
+            logits = predict_all(predictor, features, self.pad_token_id, EVALUATION_BATCH_SIZE)
             task = bound(self.task, decoding_parameters(model))
             predicted = task.decode(self.windows, logits, self.examples, self.labels)
             return self.task.score([example.gold for example in self.examples], predicted)

@@ -36,7 +36,7 @@ class Perturbed:
         """The logits with noise (batch, length, width), dropout as in the clean pass."""
         handle = self.embedding.register_forward_hook(lambda _module, _inputs, output: output + noise)
         try:
-            with self.chance.again():
+            with self.chance.replay():
                 return self.predict()
         finally:
             handle.remove()

@@ -17,7 +17,7 @@ from biosqueeze.progress import note, table, warn
 if TYPE_CHECKING:
     from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
     from biosqueeze.reporting.scoreboard import Scoreboard
-    from biosqueeze.runs import Result, Run
+    from biosqueeze.runs import FineTuningRun, RunResult
 
 EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5 --set lr=5e-5"
 
@@ -110,8 +110,8 @@ def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[
         if not equals or (benchmark and benchmark not in benchmarks):
             near = registry.closest(benchmark, benchmarks)
             raise UsageError(f"--set {text!r} does not read [BENCHMARK.]OPTION=VALUE, like ncbi-disease.lr=5e-5.{near}")
-        found = search.option_named(option, fields, "--set")
-        given, new = changes.setdefault(benchmark, {}), search.typed(value, found, "--set")
+        found = search.find_option(option, fields, "--set")
+        given, new = changes.setdefault(benchmark, {}), search.parse_value(value, found, "--set")
         if found.name in given and not found.repeated:
             raise UsageError(f"--set {name} is given twice, and takes one value")
         given[found.name] = (*given.get(found.name, ()), *new) if found.repeated else new
@@ -224,9 +224,9 @@ def plan(options: Options) -> Plan:
 
 
 def _words(options: Mapping[str, Any]) -> str:
-    from biosqueeze.search import spelled
+    from biosqueeze.search import format_value
 
-    return ", ".join(f"{name.replace('_', '-')} {spelled(value)}" for name, value in options.items())
+    return ", ".join(f"{name.replace('_', '-')} {format_value(value)}" for name, value in options.items())
 
 
 def run(options: Options) -> Outcome:
@@ -256,8 +256,8 @@ def _keys(options: Options, setting: _Setting) -> Iterator[tuple[str, str]]:
             yield from [(name, job.benchmark.name)] * (len(job.folds or (job.data,)) * options.seeds)
 
 
-def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
-    from biosqueeze.runs import Run
+def _runs(options: Options, setting: _Setting) -> "Iterator[FineTuningRun]":
+    from biosqueeze.runs import FineTuningRun
 
     for column, checkpoint in setting.checkpoints.items():
         digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
@@ -267,7 +267,7 @@ def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
                 for seed in range(options.seeds):
                     words = [column, job.benchmark.name, *fold, f"seed {seed}"]
                     where = [f"{checkpoint.short_name}-{digest}", job.benchmark.name, *fold, f"seed-{seed}"]
-                    yield Run(
+                    yield FineTuningRun(
                         ", ".join(words),
                         checkpoint.name,
                         setting.out.joinpath(*where),
@@ -277,7 +277,7 @@ def _runs(options: Options, setting: _Setting) -> "Iterator[Run]":
 
 
 def _board(
-    options: Options, setting: _Setting, keys: "Sequence[tuple[str, str]]", results: "Sequence[Result]"
+    options: Options, setting: _Setting, keys: "Sequence[tuple[str, str]]", results: "Sequence[RunResult]"
 ) -> "Scoreboard":
     from biosqueeze.reporting.scoreboard import Cell, Scoreboard, best_published
 

@@ -226,10 +226,10 @@ def run(options: Options) -> Outcome:
 
 def _fitting(options: Options, setting: _Setting) -> Options:
     """The options; where --max-length is left out, on a task, with that of the teacher's fine-tuning."""
-    from biosqueeze.models.finetuned import noted_length
+    from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
     given = options.sources.get("max_length", "default") != "default" or options.max_length != Options.max_length
-    noted = noted_length(setting.teacher) if setting.kind == "task" else None
+    noted = recorded_length(setting.teacher) if setting.kind == "task" else None
     if given or not noted:
         return options
     return replace(options, max_length=noted, sources={**options.sources, "max_length": "teacher"})
@@ -255,8 +255,8 @@ def _train(
     from biosqueeze.distillation.mlm_head import Fitting, fit_missing_heads
     from biosqueeze.distillation.teacher_setup import foreigners_of, teacher_source
     from biosqueeze.distillation.warm_start import keep_log, warm_start
-    from biosqueeze.training.identity import identity_of, identity_of_checkpoint
-    from biosqueeze.training.loop import Job, precision_of, train
+    from biosqueeze.training.hashes import checkpoint_hash, source_hash
+    from biosqueeze.training.loop import TrainingJob, precision_of, train
 
     faculty = _faculty(options, setting, pairing)
     recipe = faculty.recipe
@@ -272,12 +272,12 @@ def _train(
     taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
     started_from = (*setting.teachers, *([setting.student] if setting.student else []))
     identity = {
-        "teacher or checkpoint": [identity_of_checkpoint(checkpoint) for checkpoint in started_from],
+        "teacher or checkpoint": [checkpoint_hash(checkpoint) for checkpoint in started_from],
         "student": options.student,
-        "data or corpus": identity_of(lessons.content),
+        "data or corpus": source_hash(lessons.content),
     }
     summary = train(
-        Job(
+        TrainingJob(
             what="distil",
             identity=identity,
             learner=learner,
@@ -286,8 +286,8 @@ def _train(
             directory=directory,
             maskings=options.repeated_maskings,
             # Of a head that nothing teaches the scores are chance.
-            judge=lessons.judge(precision_of(options)) if taught else None,
-            judge_by=pairing.metric,
+            evaluate=lessons.judge(precision_of(options)) if taught else None,
+            metric=pairing.metric,
         )
     )
     keep_log(directory)

@@ -52,7 +52,7 @@ class _Setting:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.models.finetuned import task_of
+    from biosqueeze.finetuning.finetuned_checkpoint import task_of
 
     floors = dict(map(_floor, options.min))
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
@@ -102,7 +102,7 @@ def run(options: Options) -> Outcome:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: there is no metric of a floor's name.
     """
-    from biosqueeze.models.finetuned import check_head
+    from biosqueeze.finetuning.finetuned_checkpoint import check_head
 
     setting = _settle(options)
     task, checkpoint = setting.task, setting.checkpoint
@@ -152,15 +152,15 @@ def _predictions(options: Options, setting: _Setting, examples: Sequence[Any]) -
     """The tokens in a sequence, and the task's answer for each example."""
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.predict import predict_all
+    from biosqueeze.finetuning.finetuned_checkpoint import sequence_length
     from biosqueeze.models.custom_heads import decoding_parameters
-    from biosqueeze.models.finetuned import length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 
     checkpoint = setting.checkpoint
     task = bound(setting.task, decoding_parameters(checkpoint))
     tokenizer = load_tokenizer(checkpoint)
-    length = length_for(checkpoint, options.max_length, tokenizer.model_max_length)
+    length = sequence_length(checkpoint, options.max_length, tokenizer.model_max_length)
     windows = task.encode(examples, checkpoint.labels, tokenizer, length)
     predictor = open_predictor(checkpoint, setting.spec, threads=options.threads)
     features = [window.features for window in windows]

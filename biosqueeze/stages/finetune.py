@@ -28,7 +28,7 @@ from biosqueeze.training.options import fitting_length
 if TYPE_CHECKING:
     from biosqueeze import search
     from biosqueeze.tasks import Dataset, Task
-    from biosqueeze.training.loop import Summary
+    from biosqueeze.training.loop import TrainingSummary
 
 _OF_SEARCH = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
 
@@ -180,18 +180,18 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
     return Outcome(made.path, {"metrics": metrics, "search": found.as_dict()})
 
 
-def _search_plan(options: Options, work: Path) -> "search.Plan":
+def _search_plan(options: Options, work: Path) -> "search.SearchPlan":
     from biosqueeze import search
     from biosqueeze.data.splits import folds
 
     fields = {f.name: f for f in option_fields(Options) if f.name not in _OF_SEARCH}
-    points = search.grid_of(options.grid, fields)
+    points = search.parse_grid(options.grid, fields)
     places = [str(path) for path in folds(Path(options.data).expanduser())] if options.folds else []
     if options.folds and not places:
         raise SqueezeError(f"{options.data} holds no numbered folds (1/, 2/, ..., each with train and test files)")
     shared = {n: getattr(options, n) for n, f in fields.items() if getattr(options, n) not in (f.default, ())}
     seeds = range(options.seed, options.seed + options.seeds)
-    return search.Plan(options.checkpoint, work, shared, points, seeds, places)
+    return search.SearchPlan(options.checkpoint, work, shared, points, seeds, places)
 
 
 def _read(options: Options, task: "Task") -> "Dataset":
@@ -248,15 +248,15 @@ class _Work:
     directory: Path
 
 
-def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
+def _train(options: Options, source: Checkpoint, work: _Work) -> "TrainingSummary":
     """Train and save model and tokenizer to the directory."""
     from biosqueeze.finetuning.build import fine_tuner
     from biosqueeze.finetuning.dev_evaluation import DevSet
     from biosqueeze.models.custom_heads import loss_of
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import problem_of
-    from biosqueeze.training.identity import identity_of, identity_of_checkpoint
-    from biosqueeze.training.loop import Job, precision_of, train
+    from biosqueeze.training.hashes import checkpoint_hash, source_hash
+    from biosqueeze.training.loop import TrainingJob, precision_of, train
     from biosqueeze.training.sources import Mixture
 
     task, data = work.task, work.data
@@ -269,22 +269,22 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "Summary":
     learner = fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model))
     trained_on = Mixture(features, None, 0.0, tokenizer.pad_token_id)
     identity = {
-        "checkpoint": identity_of_checkpoint(source),
-        "data": identity_of(trained_on),
+        "checkpoint": checkpoint_hash(source),
+        "data": source_hash(trained_on),
         "labels": list(data.labels),
         "metric": work.metric,
         **task.form.chosen(),
     }
     summary = train(
-        Job(
+        TrainingJob(
             what="fine-tune",
             learner=learner,
             source=trained_on,
             identity=identity,
             options=options,
             directory=work.directory,
-            judge=dev.judge(precision_of(options)),
-            judge_by=work.metric,
+            evaluate=dev.evaluator(precision_of(options)),
+            metric=work.metric,
         )
     )
     if processes.is_main():
@@ -328,5 +328,5 @@ def _described(options: Options, kind: str, form: Formulation, data: "Dataset", 
     }
 
 
-def _record(options: Options, source: Checkpoint, task: dict[str, Any], summary: "Summary") -> Record:
+def _record(options: Options, source: Checkpoint, task: dict[str, Any], summary: "TrainingSummary") -> Record:
     return Record(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())

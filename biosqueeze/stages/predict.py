@@ -145,7 +145,7 @@ def run(options: Options) -> Outcome:
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
     from biosqueeze.backends import default_spec, normal_spec
-    from biosqueeze.models.finetuned import task_of
+    from biosqueeze.finetuning.finetuned_checkpoint import task_of
 
     if options.skip_bad and options.format == "pubtator":
         raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
@@ -186,8 +186,8 @@ def _posing(task: "Task", source: Source, options: Options) -> "Task":
 def _load(options: Options, setting: _Setting) -> "Annotator":
     from biosqueeze.annotation.annotator import Annotator
     from biosqueeze.backends import open_predictor
+    from biosqueeze.finetuning.finetuned_checkpoint import check_head, sequence_length
     from biosqueeze.models.custom_heads import decoding_parameters
-    from biosqueeze.models.finetuned import check_head, length_for
     from biosqueeze.models.load import load_tokenizer
     from biosqueeze.tasks import bound
 
@@ -199,7 +199,7 @@ def _load(options: Options, setting: _Setting) -> "Annotator":
         checkpoint.labels,
         tokenizer,
         open_predictor(checkpoint, setting.spec, threads=options.threads),
-        length_for(checkpoint, options.max_length, tokenizer.model_max_length),
+        sequence_length(checkpoint, options.max_length, tokenizer.model_max_length),
         options.batch_size,
     )
 

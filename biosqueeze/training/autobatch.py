@@ -9,15 +9,15 @@ from accelerate import Accelerator
 from biosqueeze.errors import is_out_of_memory
 from biosqueeze.progress import note
 from biosqueeze.training import state
-from biosqueeze.training.batches import longest
+from biosqueeze.training.batches import longest_batch
 from biosqueeze.training.failures import TrainingError, smaller, ways_out_of_memory
-from biosqueeze.training.job import Job
+from biosqueeze.training.job import TrainingJob
 
 # Copies of the weights that a step holds beside weights and gradients: AdamW's two moments, and DDP's buckets.
 _MOMENTS, _BUCKETS = 2, 1
 
 
-def fitted(job: Job, accelerator: Accelerator) -> Job:
+def fitted(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
     """The job with a batch size that fits, and as much more accumulation as keeps the global batch.
 
     Weights, gradients and random states are left as they were. A resumed run takes what its first part found, or, where
@@ -47,14 +47,14 @@ def fitted(job: Job, accelerator: Accelerator) -> Job:
     return job
 
 
-def _fits_everywhere(job: Job, accelerator: Accelerator) -> bool:
+def _fits_everywhere(job: TrainingJob, accelerator: Accelerator) -> bool:
     failed = torch.tensor(int(not _fits(job, accelerator)), device=accelerator.device)
     if accelerator.num_processes > 1:
         failed = accelerator.reduce(failed)
     return int(failed) == 0
 
 
-def _fits(job: Job, accelerator: Accelerator) -> bool:
+def _fits(job: TrainingJob, accelerator: Accelerator) -> bool:
     """Whether forward and backward of the longest batch fit, beside all that a step holds."""
     device = accelerator.device
     try:
@@ -73,11 +73,11 @@ def _fits(job: Job, accelerator: Accelerator) -> bool:
     return True
 
 
-def _try(job: Job, accelerator: Accelerator) -> None:
+def _try(job: TrainingJob, accelerator: Accelerator) -> None:
     copies = _MOMENTS + (_BUCKETS if accelerator.num_processes > 1 else 0)
     trained = [p for p in job.learner.parameters() if p.requires_grad]
     held = [torch.empty_like(parameter) for parameter in trained for _ in range(copies)]
-    batch = longest(job.schedule(accelerator.process_index, accelerator.num_processes))
+    batch = longest_batch(job.schedule(accelerator.process_index, accelerator.num_processes))
     job.learner.train()
     with accelerator.autocast():
         terms = job.learner(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})

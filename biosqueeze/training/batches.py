@@ -20,7 +20,17 @@ from torch.utils.data import DataLoader, Dataset
 
 from biosqueeze.data.collate import Features, pad
 
-__all__ = ["Batch", "Features", "Position", "Schedule", "Source", "group", "loader", "longest", "one"]
+__all__ = [
+    "Batch",
+    "BatchSchedule",
+    "Features",
+    "ItemSource",
+    "Position",
+    "group_batches",
+    "loader",
+    "longest_batch",
+    "single_item_batch",
+]
 
 Batch = dict[str, Tensor]
 
@@ -32,7 +42,7 @@ BUCKET_BATCHES = 50
 PREFETCHED = 4
 
 
-class Source(Protocol):
+class ItemSource(Protocol):
     """Training data: items with lengths, drawn per epoch, made into features with a generator of their own."""
 
     @property
@@ -50,14 +60,14 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """The batches of a whole run, from micro-batch `start` to `total`; iterates over lists of positions.
 
     Several processes share each batch of `processes * batch_size` items. The last one of an epoch may have fewer than
     there are processes: then some get an empty list.
     """
 
-    source: Source
+    source: ItemSource
     batch_size: int  # of one process
     seed: int
     total: int
@@ -83,24 +93,24 @@ class Schedule:
     @property
     def batches_per_epoch(self) -> int:
         """Micro-batches in one pass over the data."""
-        return ceil(len(self.drawn(0)) / self._together)
+        return ceil(len(self.draw(0)) / self._together)
 
     @property
     def _together(self) -> int:
         """Items of one batch, over all processes."""
         return self.batch_size * self.processes
 
-    def longest(self) -> list[Position]:
+    def longest_positions(self) -> list[Position]:
         """The longest items of the first epoch, as many as one process gets at once."""
-        items = self.drawn(0)
+        items = self.draw(0)
         order = np.argsort(-self.source.length(items), kind="stable")[: self.batch_size]
         return [(0, int(item)) for item in items[order]]
 
-    def first(self) -> Position:
+    def first_position(self) -> Position:
         """An item of the first epoch, the same in every process."""
-        return 0, int(self.drawn(0)[0])
+        return 0, int(self.draw(0)[0])
 
-    def drawn(self, epoch: int) -> NDArray[np.int64]:
+    def draw(self, epoch: int) -> NDArray[np.int64]:
         """The items of an epoch, in any order."""
         return self.source.draw(epoch, self._rng(epoch))
 
@@ -120,7 +130,7 @@ class Schedule:
 
 
 class _Items(Dataset[Features]):
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: BatchSchedule) -> None:
         self.source, self.seed, self.maskings = schedule.source, schedule.seed, schedule.maskings
 
     def __getitem__(self, position: Position) -> Features:
@@ -141,22 +151,22 @@ def _leave_signals_to_the_parent(_worker: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def one(schedule: Schedule) -> Batch:
+def single_item_batch(schedule: BatchSchedule) -> Batch:
     """A batch of a single item."""
-    return _batch(schedule, [schedule.first()])
+    return _batch(schedule, [schedule.first_position()])
 
 
-def longest(schedule: Schedule) -> Batch:
+def longest_batch(schedule: BatchSchedule) -> Batch:
     """The batch of the first epoch that takes the most memory."""
-    return _batch(schedule, schedule.longest())
+    return _batch(schedule, schedule.longest_positions())
 
 
-def _batch(schedule: Schedule, positions: list[Position]) -> Batch:
+def _batch(schedule: BatchSchedule, positions: list[Position]) -> Batch:
     items = _Items(schedule)
     return _collate(schedule.source.pad_token_id, [items[position] for position in positions])
 
 
-def group(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
+def group_batches(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
     """The batches in lists of that size."""
     stream = iter(batches)
     while together := list(islice(stream, size)):
@@ -164,7 +174,7 @@ def group(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
 
 
 def loader(
-    schedule: Schedule, workers: int, positions: Iterable[list[Position]] | None = None
+    schedule: BatchSchedule, workers: int, positions: Iterable[list[Position]] | None = None
 ) -> "DataLoader[Features]":
     """A DataLoader over the schedule that yields padded tensors, (batch, length) each; {} for an empty share.
 

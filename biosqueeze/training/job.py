@@ -6,29 +6,31 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.training.batches import Schedule, Source
+from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the loop is given; `judge` scores the model on dev by `judge_by`, higher is better."""
+class TrainingJob:
+    """What the loop is given; `evaluate` scores the model on dev by `metric`, higher is better."""
 
     what: str
     learner: Learner  # its `model` is the trained one at the end
-    source: Source
+    source: ItemSource
     options: TrainingOptions
     directory: Path
-    judge: Callable[[Any], dict[str, float]] | None = None
-    judge_by: str = "f1"
+    evaluate: Callable[[Any], dict[str, float]] | None = None
+    metric: str = "f1"
     identity: Mapping[str, Any] = field(default_factory=dict)  # what else must be the same for --resume, as JSON
     maskings: int | None = None  # so many different maskings of each item, over and over; None is a new one each epoch
 
-    def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> Schedule:
+    def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> BatchSchedule:
         """The batches of one of the processes."""
         options = self.options
-        return Schedule(self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings)
+        return BatchSchedule(
+            self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings
+        )
 
 
 def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:
@@ -41,7 +43,7 @@ def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int
 
 
 @dataclass
-class Summary:
+class TrainingSummary:
     """How a run ended."""
 
     steps: int

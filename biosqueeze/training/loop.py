@@ -1,4 +1,4 @@
-"""The one training loop. A stage brings a `Learner` (what to learn) and a `Source` (from what); the rest is here."""
+"""The training loop: a `Learner` (model and losses) is trained on an `ItemSource` (training data)."""
 
 import json
 import os
@@ -30,10 +30,10 @@ from biosqueeze.models.attention import quick_to_train
 from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.training import failures, state
 from biosqueeze.training.autobatch import fitted
-from biosqueeze.training.batches import Batch, group, loader, one
+from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
 from biosqueeze.training.compilation import check_compiler, compiled
 from biosqueeze.training.interrupt import interrupt_handler
-from biosqueeze.training.job import Job, Summary, steps_of
+from biosqueeze.training.job import TrainingJob, TrainingSummary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
@@ -43,15 +43,15 @@ from biosqueeze.training.rng_state import RngState
 from biosqueeze.training.step import Measured, Stepper
 from biosqueeze.training.trackers import FOLDER, check_tracker, tracking
 
-__all__ = ["METRICS_FILE", "Job", "Learner", "Summary", "precision_of", "train"]
+__all__ = ["METRICS_FILE", "Learner", "TrainingJob", "TrainingSummary", "precision_of", "train"]
 
 METRICS_FILE = "metrics.jsonl"
 # The other processes wait while the main one scores on dev or writes.
 PATIENCE = timedelta(hours=6)
 
 
-@processes.copies()
-def train(job: Job) -> Summary:
+@processes.replicated()
+def train(job: TrainingJob) -> TrainingSummary:
     """Train job.learner in place; the best weights by `judge`, if there is one, are in its model at the end.
 
     Started as several processes, all of them train; the main one alone judges, and has the whole model at the end.
@@ -62,7 +62,7 @@ def train(job: Job) -> Summary:
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
-    check_options(job.options, job.learner.model, judged=job.judge is not None)
+    check_options(job.options, job.learner.model, judged=job.evaluate is not None)
     keep_freed_memory()
     accelerator = _accelerator(job)
     # Each process draws its own dropout; in the first it is that of the seed.
@@ -95,7 +95,7 @@ def check_options(options: TrainingOptions, model: Any, *, judged: bool) -> None
     check_tracker(options)
 
 
-def _accelerator(job: Job) -> Accelerator:
+def _accelerator(job: TrainingJob) -> Accelerator:
     """An accelerator that has joined all processes."""
     options = job.options
     together = processes.count()
@@ -126,7 +126,7 @@ def _accelerator(job: Job) -> Accelerator:
 
 
 class _Loop:
-    def __init__(self, job: Job, accelerator: Accelerator, precision: str, interrupt: threading.Event) -> None:
+    def __init__(self, job: TrainingJob, accelerator: Accelerator, precision: str, interrupt: threading.Event) -> None:
         self.job, self.options, self.accelerator, self.interrupt = job, job.options, accelerator, interrupt
         self.share = (accelerator.process_index, accelerator.num_processes)
         plan = job.schedule(*self.share)
@@ -135,13 +135,15 @@ class _Loop:
         self.learner, prepared = accelerator.prepare(job.learner, optimizer)
         self.schedule = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup))
         accelerator.register_for_checkpointing(self.schedule)
-        company = one(plan) if accelerator.num_processes > 1 else {}
+        company = single_item_batch(plan) if accelerator.num_processes > 1 else {}
         self.stepper = Stepper(accelerator, job.learner, self.learner, prepared, self.options.clip, company)
         self.progress = state.Progress(fingerprint=self._fingerprint())
         self.watch = failures.Watch({})
         self.last: Sequence[Batch] = ()
         self.best: state.Weights | None = None
-        self.summary = Summary(self.total, 0, 0.0, precision, str(accelerator.device.type), chosen=self._chosen())
+        self.summary = TrainingSummary(
+            self.total, 0, 0.0, precision, str(accelerator.device.type), chosen=self._chosen()
+        )
 
     def _chosen(self) -> dict[str, int]:
         found = {"processes": self.share[1]} if self.share[1] > 1 else {}
@@ -163,7 +165,7 @@ class _Loop:
             "steps_per_epoch": self.per_epoch,
         }
 
-    def run(self) -> Summary:
+    def run(self) -> TrainingSummary:
         if self.options.resume:
             self._resume()
         elif self.accelerator.is_main_process:
@@ -207,7 +209,7 @@ class _Loop:
         """Do the optimiser steps that are left; yields the mean loss terms and the real tokens of each."""
         size = self.options.accumulate
         plan = self.job.schedule(*self.share, total=self.total * size, start=self.progress.step * size)
-        for batches in group(loader(plan, self.options.workers), size):
+        for batches in group_batches(loader(plan, self.options.workers), size):
             self.chance = RngState(self.accelerator.device)
             measured = self._step(batches)
             self.last = batches
@@ -257,7 +259,7 @@ class _Loop:
 
     def _save_as_before(self) -> None:
         """Save the state after the last good step, random states included."""
-        with self.chance.again():
+        with self.chance.replay():
             self._save()
 
     def _after_step(self, terms: dict[str, float], tokens: int, log: TextIO | None, started: float) -> None:
@@ -269,7 +271,7 @@ class _Loop:
         self.schedule.step()
         self._log(log, terms | {"lr": rate, "tokens": tokens, "seconds": round(self.progress.seconds, 3)})
         step = self.progress.step
-        if self.job.judge and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
+        if self.job.evaluate and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
             self._judge(log)
         if self._anyone_interrupted():
             self._save()
@@ -293,15 +295,15 @@ class _Loop:
         self.accelerator.log(values, step=self.progress.step)
 
     def _judge(self, log: TextIO | None) -> None:
-        if self.job.judge is None:
+        if self.job.evaluate is None:
             return
         model = self.job.learner.model
         self.learner.eval()
-        scores = self._told(self.job.judge(model) if self.accelerator.is_main_process else {})
+        scores = self._told(self.job.evaluate(model) if self.accelerator.is_main_process else {})
         self.learner.train()
         self._log(log, {"dev": scores})
-        score = scores[self.job.judge_by]
-        note(f"step {self.progress.step}: dev {self.job.judge_by} {score:.4f}")
+        score = scores[self.job.metric]
+        note(f"step {self.progress.step}: dev {self.job.metric} {score:.4f}")
         if self.progress.best_score is None or score > self.progress.best_score:
             self.progress.best_score, self.progress.best_step = score, self.progress.step
             if self.accelerator.is_main_process:
@@ -338,7 +340,7 @@ class _Loop:
         self.summary.best_step = self.progress.best_step
         self.summary.steps = self.progress.step
         if self.progress.best_score is not None:  # the scores may be those of before an interruption
-            self.summary.best = self.progress.best or {self.job.judge_by: self.progress.best_score}
+            self.summary.best = self.progress.best or {self.job.metric: self.progress.best_score}
         model = self.job.learner.model
         if self.best is not None:
             model.load_state_dict(self.best)

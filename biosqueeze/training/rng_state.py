@@ -18,7 +18,7 @@ class RngState:
         self.device = device
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def replay(self) -> Iterator[None]:
         """Repeat the draws; afterwards the generators are as before."""
         with torch.random.fork_rng(devices=[self.device] if self.cuda is not None else []):
             torch.set_rng_state(self.cpu)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.masking import mask
-from biosqueeze.training.batches import Features, Source
+from biosqueeze.training.batches import Features, ItemSource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +32,7 @@ class Blocks(Protocol):
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedBlocks:
     """Blocks of text, packed or not, for masked language modelling; masked anew in every epoch."""
 
     blocks: Blocks
@@ -107,10 +107,10 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class WrappedSource:
     """Other training data, item by item; whoever wraps them says what becomes of the features."""
 
-    source: Source
+    source: ItemSource
 
     @property
     def pad_token_id(self) -> int:

@@ -78,7 +78,7 @@ def load(setting: Setting) -> Loaded:
 def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
     """Seconds and real tokens."""
     from biosqueeze.finetuning.learner import FineTuner
-    from biosqueeze.training.loop import Job, train
+    from biosqueeze.training.loop import TrainingJob, train
     from biosqueeze.training.options import TrainingOptions
     from biosqueeze.training.sources import Mixture
 
@@ -92,7 +92,7 @@ def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float
         seed=setting.seed,
     )
     source = Mixture(loaded.features, None, 0.0, loaded.tokenizer.pad_token_id)
-    job = Job("fine-tune", FineTuner(loaded.model), source, options, directory)
+    job = TrainingJob("fine-tune", FineTuner(loaded.model), source, options, directory)
     summary = train(job)
     return summary.seconds, summary.tokens
 

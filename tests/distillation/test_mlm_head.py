@@ -20,10 +20,10 @@ from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.load import load_model, load_tokenizer
-from biosqueeze.training.batches import Schedule, loader
+from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.failures import TrainingError
-from biosqueeze.training.identity import identity_of_checkpoint
-from biosqueeze.training.sources import Masked
+from biosqueeze.training.hashes import checkpoint_hash
+from biosqueeze.training.sources import MaskedBlocks
 from tests import pico
 from tests.cli.run import Shell
 
@@ -57,7 +57,7 @@ def fitting_of(text: Path, teacher: Path, directory: Path, **changed: object) ->
     packs = FAMILIES[checkpoint.config["model_type"]].packs
     tokenizer = load_tokenizer(checkpoint)
     blocks = prepare_corpus([str(text)], "text", tokenizer, options.max_length, pack=packs)
-    return Fitting(options, Masked.of(blocks, tokenizer, options.mask_rate), directory)
+    return Fitting(options, MaskedBlocks.of(blocks, tokenizer, options.mask_rate), directory)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
@@ -87,8 +87,8 @@ def test_the_loss_is_that_of_the_stock_model(family: str, text: Path, tmp_path: 
     fitting = fitting_of(text, path, tmp_path)
     tokenizer = load_tokenizer(open_checkpoint(str(path)))
     unpacked = prepare_corpus([str(text)], "text", tokenizer, 64, pack=False)
-    source = Masked.of(unpacked, tokenizer, fitting.options.mask_rate)
-    batch = next(iter(loader(Schedule(source, 8, 0, total=1), 0)))
+    source = MaskedBlocks.of(unpacked, tokenizer, fitting.options.mask_rate)
+    batch = next(iter(loader(BatchSchedule(source, 8, 0, total=1), 0)))
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     expected = model(**inputs, labels=batch["labels"]).loss
     own = own_weights(model)
@@ -138,7 +138,7 @@ def test_a_fitted_head_is_found_again(
     checkpoint = open_checkpoint(str(path))
     first = fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     (folder,) = [f for f in (cache / "heads").iterdir() if f.is_dir()]
-    assert folder.name.startswith(identity_of_checkpoint(checkpoint)[:12])
+    assert folder.name.startswith(checkpoint_hash(checkpoint)[:12])
 
     def never(*_: object) -> None:
         raise AssertionError("it was fitted again")
@@ -180,7 +180,7 @@ def test_an_interrupted_fitting_leaves_nothing(
     draft.mkdir()
     checkpoint = open_checkpoint(str(path))
 
-    def interrupted(job: fit_head.Job) -> None:
+    def interrupted(job: fit_head.TrainingJob) -> None:
         (job.directory / "state-3").mkdir()
         raise KeyboardInterrupt("the state at step 3 of 30 is saved; --resume goes on from there")
 
@@ -194,7 +194,7 @@ def test_an_interrupted_fitting_leaves_nothing(
 def test_a_fitting_that_fails_says_what_helps(
     headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(job: fit_head.Job) -> None:
+    def failing(job: fit_head.TrainingJob) -> None:
         raise TrainingError("out of memory at step 1 with 8 sequences", "give --gradient-checkpointing, then --resume")
 
     monkeypatch.setattr(fit_head, "train", failing)
@@ -208,7 +208,7 @@ def test_a_fitting_that_fails_says_what_helps(
 
 @given(st.integers(2, 3000))
 def test_what_is_held_out_is_not_trained_on(count: int) -> None:
-    held, rest = hold_out(Masked(_blocks(count), 0, 4, (), 10, 0.15))
+    held, rest = hold_out(MaskedBlocks(_blocks(count), 0, 4, (), 10, 0.15))
     seen = [
         int(part.blocks.features(item)["input_ids"][0]) for part in (held, rest) for item in range(len(part.blocks))
     ]
@@ -220,7 +220,7 @@ def test_what_is_held_out_is_not_trained_on(count: int) -> None:
 
 def test_a_single_block_cannot_be_held_out() -> None:
     with pytest.raises(SqueezeError, match="--corpus"):
-        hold_out(Masked(_blocks(1), 0, 4, (), 10, 0.15))
+        hold_out(MaskedBlocks(_blocks(1), 0, 4, (), 10, 0.15))
 
 
 def _blocks(count: int) -> Posed:

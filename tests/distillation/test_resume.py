@@ -10,7 +10,7 @@ from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import LiveTeacher, Question
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.loop import Job, train
+from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 from tests.training import runs
@@ -44,7 +44,7 @@ def distil(directory: Path, options: FineTuningOptions = PLAIN, *, at: int = 0, 
     recipe = replace(RECIPE, dropout=dropout)
     learner = Distiller(student, live, recipe, teacher_width=teacher.config.hidden_size)
     items = runs.windows()
-    summary = train(Job("test", learner, Mixture(items, None, 0.0, 0), options, directory, judge))
+    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, judge))
     return runs.Run(learner.model, summary, runs.log_of(directory))
 
 

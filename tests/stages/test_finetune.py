@@ -186,7 +186,7 @@ def test_what_an_interrupted_search_has_done_is_kept(
 ) -> None:
     """Also where --force is there, to replace an earlier output; another search starts anew."""
 
-    def interrupted(plan: search.Plan, jobs: int | None) -> search.Found:
+    def interrupted(plan: search.SearchPlan, jobs: int | None) -> search.SearchResult:
         (plan.directory / "done").touch()
         raise KeyboardInterrupt("repeat the command to go on")
 
@@ -195,7 +195,7 @@ def test_what_an_interrupted_search_has_done_is_kept(
     assert shell(*words).code == 130
     kept: list[bool] = []
 
-    def looking(plan: search.Plan, jobs: int | None) -> search.Found:
+    def looking(plan: search.SearchPlan, jobs: int | None) -> search.SearchResult:
         kept.append((plan.directory / "done").exists())
         raise KeyboardInterrupt
 

@@ -13,12 +13,12 @@ from transformers import PreTrainedModel
 from biosqueeze.data.collate import Features
 from biosqueeze.finetuning.build import fine_tuner
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.loop import Job, Summary, train
+from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 
 VOCABULARY = 200
-Judge = Callable[[Any], dict[str, float]]
+Evaluate = Callable[[Any], dict[str, float]]
 
 
 def model_of(family: str = "bert", *, dropout: float = 0.1) -> PreTrainedModel:
@@ -48,7 +48,7 @@ class Run:
     """A training that has ended."""
 
     model: PreTrainedModel
-    summary: Summary
+    summary: TrainingSummary
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -65,14 +65,14 @@ def run(
     options: FineTuningOptions,
     *,
     features: Sequence[Features] | None = None,
-    judge: Judge | None = None,
+    evaluate: Evaluate | None = None,
     model: PreTrainedModel | None = None,
 ) -> Run:
     directory.mkdir(exist_ok=True)
     model = model or model_of()
     items = list(features or windows())
     learner = fine_tuner(options, model, "tokens", items)
-    summary = train(Job("test", learner, Mixture(items, None, 0.0, 0), options, directory, judge))
+    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, evaluate))
     return Run(model, summary, log_of(directory))
 
 

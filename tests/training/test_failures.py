@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training import failures
 from biosqueeze.training.failures import Trouble, Watch
-from biosqueeze.training.loop import Job, Learner, Summary, train
+from biosqueeze.training.loop import Learner, TrainingJob, TrainingSummary, train
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Measured
@@ -75,11 +75,11 @@ class Fragile(Learner):
         return {"easy": error, "hard": error * event if isinstance(event, float) else error + 0.1}
 
 
-def run(directory: Path, options: TrainingOptions, script: Script) -> tuple[Summary, list[float]]:
+def run(directory: Path, options: TrainingOptions, script: Script) -> tuple[TrainingSummary, list[float]]:
     directory.mkdir(exist_ok=True)
     source = Mixture(runs.windows(24), None, 0.0, 0)
     learner = Fragile(script)
-    summary = train(Job("test", learner, source, options, directory))
+    summary = train(TrainingJob("test", learner, source, options, directory))
     return summary, [*(line["loss"] for line in runs.log_of(directory)), *learner.model.weight.tolist()]
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.batches import Schedule, loader
+from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Stepper
 from tests.training import runs
@@ -42,7 +42,7 @@ def textbook(options: FineTuningOptions) -> Iterator[float]:
     optimizer = torch.optim.AdamW(groups, lr=options.lr, fused=True)
     source = Mixture(runs.windows(), None, 0.0, 0)
     total, rising = options.steps, max(1, round(options.steps * options.warmup))
-    for step, batch in enumerate(loader(Schedule(source, options.batch_size, options.seed, total), 0)):
+    for step, batch in enumerate(loader(BatchSchedule(source, options.batch_size, options.seed, total), 0)):
         factor = (step + 1) / rising if step < rising else (total - step) / max(1, total - rising)
         for group in optimizer.param_groups:
             group["lr"] = options.lr * factor
@@ -104,25 +104,25 @@ def test_checkpointing_a_model_that_cannot_is_refused(tmp_path: Path) -> None:
         runs.run(tmp_path, replace(PLAIN, gradient_checkpointing=True), model=model)
 
 
-def scripted(*scores: float) -> runs.Judge:
+def scripted(*scores: float) -> runs.Evaluate:
     left = iter(scores)
     return lambda model: {"f1": next(left)}
 
 
 def test_it_is_judged_as_often_as_asked_and_at_the_end(tmp_path: Path) -> None:
-    done = runs.run(tmp_path, replace(PLAIN, eval_every=4), judge=scripted(0.1, 0.2))
+    done = runs.run(tmp_path, replace(PLAIN, eval_every=4), evaluate=scripted(0.1, 0.2))
     assert [line["step"] for line in done.log if "dev" in line] == [4, 6]
 
 
 def test_patience_counts_scores_in_a_row_without_a_better_one(tmp_path: Path) -> None:
-    judge = scripted(0.5, 0.4, 0.6, 0.6, 0.5, 0.9)
-    done = runs.run(tmp_path, replace(PLAIN, eval_every=1, patience=2), judge=judge)
+    evaluate = scripted(0.5, 0.4, 0.6, 0.6, 0.5, 0.9)
+    done = runs.run(tmp_path, replace(PLAIN, eval_every=1, patience=2), evaluate=evaluate)
     assert [line["dev"]["f1"] for line in done.log if "dev" in line] == [0.5, 0.4, 0.6, 0.6, 0.5]
     assert (done.summary.steps, done.summary.best_step, done.summary.best) == (5, 3, {"f1": 0.6})
 
 
 def test_without_patience_it_goes_to_the_end(tmp_path: Path) -> None:
-    done = runs.run(tmp_path, replace(PLAIN, eval_every=1), judge=scripted(0.5, 0.4, 0.3, 0.2, 0.1, 0.0))
+    done = runs.run(tmp_path, replace(PLAIN, eval_every=1), evaluate=scripted(0.5, 0.4, 0.3, 0.2, 0.1, 0.0))
     assert (done.summary.steps, done.summary.best_step) == (6, 1)
 
 
@@ -133,7 +133,7 @@ def test_what_needs_a_dev_split_is_refused_without_one(changes: dict[str, int], 
         runs.run(tmp_path, replace(PLAIN, **changes))
 
 
-def by_step(directory: Path) -> runs.Judge:
+def by_step(directory: Path) -> runs.Evaluate:
     """Scores that depend on the last step alone, so that a resumed run is scored as the whole one."""
     scores = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
     return lambda model: {"f1": scores[runs.log_of(directory)[-1]["step"]], "other": 1.0}
@@ -144,7 +144,7 @@ EARLY = replace(PLAIN, steps=12, eval_every=2, patience=2, layer_decay=0.8, smar
 
 @pytest.mark.parametrize(("at", "workers"), [(1, 0), (2, 0), (3, 0), (4, 0), (2, 2)])
 def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, workers: int, tmp_path: Path) -> None:
-    whole = runs.run(tmp_path / "whole", EARLY, judge=by_step(tmp_path / "whole"))
+    whole = runs.run(tmp_path / "whole", EARLY, evaluate=by_step(tmp_path / "whole"))
     options = replace(EARLY, workers=workers)
     assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # the last one is where it stops
     score = by_step(tmp_path / "cut")
@@ -158,8 +158,8 @@ def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, worke
         return score(model)
 
     with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", options, judge=interrupted)
-    resumed = runs.run(tmp_path / "cut", replace(options, resume=True), judge=score)
+        runs.run(tmp_path / "cut", options, evaluate=interrupted)
+    resumed = runs.run(tmp_path / "cut", replace(options, resume=True), evaluate=score)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
     for summary in (whole.summary, resumed.summary):
@@ -187,9 +187,9 @@ def test_resuming_with_other_options_is_refused(changes: dict[str, object], tmp_
         return {"f1": 1.0}
 
     with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path, EARLY, judge=interrupted)
+        runs.run(tmp_path, EARLY, evaluate=interrupted)
     with pytest.raises(SqueezeError, match=next(iter(changes))):
-        runs.run(tmp_path, replace(EARLY, resume=True, **changes), judge=scripted())
+        runs.run(tmp_path, replace(EARLY, resume=True, **changes), evaluate=scripted())
 
 
 def test_states_of_an_older_version_can_be_resumed() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from biosqueeze.data.masking import IGNORED
 from biosqueeze.data.prepared import prepare_corpus
-from biosqueeze.training.batches import Schedule, loader
-from biosqueeze.training.sources import Masked, Mixture
+from biosqueeze.training.batches import BatchSchedule, loader
+from biosqueeze.training.sources import MaskedBlocks, Mixture
 from tests import pico
 
 LENGTH = 48
@@ -37,7 +37,7 @@ def _rng(item: int) -> np.random.Generator:
 @pytest.mark.parametrize("pack", [True, False])
 def test_masked_blocks(path, pack, family):
     tokenizer, blocks = _tokenizer(family), _blocks(path, pack, family)
-    source = Masked.of(blocks, tokenizer, 0.15)
+    source = MaskedBlocks.of(blocks, tokenizer, 0.15)
     special = set(tokenizer.all_special_ids)
     hidden = ordinary = 0
     for item in source.draw(0, _rng(0)):
@@ -54,7 +54,7 @@ def test_masked_blocks(path, pack, family):
 
 @pytest.mark.parametrize("pack", [True, False])
 def test_features_depend_on_the_item_and_its_generator_alone(path, pack):
-    source = Masked.of(_blocks(path, pack), _tokenizer(), 0.3)
+    source = MaskedBlocks.of(_blocks(path, pack), _tokenizer(), 0.3)
     again = pickle.loads(pickle.dumps(source))
     for item in (3, 0, 5, 3):
         first, second = source.features(item, _rng(item)), again.features(item, _rng(item))
@@ -65,8 +65,8 @@ def test_features_depend_on_the_item_and_its_generator_alone(path, pack):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_batches_of_packed_blocks(path, workers):
     blocks = _blocks(path, pack=True)
-    source = Masked.of(blocks, _tokenizer(), 0.15)
-    schedule = Schedule(source, batch_size=4, seed=0, total=-(-len(blocks) // 4))
+    source = MaskedBlocks.of(blocks, _tokenizer(), 0.15)
+    schedule = BatchSchedule(source, batch_size=4, seed=0, total=-(-len(blocks) // 4))
     texts = 0
     for batch in loader(schedule, workers):
         assert {values.shape[1] for values in batch.values()} == {LENGTH}
@@ -80,7 +80,7 @@ def test_batches_of_packed_blocks(path, workers):
 
 
 def test_packed_blocks_are_fewer_and_hold_the_same(path):
-    packed, single = (Masked.of(_blocks(path, pack), _tokenizer(), 0.15) for pack in (True, False))
+    packed, single = (MaskedBlocks.of(_blocks(path, pack), _tokenizer(), 0.15) for pack in (True, False))
     items = packed.draw(0, _rng(0))
     assert len(items) < len(single.draw(0, _rng(0))) / 2
     assert set(packed.length(items).tolist()) == {LENGTH}

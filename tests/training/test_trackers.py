@@ -16,7 +16,7 @@ from tests.training import runs
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
 
 
-def judge(model: object) -> dict[str, float]:
+def evaluate(model: object) -> dict[str, float]:
     return {"f1": 0.5, "support": 7.0}
 
 
@@ -31,8 +31,8 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_has_what_metrics_jsonl_has(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    plain = runs.run(tmp_path / "plain", PLAIN, judge=judge)
-    tracked = runs.run(tmp_path / "tracked", replace(PLAIN, tracker="tensorboard"), judge=judge)
+    plain = runs.run(tmp_path / "plain", PLAIN, evaluate=evaluate)
+    tracked = runs.run(tmp_path / "tracked", replace(PLAIN, tracker="tensorboard"), evaluate=evaluate)
     assert tracked.log == plain.log
     assert runs.same(tracked, plain)
     found = scalars(tmp_path / "tracked" / "runs" / "biosqueeze")
@@ -51,8 +51,8 @@ def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
         raise SqueezeError("the power went")
 
     with pytest.raises(SqueezeError, match="the power went"):
-        runs.run(tmp_path, options, judge=broken)
-    runs.run(tmp_path, replace(options, resume=True), judge=judge)
+        runs.run(tmp_path, options, evaluate=broken)
+    runs.run(tmp_path, replace(options, resume=True), evaluate=evaluate)
     assert [step for step, _ in scalars(tmp_path / "runs" / "biosqueeze")["loss"]] == [1, 2, 3, 4, 5, 6]
 
 
@@ -70,5 +70,5 @@ def test_one_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
     monkeypatch.setattr("accelerate.Accelerator.init_trackers", broken)
     with pytest.raises(SqueezeError) as caught:
-        runs.run(tmp_path, replace(PLAIN, tracker="wandb"), judge=judge)
+        runs.run(tmp_path, replace(PLAIN, tracker="wandb"), evaluate=evaluate)
     assert str(caught.value).startswith("--tracker wandb cannot be started (no API key); log in with `wandb login`")

@@ -28,11 +28,11 @@ from biosqueeze.distillation.teachers import Answer, RowsOf, Teacher, row_mask
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.progress import Tracker, note, track
 from biosqueeze.training import failures
-from biosqueeze.training.batches import Batch, Position, Source, loader
+from biosqueeze.training.batches import Batch, ItemSource, Position, loader
 from biosqueeze.training.device import own_device
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
-from biosqueeze.training.sources import Wrapped
+from biosqueeze.training.sources import WrappedSource
 
 # Answers are written when they are so many bytes, or so old.
 PART_BYTES, PART_SECONDS = 1 << 26, 60.0
@@ -162,7 +162,7 @@ class _Pass:
 
 
 @dataclass(frozen=True)
-class _Marked(Wrapped):
+class _Marked(WrappedSource):
     """Training data that say of each item which one it is, and how its features look."""
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
@@ -170,7 +170,7 @@ class _Marked(Wrapped):
         return {**features, ITEM: np.array(item), CHECKSUM: np.array(checksum(features))}
 
 
-def _like_lengths(source: Source, masking: int, items: Ids, batch_size: int) -> Iterator[list[Position]]:
+def _like_lengths(source: ItemSource, masking: int, items: Ids, batch_size: int) -> Iterator[list[Position]]:
     """Batches of like length, each as large as `batch_size` of the longest; a masking stands for its first epoch."""
     for start in range(0, len(items), SORTED_ITEMS):
         some = items[start : start + SORTED_ITEMS]

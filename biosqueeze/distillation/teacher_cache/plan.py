@@ -26,11 +26,11 @@ from biosqueeze.distillation.teachers import Question
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.manifest import now
 from biosqueeze.progress import note
-from biosqueeze.training.batches import Schedule, Source
-from biosqueeze.training.identity import identity_of
+from biosqueeze.training.batches import BatchSchedule, ItemSource
+from biosqueeze.training.hashes import source_hash
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.precision import precision_of
-from biosqueeze.training.sources import Wrapped
+from biosqueeze.training.sources import WrappedSource
 
 META = "meta.json"
 FORMAT = 1  # part of each key: another number leaves all that was kept before unread
@@ -85,10 +85,10 @@ def kept_of(recipe: LossConfig, top: int | None = None) -> Kept:
 class CacheRequest:
     """Who is asked what about which data."""
 
-    teachers: Sequence[str]  # a hash of each: see `identity.identity_of_checkpoint`
+    teachers: Sequence[str]  # a hash of each: see `training.hashes.checkpoint_hash`
     shares: Sequence[float]  # how much each counts
     recipe: LossConfig
-    source: Source
+    source: ItemSource
     options: DistillationOptions
     facts: Mapping[str, Any] = field(default_factory=dict)  # for people: what the teachers are called
 
@@ -98,11 +98,11 @@ class CacheRequest:
         return kept_of(self.recipe, self.options.cache_top)
 
     @cached_property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> BatchSchedule:
         """The batches of the whole run, of all processes."""
         options = self.options
         together = options.batch_size * processes.count()
-        plan = Schedule(self.source, together, options.seed, 0, maskings=options.repeated_maskings)
+        plan = BatchSchedule(self.source, together, options.seed, 0, maskings=options.repeated_maskings)
         return replace(plan, total=steps_of(options, plan.batches_per_epoch)[1] * options.accumulate)
 
     @cached_property
@@ -115,7 +115,7 @@ class CacheRequest:
         return {
             "format": FORMAT,
             "teachers": [[t, round(share / total, 9)] for t, share in zip(self.teachers, self.shares, strict=True)],
-            "data": identity_of(self.source),
+            "data": source_hash(self.source),
             "kind": kept.question.kind,
             "problem": kept.question.problem,
             "masking seed": options.seed if kept.question.kind == "mlm" else None,
@@ -134,7 +134,7 @@ class CacheRequest:
 
 
 @dataclass(frozen=True)
-class Answered(Wrapped):
+class Answered(WrappedSource):
     """Training data that bring along what the teacher said about them."""
 
     store: Store
@@ -227,7 +227,7 @@ def size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def _needed(schedule: Schedule, *, whole: bool) -> dict[int, Ids]:
+def _needed(schedule: BatchSchedule, *, whole: bool) -> dict[int, Ids]:
     """The items of a run by masking, in ascending order.
 
     Args:
@@ -239,22 +239,22 @@ def _needed(schedule: Schedule, *, whole: bool) -> dict[int, Ids]:
     for epoch in range(_most_epochs(schedule) if whole else ceil(schedule.total / per_epoch)):
         start = epoch * per_epoch
         if whole or start + per_epoch <= schedule.total:
-            _mark(marks, epoch % maskings, schedule.drawn(epoch))
+            _mark(marks, epoch % maskings, schedule.draw(epoch))
         else:
             for batch in replace(schedule, start=start):
                 _mark(marks, epoch % maskings, np.array([item for _, item in batch]))
     # What a process reads that has no item of its own, and what --auto-batch tries.
-    _mark(marks, 0, np.array([item for _, item in (schedule.first(), *schedule.longest())]))
+    _mark(marks, 0, np.array([item for _, item in (schedule.first_position(), *schedule.longest_positions())]))
     return {masking: np.flatnonzero(mark) for masking, mark in marks.items()}
 
 
-def _most_epochs(schedule: Schedule) -> int:
+def _most_epochs(schedule: BatchSchedule) -> int:
     """Epochs that a run enters, into however many parts its batches are cut.
 
     The last batch of an epoch may be small, and is cut into fewer parts than the others: then what is read of the next
     epoch makes up for it.
     """
-    items, size = len(schedule.drawn(0)), schedule.batch_size
+    items, size = len(schedule.draw(0)), schedule.batch_size
     parts = (part for part in range(1, size + 1) if size % part == 0)
     return max(ceil(schedule.total * (size // part) / ceil(items / part)) for part in parts)
 

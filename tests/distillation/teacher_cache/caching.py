@@ -15,9 +15,9 @@ from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.distillation.teacher_cache.fill import ITEM
 from biosqueeze.distillation.teacher_cache.plan import CacheRequest
 from biosqueeze.distillation.teachers import Answer, LiveTeacher, Question, Teacher
-from biosqueeze.training.batches import Batch, Source
-from biosqueeze.training.loop import Job, train
-from biosqueeze.training.sources import Masked, Mixture
+from biosqueeze.training.batches import Batch, ItemSource
+from biosqueeze.training.loop import TrainingJob, train
+from biosqueeze.training.sources import MaskedBlocks, Mixture
 from tests import pico
 from tests.training.runs import log_of
 
@@ -31,8 +31,8 @@ def model_of(head: str = "mlm", seed: int = 0) -> PreTrainedModel:
     return pico.model_of("bert", len(TOKENIZER), head, seed=seed)
 
 
-def masked(text: Path, *, pack: bool = False, rate: float = 0.15, field: str = "text") -> Masked:
-    return Masked.of(prepare_corpus([str(text)], field, TOKENIZER, 48, pack=pack), TOKENIZER, rate)
+def masked(text: Path, *, pack: bool = False, rate: float = 0.15, field: str = "text") -> MaskedBlocks:
+    return MaskedBlocks.of(prepare_corpus([str(text)], field, TOKENIZER, 48, pack=pack), TOKENIZER, rate)
 
 
 def labelled(problem: str, count: int = 13, seed: int = 0) -> Mixture:
@@ -92,14 +92,14 @@ def options(folder: Path, **changes) -> DistillationOptions:
     return DistillationOptions(**{**known, **changes})
 
 
-def inquiry(folder: Path, source: Source, recipe: LossConfig, **changes) -> CacheRequest:
+def inquiry(folder: Path, source: ItemSource, recipe: LossConfig, **changes) -> CacheRequest:
     return CacheRequest(teachers=["a"], shares=[1.0], recipe=recipe, source=source, options=options(folder, **changes))
 
 
 def distil(
-    directory: Path, asked: CacheRequest, source: Source, teacher: Teacher, student: PreTrainedModel
+    directory: Path, asked: CacheRequest, source: ItemSource, teacher: Teacher, student: PreTrainedModel
 ) -> list[dict]:
     directory.mkdir()
     learner = Distiller(student, teacher, asked.recipe, teacher_width=pico.HIDDEN)
-    train(Job("test", learner, source, asked.options, directory, maskings=asked.options.repeated_maskings))
+    train(TrainingJob("test", learner, source, asked.options, directory, maskings=asked.options.repeated_maskings))
     return log_of(directory)

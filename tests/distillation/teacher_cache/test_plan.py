@@ -20,7 +20,7 @@ from biosqueeze.distillation.teacher_cache.plan import CacheRequest, _needed, ke
 from biosqueeze.distillation.teacher_cache.store import Store
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.training.batches import Schedule, loader, longest, one
+from biosqueeze.training.batches import BatchSchedule, loader, longest_batch, single_item_batch
 from tests import pico
 from tests.distillation.teacher_cache.caching import (
     NOBODY,
@@ -137,8 +137,8 @@ def test_a_short_run_asks_for_what_it_sees_and_a_longer_one_for_the_rest(text: P
     ask(answers, teacher)
     assert 8 <= len(teacher.items) <= 8 + 4 + 1  # its batches, the longest one, and one for idle processes
     distil(tmp_path / "short", short, answers.source, CachedTeacher(recipe.question), model_of(seed=1))
-    for other in (longest, one):
-        assert "answer.ids" in other(replace(short.schedule, source=answers.source))
+    for make_batch in (longest_batch, single_item_batch):
+        assert "answer.ids" in make_batch(replace(short.schedule, source=answers.source))
 
     rest = Counting(live(recipe))
     ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe, steps=40)), rest)
@@ -247,7 +247,7 @@ class Drawn:
 @given(st.integers(1, 40), st.sampled_from([1, 4, 6, 16]), st.integers(1, 30), st.sampled_from([1, 3]))
 @settings(max_examples=60, deadline=None)
 def test_all_is_asked_for_whatever_auto_batch_cuts(count: int, size: int, total: int, maskings: int) -> None:
-    schedule = Schedule(Drawn(count), size, 0, total, maskings=maskings)
+    schedule = BatchSchedule(Drawn(count), size, 0, total, maskings=maskings)
     needed = _needed(schedule, whole=True)
     for parts in (part for part in range(1, size + 1) if size % part == 0):
         cut = replace(schedule, batch_size=size // parts, total=total * parts)

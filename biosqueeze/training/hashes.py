@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.collate import ANSWER
 from biosqueeze.data.prepared import Corpus
-from biosqueeze.training.batches import Source
+from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import Blocks, Mixture
 
 # In config.json, and without any effect on what a model says.
 _IDLE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
 
 
-def identity_of_checkpoint(checkpoint: Checkpoint) -> str:
+def checkpoint_hash(checkpoint: Checkpoint) -> str:
     """SHA-256 over a checkpoint's weights, and what config.json says about how they are used."""
     config = {key: value for key, value in checkpoint.config.items() if key not in _IDLE}
     content = [checkpoint.weights_sha256(), json.dumps(config, sort_keys=True)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
-def identity_of(source: Source | Blocks) -> str:
+def source_hash(source: ItemSource | Blocks) -> str:
     """SHA-256 over all that a source makes features of: options, arrays, the prepared corpus.
 
     Where these are equal, every item's features are. How often an item is drawn does not matter.
@@ -53,7 +54,7 @@ def _feed(digest: Any, value: Any) -> None:
             _feed(digest, [value.labelled, value.unlabelled])
         case Mapping():
             # What a teacher said of an item follows from the teacher, and differs in its last digits by machine.
-            named = {key: entry for key, entry in value.items() if not str(key).startswith("answer.")}
+            named = {key: entry for key, entry in value.items() if not str(key).startswith(ANSWER)}
             _feed(digest, sorted(named))
             _feed(digest, [named[key] for key in sorted(named)])
         case _ if is_dataclass(value):

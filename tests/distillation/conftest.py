@@ -1,4 +1,4 @@
-"""Fixtures of trainings."""
+"""Fixtures of the distillation tests."""
 
 from pathlib import Path
 

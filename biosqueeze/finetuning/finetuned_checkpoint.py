@@ -15,12 +15,12 @@ USUAL_LENGTH = 256
 _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 
-def length_for(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
+def sequence_length(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
     """Tokens in a sequence: as asked for, else as in the fine-tuning, else 256; never more than the model takes."""
-    return min(asked or noted_length(checkpoint) or USUAL_LENGTH, positions)
+    return min(asked or recorded_length(checkpoint) or USUAL_LENGTH, positions)
 
 
-def noted_length(checkpoint: Checkpoint) -> int | None:
+def recorded_length(checkpoint: Checkpoint) -> int | None:
     """Tokens in a sequence in the fine-tuning, where the checkpoint says it."""
     noted = ((checkpoint.manifest or {}).get("task") or {}).get("max_length")
     return int(noted) if noted else None
@@ -60,10 +60,10 @@ def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:
             f"{checkpoint.name} does not say which task it was fine-tuned on; "
             "give --task classification, relation, nli or similarity"
         )
-    raise no_head(checkpoint, "task", "ner", purpose)
+    raise missing_head_error(checkpoint, "task", "ner", purpose)
 
 
-def no_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> SqueezeError:
+def missing_head_error(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> SqueezeError:
     """The error for a checkpoint without a head: `purpose` is what cannot be done ("to score")."""
     return SqueezeError(
         f"{checkpoint.name} has no trained {head} head, so there is nothing {purpose}; "
@@ -78,7 +78,7 @@ def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> No
         SqueezeError: they do not.
     """
     if task_head_in(checkpoint) != head:
-        raise no_head(checkpoint, head, task, purpose)
+        raise missing_head_error(checkpoint, head, task, purpose)
     if head != "question-answering" and not checkpoint.labels:
         raise SqueezeError(
             f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "

@@ -7,7 +7,7 @@ import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.finetuned import check_head, length_for
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, sequence_length
 from tests import pico
 
 
@@ -19,7 +19,7 @@ def test_length_is_as_asked_or_as_trained(noted, asked, positions, length, tmp_p
     path = pico.save("bert", tmp_path / "ner", head="token-classification")
     task = {"name": "ner"} if noted is None else {"name": "ner", "max_length": noted}
     (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
-    assert length_for(open_checkpoint(str(path)), asked, positions) == length
+    assert sequence_length(open_checkpoint(str(path)), asked, positions) == length
 
 
 def test_a_head_of_another_task_is_refused(pico_ner: Path):
