@@ -14,17 +14,17 @@ fi
 data=$1 text=$2 out=${3:-ncbi-disease-run}
 mkdir -p "$out"
 
-echo "== the teacher: all-MiniLM-L6-v2 (6 x 384) learns the task" >&2
+echo "== teacher: fine-tune all-MiniLM-L6-v2 (6 x 384)" >&2
 biosqueeze finetune demo:minilm --data "$data" --epochs 10 --lr 2e-4 --out "$out/teacher" |
     biosqueeze evaluate - --data "$data" --min f1=0.82
 
-echo "== the student: every other layer of it, distilled on the labelled and on unlabelled sentences" >&2
+echo "== student: every other layer, distilled on labelled and unlabelled sentences" >&2
 biosqueeze shrink "$out/teacher" --layers 1,3,5 --out "$out/shrunk" |
     biosqueeze distill - --teacher "$out/teacher" --data "$data" --corpus "$text" --unlabelled 2 \
         --epochs 5 --lr 4e-4 --out "$out/student" |
     biosqueeze evaluate - --data "$data"
 
-echo "== int8, two ways: activation ranges as they come, or fixed by calibration text" >&2
+echo "== int8 with dynamic and with static activation ranges" >&2
 biosqueeze export "$out/student" --out "$out/onnx" |
     biosqueeze quantize - --out "$out/int8" |
     biosqueeze evaluate - --data "$data"
