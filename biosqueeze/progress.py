@@ -30,7 +30,7 @@ class Level(IntEnum):
 class _Voice:
     level: Level = Level.NORMAL
     bar: "Progress | None" = None  # on the terminal right now: what is said goes above it
-    held: list[str] | None = None  # warnings that are not said but kept
+    held: "list[str | CountedWarning] | None" = None  # collects warnings instead of printing them
 
 
 _voice = _Voice()
@@ -63,8 +63,26 @@ def detail(message: str) -> None:
         _console().print(message, style="dim", markup=False)
 
 
-def warn(message: str) -> None:
-    """Say what the user should know even with --quiet."""
+@dataclass(frozen=True)
+class CountedWarning:
+    """A warning about `count` items; work that is done in pieces adds up the counts of warnings with equal `what`."""
+
+    count: int
+    what: str
+    """What is true of these items: "examples are longer than 128 tokens"."""
+    total: int | None = None
+    """Number of all items, where the message is to give it."""
+    detail: str = ""
+    """The rest of the sentence, which is left out of the sum."""
+
+    def __str__(self) -> str:
+        """Return the message: "3 of 40 examples are longer than 128 tokens, and ..."."""
+        of_total = "" if self.total is None else f" of {self.total:,}"
+        return f"{self.count:,}{of_total} {self.what}{self.detail}"
+
+
+def warn(message: str | CountedWarning) -> None:
+    """Print a warning, with --quiet too."""
     if _voice.held is not None:
         _voice.held.append(message)
         return
@@ -72,8 +90,8 @@ def warn(message: str) -> None:
 
 
 @contextmanager
-def held_warnings() -> Iterator[list[str]]:
-    """Keep what `warn` would say in a list instead: work that is done piece by piece says it once."""
+def held_warnings() -> Iterator[list[str | CountedWarning]]:
+    """Collect warnings in a list instead of printing them, for work that is done in pieces."""
     former, _voice.held = _voice.held, []
     try:
         yield _voice.held

@@ -1,1 +1,1 @@
-"""Bulk annotation: a fine-tuned checkpoint applied to a stream of records."""
+"""Bulk annotation: run a fine-tuned checkpoint over a stream of records, in constant memory."""

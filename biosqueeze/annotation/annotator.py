@@ -1,126 +1,126 @@
-"""A checkpoint that answers records: posed, encoded, predicted in batches of like length, described, in their order."""
+"""Annotate a chunk of records: build examples, encode them, predict in batches of similar length, keep the order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from biosqueeze.backends import Predictor
-from biosqueeze.backends.predict import predict_all
 from biosqueeze.data.documents import Annotation, Document, pubtator_lines
 from biosqueeze.data.incoming import Incoming
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import Task, Window
+from biosqueeze.finetuning.task_model import TaskModel
+from biosqueeze.progress import held_warnings
+from biosqueeze.tasks import Window
 
-_RECORD = "the record"  # what the kinds call it in their errors
+_RECORD = "the record"  # how the errors of the tasks name a record
 
 
 @dataclass
-class Item:
-    """A record on its way: with an example until it is answered, unless there is a fault."""
+class AnnotatedRecord:
+    """A record with its example and, once predicted, its annotation; or with the error that it was rejected for."""
 
-    incoming: Incoming
+    record: Incoming
     example: Any = None
-    answer: Mapping[str, Any] | None = None
-    fault: str | None = None
+    annotation: Mapping[str, Any] | None = None
+    error: str | None = None
 
     def pubtator(self) -> str:
-        """The text with the entities that were found."""
-        entities = (self.answer or {}).get("entities", ())
-        found = tuple(Annotation(one["start"], one["end"], one["type"], one["text"]) for one in entities)
-        document = Document(str(self.incoming.id), self.example.text, found, self.incoming.where)
+        """Return the text and the predicted entities as PubTator lines."""
+        entities = (self.annotation or {}).get("entities", ())
+        annotations = tuple(
+            Annotation(entity["start"], entity["end"], entity["type"], entity["text"]) for entity in entities
+        )
+        document = Document(str(self.record.id), self.example.text, annotations, self.record.where)
         return "".join(f"{line}\n" for line in pubtator_lines(document))
 
-    def blame(self, error: SqueezeError) -> None:
-        """Note what is wrong with it, and where it stands."""
-        said, where = str(error), self.incoming.where
+    def reject(self, error: SqueezeError) -> None:
+        """Store an error, with the file and line of the record in front."""
+        message, where = str(error), self.record.where
         self.example = None
-        self.fault = said if said.startswith(where) else f"{where}: {said.removeprefix(_RECORD).lstrip(': ')}"
+        self.error = message if message.startswith(where) else f"{where}: {message.removeprefix(_RECORD).lstrip(': ')}"
 
 
 @dataclass(frozen=True)
-class Posed:
-    """Some records, and the windows of the good ones among them."""
+class RecordChunk:
+    """Consecutive records, and the encoded windows of the valid ones."""
 
-    items: list[Item]
+    records: list[AnnotatedRecord]
     windows: Sequence[Window]
 
     @property
-    def good(self) -> list[Item]:
-        """Those that can be answered."""
-        return [item for item in self.items if item.fault is None]
+    def valid(self) -> list[AnnotatedRecord]:
+        """The records without an error."""
+        return [record for record in self.records if record.error is None]
 
     @property
-    def first_fault(self) -> str | None:
-        """What is wrong with the first bad one, if there is one."""
-        return next((item.fault for item in self.items if item.fault is not None), None)
+    def first_error(self) -> str | None:
+        """The error of the first bad record, if there is one."""
+        return next((record.error for record in self.records if record.error is not None), None)
 
-    def until_fault(self) -> "Posed":
-        """Those before the first bad one."""
-        items = list(takewhile(lambda item: item.fault is None, self.items))
-        return Posed(items, [window for window in self.windows if window.example < len(items)])
+    def before_first_error(self) -> "RecordChunk":
+        """Return the chunk up to, and without, its first bad record."""
+        records = list(takewhile(lambda record: record.error is None, self.records))
+        return RecordChunk(records, [window for window in self.windows if window.example < len(records)])
 
 
 @dataclass(frozen=True)
 class Annotator:
-    """A loaded model with its task."""
+    """Prepare and annotate chunks of records with one loaded model."""
 
-    task: Task
-    labels: tuple[str, ...]
-    tokenizer: Any
-    predictor: Predictor
-    max_length: int
-    batch_size: int
+    model: TaskModel
 
-    def pose(self, records: Sequence[Incoming], *, as_document: bool = False) -> Posed:
-        """What the model would read; a record that cannot be posed has a fault.
+    def prepare(self, records: Sequence[Incoming], *, as_document: bool = False) -> RecordChunk:
+        """Build and encode the examples; a record for which that fails gets an error.
 
         Args:
-            records: some of them.
-            as_document: each must be a text that can be written as PubTator.
+            records: consecutive records.
+            as_document: reject records that cannot be written as PubTator.
         """
-        items = [self._item(incoming, as_document) for incoming in records]
-        good = [item for item in items if item.fault is None]
+        built = [self._build(record, as_document) for record in records]
+        valid = [each for each in built if each.error is None]
         try:
-            windows = self._encode(good)
+            windows = self._encode(valid)
         except SqueezeError:
-            self._find_bad(good)
-            windows = self._encode([item for item in good if item.fault is None])
-        return Posed(items, windows)
+            self._reject_unencodable(valid)
+            windows = self._encode([each for each in valid if each.error is None])
+        return RecordChunk(built, windows)
 
-    def answer(self, posed: Posed) -> None:
-        """Give every good record its answer."""
-        features = [window.features for window in posed.windows]
-        logits = predict_all(self.predictor, features, self.tokenizer.pad_token_id, self.batch_size)
-        good = posed.good
-        examples = [item.example for item in good]
-        answers = self.task.describe(posed.windows, logits, examples, self.labels) if good else []
-        for item, answer in zip(good, answers, strict=True):
-            item.answer = answer
+    def annotate(self, chunk: RecordChunk) -> None:
+        """Predict, and store the annotation in every valid record."""
+        valid = chunk.valid
+        if not valid:
+            return
+        annotations = self.model.describe(chunk.windows, [each.example for each in valid])
+        for record, annotation in zip(valid, annotations, strict=True):
+            record.annotation = annotation
 
-    def _item(self, incoming: Incoming, as_document: bool) -> Item:
-        item = Item(incoming, fault=incoming.fault)
-        if item.fault is None:
+    def _build(self, record: Incoming, as_document: bool) -> AnnotatedRecord:
+        built = AnnotatedRecord(record, error=record.fault)
+        if built.error is None:
             try:
-                item.example = self.task.pose(incoming.values)
+                built.example = self.model.task.pose(record.values)
                 if as_document:
-                    _check_document(incoming, item.example.text)
+                    _check_document(record, built.example.text)
             except SqueezeError as error:
-                item.blame(error)
-        return item
+                built.reject(error)
+        return built
 
-    def _encode(self, items: Sequence[Item]) -> Sequence[Window]:
-        return self.task.encode([item.example for item in items], self.labels, self.tokenizer, self.max_length)
+    def _encode(self, records: Sequence[AnnotatedRecord]) -> Sequence[Window]:
+        return self.model.encode([each.example for each in records])
 
-    def _find_bad(self, items: Sequence[Item]) -> None:
-        for item in items:
-            try:
-                self._encode([item])
-            except SqueezeError as error:
-                item.blame(error)
+    def _reject_unencodable(self, records: Sequence[AnnotatedRecord]) -> None:
+        """Encode one record at a time to find those that cannot be; the chunk is encoded, and warned of, afterwards."""
+        with held_warnings():
+            for record in records:
+                try:
+                    self._encode([record])
+                except SqueezeError as error:
+                    record.reject(error)
 
 
-def _check_document(incoming: Incoming, text: str) -> None:
-    if incoming.id is None or not text or "\0" in text:
-        raise SqueezeError('PubTator wants an "id" and a "text" without NUL signs; add them, or leave --format out')
-    list(pubtator_lines(Document(str(incoming.id), text, (), incoming.where)))
+def _check_document(record: Incoming, text: str) -> None:
+    if record.id is None or not text or "\0" in text:
+        raise SqueezeError(
+            'PubTator needs an "id" and a "text" without NUL characters; add them, or leave --format out'
+        )
+    list(pubtator_lines(Document(str(record.id), text, (), record.where)))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import warn
+from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.entities import MARKERS, Relation, Segment, shown
 from biosqueeze.tasks.encoding.entity_truncation import Kept, Pieces, fitted, pieces_of, unknown_signs
@@ -198,10 +198,8 @@ def _say_cut(kept: Sequence[Kept], max_length: int) -> None:
         "end": "at their end, for their entities are not known",
     }
     how = ", ".join(f"{counts[name]:,} {way}" for name, way in ways.items() if counts[name])
-    warn(
-        f"{cut:,} of {len(kept):,} sentences are longer than {max_length} tokens and were cut: {how}; "
-        "--max-length sets this, up to what the model takes"
-    )
+    what = f"sentences are longer than {max_length} tokens and were cut"
+    warn(CountedWarning(cut, what, len(kept), f": {how}; --max-length sets this, up to what the model takes"))
 
 
 def _entities_in(example: Relation) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 import json
 import shutil
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -28,26 +26,24 @@ def checkpoint(tmp_path, pico_ner):
 
 @pytest.fixture
 def gold_but(monkeypatch):
-    """Replace the model by one that knows the labels, but for those words (by index) where it says O."""
+    """Replace the model by one that predicts the gold labels, and O for the words with the given indices."""
 
-    def install(*forgotten: int) -> list[dict]:
+    def install(*wrong: int) -> list[dict]:
         calls = []
 
         def predict_all(predictor, features, pad_token_id, batch_size):
             calls.append({"features": features, "batch_size": batch_size})
-            seen = -1
+            word = -1
             logits = []
             for feature in features:
                 rows = np.zeros((len(feature["input_ids"]), len(pico.LABELS)), np.float32)
                 for place in np.flatnonzero(feature["labels"] >= 0):
-                    seen += 1
-                    rows[place, 0 if seen in forgotten else feature["labels"][place]] = 1
+                    word += 1
+                    rows[place, 0 if word in wrong else feature["labels"][place]] = 1
                 logits.append(rows)
             return logits
 
-        fake = types.ModuleType("biosqueeze.backends.predict")
-        fake.predict_all = predict_all
-        monkeypatch.setitem(sys.modules, "biosqueeze.backends.predict", fake)
+        monkeypatch.setattr("biosqueeze.finetuning.task_model.predict_all", predict_all)
         return calls
 
     return install
@@ -61,7 +57,7 @@ def _result(checkpoint, name: str = "evaluate-torch") -> dict:
     return json.loads((checkpoint / "results" / f"{name}.json").read_text())
 
 
-def test_scores_and_notes_them(checkpoint, data, gold_but, capsys):
+def test_scores_are_written_and_shown(checkpoint, data, gold_but, capsys):
     calls = gold_but(5)  # "hepti"
     outcome = evaluate.run(_options(checkpoint, data, batch_size=3, max_length=16))
     result = _result(checkpoint)
@@ -91,7 +87,7 @@ def test_long_sentences_are_windowed(checkpoint, data, gold_but):
     assert outcome.facts["metrics"]["f1"] == 1
 
 
-def test_max_length_is_cut_to_what_the_model_takes(checkpoint, data, gold_but):
+def test_max_length_is_limited_by_the_positions(checkpoint, data, gold_but):
     (data / "test.tsv").write_text("x\tB-Disease\n" * (2 * pico.POSITIONS))
     calls = gold_but()
     evaluate.run(_options(checkpoint, data, max_length=100_000))
@@ -120,13 +116,13 @@ def test_real_backend_agrees_with_stock_transformers(checkpoint, data, backend):
         assert outcome.facts["metrics"] == expected
 
 
-def test_a_floor_that_is_kept(checkpoint, data, gold_but, capsys):
+def test_floors_reached(checkpoint, data, gold_but, capsys):
     gold_but(5)
     evaluate.run(_options(checkpoint, data, min=("f1=0.79", "f1-Disease=.8", "precision=1")))
-    assert "every floor is kept (f1 >= 0.79" in capsys.readouterr().err
+    assert "every floor is reached (f1 >= 0.79" in capsys.readouterr().err
 
 
-def test_a_floor_that_is_missed_fails_after_the_scores_are_noted(checkpoint, data, gold_but):
+def test_missed_floor_fails_after_writing_the_scores(checkpoint, data, gold_but):
     gold_but(5)
     with pytest.raises(QualityGateMissedError) as caught:
         evaluate.run(_options(checkpoint, data, min=("precision=0.9", "f1=0.81", "recall=0.7")))
@@ -136,10 +132,10 @@ def test_a_floor_that_is_missed_fails_after_the_scores_are_noted(checkpoint, dat
     assert _result(checkpoint)["metrics"]["f1"] == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("asked", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
-def test_a_malformed_floor(checkpoint, data, asked):
+@pytest.mark.parametrize("floor", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
+def test_malformed_floor(checkpoint, data, floor):
     with pytest.raises(UsageError, match=r"METRIC=FLOOR, like f1=0\.80"):
-        evaluate.run(_options(checkpoint, data, min=(asked,)))
+        evaluate.run(_options(checkpoint, data, min=(floor,)))
 
 
 @pytest.mark.parametrize(
@@ -154,19 +150,19 @@ def test_a_malformed_floor(checkpoint, data, asked):
         ({"task": "ren"}, "there is no task 'ren'"),
     ],
 )
-def test_options_that_make_no_sense(checkpoint, data, changes, words):
+def test_invalid_options(checkpoint, data, changes, words):
     with pytest.raises(SqueezeError, match=words):
         evaluate.run(_options(checkpoint, data, **changes))
     assert not (checkpoint / "results").exists()
 
 
-def test_two_spellings_of_a_backend_are_one_result(checkpoint, data, gold_but):
+def test_spellings_of_a_backend_share_one_result(checkpoint, data, gold_but):
     gold_but()
     evaluate.run(_options(checkpoint, data, backend="torch:fp32"))
     assert [path.name for path in (checkpoint / "results").iterdir()] == ["evaluate-torch.json"]
 
 
-def test_a_floor_of_no_metric_is_said_before_the_model_runs(checkpoint, data, gold_but):
+def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
     calls = gold_but()
     with pytest.raises(
         UsageError, match=r"no metric 'recal'.*Did you mean 'recall'.*precision, recall, f1, support, f1-D"
@@ -176,18 +172,18 @@ def test_a_floor_of_no_metric_is_said_before_the_model_runs(checkpoint, data, go
     assert not (checkpoint / "results").exists()
 
 
-def test_labels_that_the_checkpoint_lacks(checkpoint, data):
+def test_data_with_labels_the_checkpoint_lacks(checkpoint, data):
     (data / "test.tsv").write_text(TEST.replace("hepti\tB-Disease", "hepti\tB-Drug"))
-    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* knows only O, B-Disease, I-Disease; evaluate on"):
+    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; evaluate on"):
         evaluate.run(_options(checkpoint, data))
 
 
-def test_a_checkpoint_that_is_not_fine_tuned(pico_bert, data):
+def test_checkpoint_without_fine_tuning(pico_bert, data):
     with pytest.raises(SqueezeError, match=r"no trained token-classification head.*first: biosqueeze finetune"):
         evaluate.run(_options(pico_bert, data))
 
 
-def test_a_head_that_only_config_json_claims(checkpoint, data):
+def test_head_in_config_json_but_not_in_the_weights(checkpoint, data):
     from safetensors.torch import load_file, save_file
 
     weights = checkpoint / "model.safetensors"
@@ -197,7 +193,7 @@ def test_a_head_that_only_config_json_claims(checkpoint, data):
         evaluate.run(_options(checkpoint, data))
 
 
-def test_a_checkpoint_without_label_names(tmp_path, data):
+def test_checkpoint_without_label_names(tmp_path, data):
     nameless = pico.save(
         "bert", tmp_path / "nameless", head="token-classification", labels=("LABEL_0", "LABEL_1", "LABEL_2")
     )
@@ -205,18 +201,18 @@ def test_a_checkpoint_without_label_names(tmp_path, data):
         evaluate.run(_options(nameless, data))
 
 
-def test_a_multi_label_checkpoint_that_is_not_ours(tmp_path):
+def test_multi_label_checkpoint_without_manifest(tmp_path):
     path = pico.save("bert", tmp_path / "multi", head="sequence-classification", labels=("a", "b", "c"))
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
     (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta;b\nhepti\tc\nneu ro\t\n")
     metrics = evaluate.run(_options(path, tmp_path, task="classification")).facts["metrics"]
     assert 0 <= metrics["f1"] <= 1
-    (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta\nhepti\tc\n")  # none has several here
+    (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta\nhepti\tc\n")  # no example has several labels here
     assert "f1" in evaluate.run(_options(path, tmp_path, task="classification")).facts["metrics"]
 
 
-def test_without_data_there_must_be_a_record_of_it(checkpoint, data, gold_but):
+def test_data_default_to_those_of_the_fine_tuning(checkpoint, data, gold_but):
     with pytest.raises(UsageError, match=r"give --data"):
         evaluate.run(evaluate.Options(checkpoint=str(checkpoint)))
     (checkpoint / "biosqueeze.json").write_text(

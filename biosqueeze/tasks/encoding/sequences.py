@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError
-from biosqueeze.progress import warn
+from biosqueeze.progress import CountedWarning, warn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -173,10 +173,11 @@ def say_cut(lengths: Sequence[int], max_length: int) -> None:
     """
     cut = sum(length > max_length for length in lengths)
     if cut:
-        warn(
-            f"{cut:,} of {len(lengths):,} examples are longer than {max_length} tokens (the longest has "
-            f"{max(lengths):,}), and what is beyond is cut off; --max-length sets this, up to what the model takes"
+        detail = (
+            f" (the longest has {max(lengths):,}), and what is beyond is cut off; --max-length sets this, up to what "
+            "the model takes"
         )
+        warn(CountedWarning(cut, f"examples are longer than {max_length} tokens", len(lengths), detail))
 
 
 def rows_of(windows: Sequence[SequenceWindow], logits: Sequence[Floats], examples: int) -> Floats:

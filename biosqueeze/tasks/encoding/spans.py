@@ -1,5 +1,6 @@
 """Windows over passages beside their question, and the spans in them that score best."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import warn
+from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks.encoding.sequences import SequenceFrame
 from biosqueeze.tasks.readers.questions import Question
 
@@ -73,17 +74,17 @@ class _Layout:
     room: int  # for question and passage together
     questions: int  # how many there are
     stride: int | None  # None: STRIDE, or half of the passage's room where that is less
-    said: dict[str, int] = field(default_factory=dict)
+    counts: "Counter[tuple[str, int | None]]" = field(default_factory=Counter)  # of (what, total): see CountedWarning
 
-    def count(self, what: str) -> None:
-        """One more of what is to be said at the end."""
-        self.said[what] = self.said.get(what, 0) + 1
+    def count(self, what: str, total: int | None = None) -> None:
+        """Add one to the count of a warning that is given at the end."""
+        self.counts[what, total] += 1
 
     def question(self, ids: Ids) -> Ids:
         """The question's pieces, cut to QUESTION_TOKENS and to half of the room."""
         most = min(QUESTION_TOKENS, self.room // 2)
         if len(ids) > most:
-            self.count(f"of {self.questions:,} questions are longer than {most} tokens and lose their end")
+            self.count(f"questions are longer than {most} tokens and lose their end", self.questions)
         return ids[:most]
 
     def shared(self, room: int) -> int:
@@ -128,8 +129,8 @@ def encode_spans(
         )
         for window in _windows_of(number, question, layout.question(asked), passages, layout)
     ]
-    for what, count in layout.said.items():
-        warn(f"{count:,} {what}")
+    for (what, total), count in layout.counts.items():
+        warn(CountedWarning(count, what, total))
     return windows
 
 

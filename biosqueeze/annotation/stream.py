@@ -1,0 +1,70 @@
+"""Annotate a stream of records chunk by chunk, in order and as they arrive."""
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+from biosqueeze.annotation.output import RecordFormatter
+from biosqueeze.annotation.tally import Tally
+from biosqueeze.data.incoming import Incoming, Source
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import held_warnings, track
+
+if TYPE_CHECKING:
+    from biosqueeze.annotation.annotator import Annotator
+
+LARGEST_CHUNK = 1024
+
+
+def annotate_stream(
+    annotator: "Annotator", source: Source, formatter: RecordFormatter, tally: Tally, *, skip_bad: bool
+) -> Generator[str, None, None]:
+    """Yield the output lines of one chunk of records at a time.
+
+    Args:
+        annotator: the loaded model.
+        source: the records.
+        formatter: how they are written.
+        tally: counts the records and their warnings.
+        skip_bad: write the error of a bad record in its place, and continue.
+
+    Raises:
+        SqueezeError: a record is bad and `skip_bad` is off, after the lines of the records before it; or all are bad.
+    """
+    as_document = formatter.format == "pubtator"
+    with track("predict") as tracker:
+        for records in chunk_records(source.records, annotator.model.batch_size):
+            with held_warnings() as warnings:
+                chunk = annotator.prepare(records, as_document=as_document)
+                error = None if skip_bad else chunk.first_error
+                chunk = chunk if error is None else chunk.before_first_error()
+                annotator.annotate(chunk)
+            tally.add(chunk, warnings)
+            yield "".join(map(formatter.lines, chunk.records))
+            if error is not None:
+                raise SqueezeError(f"{error} (or skip bad records with --skip-bad)")
+            tracker.advance(len(records), speed=tally.speed)
+    tally.conclude(source.name)
+
+
+def chunk_records(records: Iterator[Incoming], first: int) -> Iterator[list[Incoming]]:
+    """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
+
+    The first predictions appear early, and large chunks put more texts of similar length into each batch.
+
+    Raises:
+        SqueezeError: the input is damaged, after the records before the damage.
+    """
+    size = first
+    chunk: list[Incoming] = []
+    try:
+        for record in records:
+            chunk.append(record)
+            if len(chunk) == size:
+                yield chunk
+                size, chunk = max(first, min(2 * size, LARGEST_CHUNK)), []
+    except SqueezeError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk

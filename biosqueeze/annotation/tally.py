@@ -1,0 +1,67 @@
+"""Counts of annotated records, and warnings of many chunks reported once with their counts added up."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import CountedWarning, note, warn
+
+if TYPE_CHECKING:
+    from biosqueeze.annotation.annotator import RecordChunk
+
+
+@dataclass
+class Tally:
+    """Counts of records, bad records and warnings so far."""
+
+    records: int = 0
+    bad: int = 0
+    first_error: str = ""
+    _started: float = field(default_factory=time.monotonic)
+    _seen: set[str] = field(default_factory=set)  # warnings that were printed
+    _counted: dict[str, CountedWarning] = field(default_factory=dict)  # the first of each kind
+    _chunks: Counter[str] = field(default_factory=Counter)  # number of chunks with this kind of warning
+    _sums: Counter[str] = field(default_factory=Counter)  # of their counts
+
+    def add(self, chunk: "RecordChunk", warnings: Sequence[str | CountedWarning]) -> None:
+        """Count the records of a chunk, and print its warnings of a new kind."""
+        self.records += len(chunk.records)
+        self.bad += len(chunk.records) - len(chunk.valid)
+        self.first_error = self.first_error or chunk.first_error or ""
+        for warning in warnings:
+            kind = warning.what if isinstance(warning, CountedWarning) else warning
+            if kind not in self._seen:
+                warn(warning)
+                self._seen.add(kind)
+            if isinstance(warning, CountedWarning):
+                self._counted.setdefault(kind, warning)
+                self._chunks[kind] += 1
+                self._sums[kind] += warning.count
+
+    def sums(self) -> Iterator[CountedWarning]:
+        """Yield the warnings that occurred in several chunks, with their counts added up."""
+        for kind, first in self._counted.items():
+            if self._chunks[kind] > 1:
+                total = None if first.total is None else self.records - self.bad
+                yield CountedWarning(self._sums[kind], first.what, total)
+
+    @property
+    def speed(self) -> str:
+        """Records per second, as text."""
+        return f"{self.records / max(time.monotonic() - self._started, 1e-9):,.0f} records/s"
+
+    def conclude(self, source: str) -> None:
+        """Print the sums of the warnings and the number of records.
+
+        Raises:
+            SqueezeError: every record is bad.
+        """
+        for warning in self.sums():
+            note(f"in all, {warning}")
+        if self.bad == self.records:
+            raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error}")
+        bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""
+        note(f"{self.records:,} records{bad}, {self.speed}")

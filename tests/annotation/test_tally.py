@@ -1,0 +1,52 @@
+"""Warnings of many chunks: printed once, and their counts added up."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from biosqueeze.annotation.tally import Tally
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import CountedWarning
+
+
+@dataclass
+class Chunk:
+    """Counts of a chunk, without any record behind them."""
+
+    records: list[int]
+    bad: int = 0
+    first_error: str | None = None
+    valid: list[int] = field(init=False)
+
+    def __post_init__(self):
+        self.valid = self.records[self.bad :]
+
+
+def cut(count, total):
+    return CountedWarning(count, "sentences are too long", total, f": {count} at their end; see --max-length")
+
+
+def test_message_of_a_counted_warning():
+    assert str(cut(1200, 3000)) == "1,200 of 3,000 sentences are too long: 1200 at their end; see --max-length"
+    assert str(CountedWarning(2, "passages are short")) == "2 passages are short"
+
+
+def test_counts_are_added_up_over_chunks(capsys):
+    tally = Tally()
+    tally.add(Chunk([1, 2, 3], bad=1, first_error="x"), [cut(1, 2), "plain", CountedWarning(5, "passages are short")])
+    tally.add(Chunk([4, 5]), [])
+    tally.add(Chunk([6, 7, 8]), [cut(3, 3), "plain"])
+    tally.conclude("input")
+    err = capsys.readouterr().err
+    assert err.count("warning:") == 3
+    assert err.count("sentences are too long: 1 at their end") == err.count("warning: plain") == 1
+    assert "in all, 4 of 7 sentences are too long\n" in err
+    assert "passages are short\n" in err and "in all, 5" not in err
+    assert "8 records, 1 of them bad (the first: x)" in err
+
+
+def test_no_good_record_is_a_failure():
+    tally = Tally()
+    tally.add(Chunk([1], bad=1, first_error="in:1: not JSON"), [])
+    with pytest.raises(SqueezeError, match="every record is bad; the first: in:1: not JSON"):
+        tally.conclude("in")
