@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parent
 # Files in a plugin folder that serve all plugins and are not one themselves say so here.
 SUPPORT = {
     "backends": {"onnx-export", "onnx-files", "parity", "predict"},
-    "quantizers": {"onnx-graph"},
+    "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
     "tasks": {"formulation", "sequence-kind"},
 }
 

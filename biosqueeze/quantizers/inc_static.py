@@ -11,14 +11,14 @@ from biosqueeze.backends.onnx_export import Positional, dynamic_axes, example_in
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
-from biosqueeze.quantizers import FEW_OUTPUTS, Job
+from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
 from biosqueeze.quantizers.onnx_graph import fold_weights, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
 USES = frozenset({"calibration_samples", "observer"})
 
 
-def quantize(job: Job) -> dict[str, Any]:
+def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`: weights int8 per output channel, activations uint8 with one fixed range each."""
     model = load_model(job.checkpoint, attention="eager").model
     prepared = _prepared(model, job.observer)

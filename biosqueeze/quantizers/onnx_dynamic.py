@@ -9,14 +9,14 @@ import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from biosqueeze.backends.onnx_export import quiet
-from biosqueeze.quantizers import FEW_OUTPUTS, Job
+from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
 from biosqueeze.quantizers.onnx_graph import save, shrink_embeddings
 
 NEEDS_CALIBRATION = False
 USES = frozenset({"reduce_range"})
 
 
-def quantize(job: Job) -> dict[str, Any]:
+def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
     model = onnx.load(job.source)
     kept = _last_products(model)

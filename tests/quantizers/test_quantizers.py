@@ -14,7 +14,7 @@ from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.load import load_model
-from biosqueeze.quantizers import Job
+from biosqueeze.quantizers import QuantizationJob
 from tests import pico
 
 INT8 = onnx.TensorProto.INT8
@@ -39,7 +39,7 @@ def quantized(request, ner, float_graph, tmp_path_factory):
     """The graph of one method, made from every other batch of random ids."""
     target = tmp_path_factory.mktemp(request.param) / "model_quantized.onnx"
     batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
-    job = Job(checkpoint=open_checkpoint(str(ner)), source=float_graph, target=target, batches=batches)
+    job = QuantizationJob(checkpoint=open_checkpoint(str(ner)), source=float_graph, target=target, batches=batches)
     notes = registry.load("quantizers", request.param).quantize(job)
     return target, notes
 
@@ -100,7 +100,7 @@ def test_the_classifier_of_sequences_is_kept_too(family: str, tmp_path) -> None:
         source = open_checkpoint(str(pico.save(family, tmp_path / family, head="sequence-classification")))
     graph, target = tmp_path / "model.onnx", tmp_path / "int8.onnx"
     write_onnx(load_model(source, attention="eager").model, graph)
-    job = Job(checkpoint=source, source=graph, target=target, embeddings=False)
+    job = QuantizationJob(checkpoint=source, source=graph, target=target, embeddings=False)
     notes = registry.load("quantizers", "onnx-dynamic").quantize(job)
     assert len(notes["kept_float"]) == 1
     floats = [set(t.dims) for t in onnx.load(target).graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
@@ -115,7 +115,7 @@ def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
         embedded = model(**batch, output_hidden_states=True).hidden_states[0]
     target = tmp_path / "static.onnx"
     batches = [{name: tensor.numpy() for name, tensor in batch.items()}]
-    job = Job(checkpoint=open_checkpoint(str(ner)), source=target, target=target, batches=batches)
+    job = QuantizationJob(checkpoint=open_checkpoint(str(ner)), source=target, target=target, batches=batches)
     notes = registry.load("quantizers", "inc-static").quantize(job)
     assert notes["calibration_sequences"] == len(batch["input_ids"])
     assert notes["int8_weights"] == 6
@@ -130,7 +130,7 @@ def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
 @pytest.mark.parametrize("reduce_range", [False, True])
 def test_weights_of_seven_bits_on_request(float_graph, ner, tmp_path, reduce_range) -> None:
     target = tmp_path / "reduced.onnx"
-    job = Job(
+    job = QuantizationJob(
         checkpoint=open_checkpoint(str(ner)),
         source=float_graph,
         target=target,

@@ -1,4 +1,4 @@
-"""Quantize: what goes out agrees with PyTorch on text, and what does not agree does not go out."""
+"""Quantize: the int8 graph is written if it agrees with PyTorch on text, and not otherwise."""
 
 import json
 from types import SimpleNamespace
@@ -11,7 +11,9 @@ from biosqueeze.backends import default_spec
 from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.load import load_model
-from biosqueeze.stages import quantize
+from biosqueeze.quantizers import weight_range
+from biosqueeze.quantizers.calibration import CalibrationText, text_batches
+from biosqueeze.quantizers.weight_range import reduces_range
 from tests import pico
 
 
@@ -24,55 +26,61 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Replace the quantizer by a function of the job; static, so that it is given calibration batches."""
+    """Replace the quantizer by a function of the job; static, so that it gets calibration batches."""
 
-    def put(function):
+    def install(function):
         module = SimpleNamespace(NEEDS_CALIBRATION=True, USES=frozenset(), quantize=function)
         monkeypatch.setattr(
             registry, "load", lambda package, name: module if package == "quantizers" else load(package, name)
         )
 
     load = registry.load
-    return put
+    return install
+
+
+def _batches(checkpoint, source, lines, max_length=128):
+    """Batches to calibrate with, and batches to compare on."""
+    text = CalibrationText(source=source and str(source), field="text", lines=lines, max_length=max_length, seed=0)
+    return text_batches(text, checkpoint)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> None:
     source = exported(family, "token-classification")
-    said = shell("quantize", "-", "--calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
-    assert (said.code, said.path) == (0, str(tmp_path / "int8")), said.err
-    assert "warning" not in said.err
-    made = open_checkpoint(said.path)
-    assert default_spec(made) == "onnxruntime:int8"
-    found = made.manifest["metrics"]["quantize"]
+    result = shell("quantize", "-", "--calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
+    assert (result.code, result.path) == (0, str(tmp_path / "int8")), result.err
+    assert "warning" not in result.err
+    quantized = open_checkpoint(result.path)
+    assert default_spec(quantized) == "onnxruntime:int8"
+    found = quantized.manifest["metrics"]["quantize"]
     assert 0.9 < found["agreement"] <= 1
     assert 0 < found["mean_difference"] < found["max_difference"] < 1
     assert found["size_ratio"] < 1
-    assert made.manifest["notes"]["quantize"]["method"] == "onnx-dynamic"
-    assert [entry["stage"] for entry in made.manifest["history"]] == ["export", "quantize"]
+    assert quantized.manifest["notes"]["quantize"]["method"] == "onnx-dynamic"
+    assert [entry["stage"] for entry in quantized.manifest["history"]] == ["export", "quantize"]
 
 
 def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None:
-    said = shell("quantize", shallow("bert", "base"), "--out", tmp_path / "int8", "--no-embeddings")
-    assert said.code == 0, said.err
-    made = open_checkpoint(said.path)
-    assert sorted(path.name for path in (made.path / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
-    assert made.manifest["metrics"]["quantize"]["cosine"] > 0.99
-    assert made.manifest["notes"]["quantize"]["int8_embedding_tables"] == 0
+    result = shell("quantize", shallow("bert", "base"), "--out", tmp_path / "int8", "--no-embeddings")
+    assert result.code == 0, result.err
+    quantized = open_checkpoint(result.path)
+    assert sorted(path.name for path in (quantized.path / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
+    assert quantized.manifest["metrics"]["quantize"]["cosine"] > 0.99
+    assert quantized.manifest["notes"]["quantize"]["int8_embedding_tables"] == 0
 
 
 def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> None:
     source = exported("roberta", "token-classification")
     words = ("quantize", source, "--method", "inc-static", "--calibration-samples", 24)
-    said = shell(*words, "--out", tmp_path / "int8", "--calibration", corpus)
-    assert said.code == 0, said.err
-    assert "warning" not in said.err
-    made = open_checkpoint(said.path)
-    assert made.manifest["metrics"]["quantize"]["agreement"] > 0.9
-    assert made.manifest["notes"]["quantize"]["calibration_sequences"] == 24
+    result = shell(*words, "--out", tmp_path / "int8", "--calibration", corpus)
+    assert result.code == 0, result.err
+    assert "warning" not in result.err
+    quantized = open_checkpoint(result.path)
+    assert quantized.manifest["metrics"]["quantize"]["agreement"] > 0.9
+    assert quantized.manifest["notes"]["quantize"]["calibration_sequences"] == 24
 
 
-def test_broken_int8_never_gets_out(exported, shell, corpus, fake, tmp_path) -> None:
+def test_broken_int8_graph_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
     def other_weights(job):
         path = pico.save("bert", tmp_path / "other", head="token-classification", seed=1)
         write_onnx(load_model(open_checkpoint(str(path)), attention="eager").model, job.target)
@@ -80,13 +88,13 @@ def test_broken_int8_never_gets_out(exported, shell, corpus, fake, tmp_path) -> 
 
     fake(other_weights)
     source = exported("bert", "token-classification")
-    said = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", corpus)
-    assert said.code == 1
-    assert "under the tolerance of 0.8; nothing was written" in said.err
+    result = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", corpus)
+    assert result.code == 1
+    assert "under the tolerance of 0.8; nothing was written" in result.err
     assert not list(tmp_path.glob("int8*"))
 
 
-def test_a_graph_that_gives_no_numbers_never_gets_out(exported, shell, corpus, fake, tmp_path) -> None:
+def test_graph_with_nan_outputs_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
     def broken_embedding(job):
         model = load_model(job.checkpoint, attention="eager").model
         model.get_input_embeddings().weight.data[20:] = float("nan")
@@ -94,51 +102,47 @@ def test_a_graph_that_gives_no_numbers_never_gets_out(exported, shell, corpus, f
         return {}
 
     fake(broken_embedding)
-    said = shell(
+    result = shell(
         "quantize", exported("bert", "token-classification"), "--out", tmp_path / "int8", "--calibration", corpus,
         "--tolerance", "0",
     )  # fmt: skip
-    assert (said.code, "not a number; nothing was written" in said.err) == (1, True), said.err
+    assert (result.code, "not a number; nothing was written" in result.err) == (1, True), result.err
     assert not list(tmp_path.glob("int8*"))
 
 
-def test_check_is_on_other_lines_than_calibration(exported, corpus) -> None:
+def test_compared_lines_are_not_calibrated_on(exported, corpus) -> None:
     source = open_checkpoint(str(exported("bert", "token-classification")))
-    options = quantize.Options(checkpoint="x", calibration=str(corpus), calibration_samples=100, max_length=16)
-    calibration, check = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    calibration, compared = _batches(source, corpus, 100, max_length=16)
     rows = [
         {tuple(row[mask == 1]) for batch in batches for row, mask in zip(*batch.values(), strict=True)}
-        for batches in (calibration, check)
+        for batches in (calibration, compared)
     ]
     assert sum(len(batch["input_ids"]) for batch in calibration) == 100
-    assert sum(len(batch["input_ids"]) for batch in check) == 64
+    assert sum(len(batch["input_ids"]) for batch in compared) == 64
     assert not rows[0] & rows[1]
     assert max(batch["input_ids"].shape[1] for batch in calibration) == 16
-    again, _ = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    again, _ = _batches(source, corpus, 100, max_length=16)
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(calibration, again, strict=True))
 
 
 def test_calibration_batches_hold_little_padding(exported, corpus) -> None:
     source = open_checkpoint(str(exported("bert", "token-classification")))
-    options = quantize.Options(checkpoint="x", calibration=str(corpus), calibration_samples=100)
-    batches, _ = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    batches, _ = _batches(source, corpus, 100)
     assert np.mean([batch["attention_mask"].mean() for batch in batches]) > 0.9
 
 
-def test_small_corpus_serves_both(exported, tmp_path) -> None:
+def test_small_corpus_is_used_for_both(exported, tmp_path) -> None:
     (tmp_path / "small.txt").write_text("one line.\nand another.\n")
     source = open_checkpoint(str(exported("bert", "token-classification")))
-    options = quantize.Options(checkpoint="x", calibration=str(tmp_path / "small.txt"))
-    calibration, check = quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
-    assert (len(calibration[0]["input_ids"]), len(check[0]["input_ids"])) == (2, 2)
+    calibration, compared = _batches(source, tmp_path / "small.txt", 256)
+    assert (len(calibration[0]["input_ids"]), len(compared[0]["input_ids"])) == (2, 2)
 
 
-def test_sample_warns_only_where_it_is_calibrated_on(exported, capfd) -> None:
+def test_warning_only_when_calibrating_on_the_sample(exported, capfd) -> None:
     source = open_checkpoint(str(exported("bert", "token-classification")))
-    options = quantize.Options(checkpoint="x")
-    quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=False))
+    _batches(source, None, 0)
     assert "warning" not in capfd.readouterr().err
-    quantize._texts(options, source, SimpleNamespace(NEEDS_CALIBRATION=True))
+    _batches(source, None, 256)
     assert "only a sample" in capfd.readouterr().err
 
 
@@ -152,10 +156,10 @@ def test_sample_warns_only_where_it_is_calibrated_on(exported, capfd) -> None:
     ],
 )
 def test_seven_bits_only_on_x86_without_vnni(monkeypatch, machine, flags, expected) -> None:
-    monkeypatch.setattr(quantize.platform, "machine", lambda: machine)
-    monkeypatch.setattr(quantize.manifest, "environment", lambda: {"cpu_flags": flags})
-    assert quantize._reduce_range("auto") is expected
-    assert (quantize._reduce_range("yes"), quantize._reduce_range("no")) == (True, False)
+    monkeypatch.setattr(weight_range.platform, "machine", lambda: machine)
+    monkeypatch.setattr(weight_range.manifest, "environment", lambda: {"cpu_flags": flags})
+    assert reduces_range("auto") is expected
+    assert (reduces_range("yes"), reduces_range("no")) == (True, False)
 
 
 def test_plan_names_every_step(shallow, exported, shell) -> None:
@@ -183,15 +187,15 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
     ],
 )
 def test_bad_options(shallow, shell, words, hint) -> None:
-    said = shell("quantize", shallow("bert", "token-classification"), *words)
-    assert said.code == 2
-    assert hint in said.err
+    result = shell("quantize", shallow("bert", "token-classification"), *words)
+    assert result.code == 2
+    assert hint in result.err
 
 
 def test_empty_corpus_leaves_nothing(exported, shell, tmp_path) -> None:
     (tmp_path / "empty.txt").touch()
     source = exported("bert", "token-classification")
-    said = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", tmp_path / "empty.txt")
-    assert said.code == 1
-    assert "empty" in said.err
+    result = shell("quantize", source, "--out", tmp_path / "int8", "--calibration", tmp_path / "empty.txt")
+    assert result.code == 1
+    assert "empty" in result.err
     assert not list(tmp_path.glob("int8*"))
