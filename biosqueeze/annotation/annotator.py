@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from biosqueeze.data.documents import Annotation, Document, pubtator_lines
-from biosqueeze.data.incoming import Incoming
+from biosqueeze.data.incoming import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.task_model import TaskModel
 from biosqueeze.progress import held_warnings
@@ -19,7 +19,7 @@ _RECORD = "the record"  # how the errors of the tasks name a record
 class AnnotatedRecord:
     """A record with its example and, once predicted, its annotation; or with the error that it was rejected for."""
 
-    record: Incoming
+    record: InputRecord
     example: Any = None
     annotation: Mapping[str, Any] | None = None
     error: str | None = None
@@ -69,7 +69,7 @@ class Annotator:
 
     model: TaskModel
 
-    def prepare(self, records: Sequence[Incoming], *, as_document: bool = False) -> RecordChunk:
+    def prepare(self, records: Sequence[InputRecord], *, as_document: bool = False) -> RecordChunk:
         """Build and encode the examples; a record for which that fails gets an error.
 
         Args:
@@ -94,8 +94,8 @@ class Annotator:
         for record, annotation in zip(valid, annotations, strict=True):
             record.annotation = annotation
 
-    def _build(self, record: Incoming, as_document: bool) -> AnnotatedRecord:
-        built = AnnotatedRecord(record, error=record.fault)
+    def _build(self, record: InputRecord, as_document: bool) -> AnnotatedRecord:
+        built = AnnotatedRecord(record, error=record.error)
         if built.error is None:
             try:
                 built.example = self.model.task.pose(record.values)
@@ -118,7 +118,7 @@ class Annotator:
                     record.reject(error)
 
 
-def _check_document(record: Incoming, text: str) -> None:
+def _check_document(record: InputRecord, text: str) -> None:
     if record.id is None or not text or "\0" in text:
         raise SqueezeError(
             'PubTator needs an "id" and a "text" without NUL characters; add them, or leave --format out'

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from biosqueeze.annotation.output import RecordFormatter
 from biosqueeze.annotation.tally import Tally
-from biosqueeze.data.incoming import Incoming, Source
+from biosqueeze.data.incoming import InputRecord, InputStream
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import held_warnings, track
 
@@ -16,7 +16,7 @@ LARGEST_CHUNK = 1024
 
 
 def annotate_stream(
-    annotator: "Annotator", source: Source, formatter: RecordFormatter, tally: Tally, *, skip_bad: bool
+    annotator: "Annotator", source: InputStream, formatter: RecordFormatter, tally: Tally, *, skip_bad: bool
 ) -> Generator[str, None, None]:
     """Yield the output lines of one chunk of records at a time.
 
@@ -46,7 +46,7 @@ def annotate_stream(
     tally.conclude(source.name)
 
 
-def chunk_records(records: Iterator[Incoming], first: int) -> Iterator[list[Incoming]]:
+def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[InputRecord]]:
     """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
 
     The first predictions appear early, and large chunks put more texts of similar length into each batch.
@@ -55,7 +55,7 @@ def chunk_records(records: Iterator[Incoming], first: int) -> Iterator[list[Inco
         SqueezeError: the input is damaged, after the records before the damage.
     """
     size = first
-    chunk: list[Incoming] = []
+    chunk: list[InputRecord] = []
     try:
         for record in records:
             chunk.append(record)

@@ -43,7 +43,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedLines:
     """Some lines of a corpus as token ids, without special tokens."""
 
     texts: int
@@ -51,7 +51,7 @@ class Encoded:
     sizes: Ids  # (sequences,) tokens of each; a line longer than the room is several sequences
 
 
-def encode(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int) -> Iterator[Encoded]:
+def encode_lines(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int) -> Iterator[EncodedLines]:
     """Tokenise lines as they come, some at once.
 
     Args:
@@ -70,7 +70,7 @@ def encode(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int
         )["input_ids"]
         ids = np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
         sizes = [min(room, len(text) - start) for text in encoded for start in range(0, len(text), room)]
-        yield Encoded(len(batch), ids, np.array(sizes, dtype=np.int64))
+        yield EncodedLines(len(batch), ids, np.array(sizes, dtype=np.int64))
 
 
 def room_within(max_length: int, frame: Frame) -> int:

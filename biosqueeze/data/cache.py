@@ -24,7 +24,7 @@ def cache_folder() -> Path:
     return Path(usual).expanduser().absolute() / "biosqueeze"
 
 
-def made_once(
+def load_or_build(
     folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Path], None], what: str
 ) -> tuple[Kept, bool]:
     """What a folder of the cache holds; where it is not there, or is damaged, it is made.
@@ -48,7 +48,7 @@ def made_once(
         return kept, False
     with _explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with turn(folder, what) as alone:
+        with exclusive(folder, what) as alone:
             kept = load(folder)
             if kept is not None:
                 return kept, False
@@ -82,7 +82,7 @@ def _make(folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Pat
 
 
 @contextmanager
-def turn(folder: Path, what: str) -> Iterator[bool]:
+def exclusive(folder: Path, what: str) -> Iterator[bool]:
     """Wait until no other process makes this folder; False where the system cannot say."""
     try:
         import fcntl

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from biosqueeze.data.record import Record
+from biosqueeze.data.record import DataRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 
@@ -35,7 +35,7 @@ class Columns:
         names = [*self.asked.values(), *(name for role in self.known.values() for name in role)]
         return tuple(dict.fromkeys(name for name in names if not name.isdecimal()))
 
-    def of(self, records: Sequence[Record]) -> dict[str, str]:
+    def of(self, records: Sequence[DataRecord]) -> dict[str, str]:
         """The column of each role; a role without one is left out if it is optional.
 
         Raises:
@@ -47,14 +47,14 @@ class Columns:
         return {role: pick(records, role, self.known[role], self.asked) for role in wanted}
 
 
-def pick(records: Sequence[Record], role: str, known: Sequence[str], asked: Mapping[str, str]) -> str:
+def pick(records: Sequence[DataRecord], role: str, known: Sequence[str], asked: Mapping[str, str]) -> str:
     """The column that plays a role, in every one of the records.
 
     Args:
         records: of one split; columns of another split may have other names.
         role: what the column is read as, such as text.
         known: names that such a column may have, the likeliest first; capitals do not matter.
-        asked: role -> column, as `asked_columns` gives it; goes before `known`.
+        asked: role -> column, as `parse_column_options` gives it; goes before `known`.
 
     Raises:
         SqueezeError: there is no such column, or some record lacks it.
@@ -77,7 +77,7 @@ def pick(records: Sequence[Record], role: str, known: Sequence[str], asked: Mapp
     return column
 
 
-def asked_columns(column: Sequence[str]) -> dict[str, str]:
+def parse_column_options(column: Sequence[str]) -> dict[str, str]:
     """Parse what --column was given.
 
     Args:
@@ -97,7 +97,7 @@ def asked_columns(column: Sequence[str]) -> dict[str, str]:
     return asked
 
 
-def check_unique(records: Sequence[Record], column: str) -> None:
+def check_unique(records: Sequence[DataRecord], column: str) -> None:
     """Refuse two records with the same value in a column, such as an id.
 
     Raises:
@@ -114,7 +114,7 @@ def check_unique(records: Sequence[Record], column: str) -> None:
         seen[value] = record.where
 
 
-def _columns(records: Sequence[Record]) -> tuple[str, ...]:
+def _columns(records: Sequence[DataRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for record in records for name in record.values))
 
 

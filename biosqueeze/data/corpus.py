@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import Advancing, check_characters, numbered_lines
+from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 
@@ -42,12 +42,12 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
         SqueezeError: nothing is there (raised at once), a line cannot be read, or no line holds text (raised
             when the reading gets there).
     """
-    if find(source) is None:
+    if find_corpus(source) is None:
         return iter(demo_text())
-    return read_files(source, files_of(source), field)
+    return read_files(source, corpus_files(source), field)
 
 
-def find(source: str) -> Path | None:
+def find_corpus(source: str) -> Path | None:
     """The path of a corpus, or None for the built-in sample; nothing is read.
 
     Raises:
@@ -64,13 +64,13 @@ def find(source: str) -> Path | None:
     return path
 
 
-def files_of(source: str) -> tuple[Path, ...]:
+def corpus_files(source: str) -> tuple[Path, ...]:
     """The files that a corpus is made of, in reading order.
 
     Raises:
         SqueezeError: there is no such path, or it holds no corpus file.
     """
-    path = find(source)
+    path = find_corpus(source)
     if path is None:
         return ()
     if path.is_dir():
@@ -104,12 +104,12 @@ def _kind(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
-def read_files(source: str, files: tuple[Path, ...], field: str, progress: Advancing | None = None) -> Iterator[str]:
+def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:
     """What `read_lines` gives of a corpus whose files are known.
 
     Args:
         source: what the user calls the corpus.
-        files: as `files_of` gives them.
+        files: as `corpus_files` gives them.
         field: which field of a JSONL record holds the text.
         progress: told how many bytes of the files are read.
 
@@ -127,7 +127,7 @@ def read_files(source: str, files: tuple[Path, ...], field: str, progress: Advan
         raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
 
 
-def _texts(path: Path, field: str, progress: Advancing | None) -> Iterator[str]:
+def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[str]:
     lines = numbered_lines(path, progress)
     if _kind(path) in _JSONL:
         return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())

@@ -10,23 +10,23 @@ from biosqueeze.data.bioc import read_bioc
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.pubtator import TEXT_LINE, parse_pubtator, pubtator_lines, read_pubtator
 from biosqueeze.data.sentences import sentences_of, words_of
-from biosqueeze.data.tagging import Tagged, tag_documents, tagged, without_overlaps
+from biosqueeze.data.tagging import TaggedSentence, tag_document, tag_documents, without_overlaps
 from biosqueeze.errors import SqueezeError
 
 __all__ = [
     "SUFFIXES",
     "Annotation",
     "Document",
-    "Tagged",
-    "format_of",
+    "TaggedSentence",
+    "detect_format",
     "parse_pubtator",
     "pubtator_lines",
     "read_bioc",
     "read_documents",
     "read_pubtator",
     "sentences_of",
+    "tag_document",
     "tag_documents",
-    "tagged",
     "without_overlaps",
     "words_of",
 ]
@@ -40,7 +40,7 @@ def read_documents(path: Path) -> Iterator[Document]:
     Raises:
         SqueezeError: it is neither, or it is damaged.
     """
-    kind = format_of(path)
+    kind = detect_format(path)
     if kind is None:
         raise SqueezeError(
             f"{path} is neither PubTator (ID|t|TITLE in its first line) nor BioC (XML, or JSON with documents "
@@ -49,7 +49,7 @@ def read_documents(path: Path) -> Iterator[Document]:
     return read_pubtator(path) if kind == "pubtator" else read_bioc(path)
 
 
-def format_of(path: Path) -> Literal["pubtator", "bioc"] | None:
+def detect_format(path: Path) -> Literal["pubtator", "bioc"] | None:
     """Which format a file begins as, or None where it is neither.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biosqueeze.data.record import Record
+from biosqueeze.data.record import DataRecord
 from biosqueeze.data.splits import STEMS
 from biosqueeze.errors import SqueezeError, UsageError, require
 
@@ -24,7 +24,7 @@ def is_saved(directory: Path) -> bool:
     return any((directory / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
 
 
-def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[Record]]:
+def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
     """Load splits of a data set by its name; code that comes with it is never run.
 
     Raises:
@@ -33,12 +33,12 @@ def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[Record]]:
     return _splits(_load_hub(source), source, splits)
 
 
-def splits_of_hub(source: str) -> tuple[str, ...]:
+def hub_splits(source: str) -> tuple[str, ...]:
     """Which of train, dev and test it has."""
     return _known(_load_hub(source))
 
 
-def read_saved(directory: Path, splits: Sequence[str]) -> dict[str, list[Record]]:
+def read_saved(directory: Path, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
     """Read splits of a data set that `DatasetDict.save_to_disk` wrote.
 
     Raises:
@@ -47,7 +47,7 @@ def read_saved(directory: Path, splits: Sequence[str]) -> dict[str, list[Record]
     return _splits(_load_saved(directory), str(directory), splits)
 
 
-def splits_of_saved(directory: Path) -> tuple[str, ...]:
+def saved_splits(directory: Path) -> tuple[str, ...]:
     """Which of train, dev and test it has."""
     return _known(_load_saved(directory))
 
@@ -91,7 +91,7 @@ def _known(loaded: "Mapping[str, Dataset]") -> tuple[str, ...]:
     return tuple(split for split, stems in STEMS.items() if any(stem in loaded for stem in stems))
 
 
-def _splits(loaded: "Mapping[str, Dataset]", source: str, splits: Sequence[str]) -> dict[str, list[Record]]:
+def _splits(loaded: "Mapping[str, Dataset]", source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
     names = {split: next((stem for stem in STEMS[split] if stem in loaded), None) for split in splits}
     records = {}
     for split, name in names.items():
@@ -106,9 +106,9 @@ def _splits(loaded: "Mapping[str, Dataset]", source: str, splits: Sequence[str])
     return records
 
 
-def _records(dataset: "Dataset", where: str) -> Iterator[Record]:
+def _records(dataset: "Dataset", where: str) -> Iterator[DataRecord]:
     for number, row in enumerate(dataset, start=1):
-        yield Record(f"{where}:{number}", {name: _named(dataset.features[name], row[name]) for name in row})
+        yield DataRecord(f"{where}:{number}", {name: _named(dataset.features[name], row[name]) for name in row})
 
 
 def _named(feature: Any, value: Any) -> Any:

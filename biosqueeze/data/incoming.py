@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, piped_lines, tolerant_lines
+from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_lines, tolerant_lines
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
 
@@ -33,12 +33,12 @@ _BEGINNINGS = {"<?xml": "XML", "<!doctype": "XML or HTML", "-docstart-": "tagged
 
 
 @dataclass(frozen=True)
-class Incoming:
+class InputRecord:
     """One record, or why it is none."""
 
     where: str  # file and line
     values: Mapping[str, Any]  # {"id", "text"} of a PubTator document or a line of text
-    fault: str | None = None  # then the values hold at most an id
+    error: str | None = None  # then the values hold at most an id
 
     @property
     def id(self) -> Any:
@@ -47,15 +47,15 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputStream:
     """Records and how they are written."""
 
     name: str
     format: Format
-    records: Iterator[Incoming]
+    records: Iterator[InputRecord]
 
 
-def open_source(source: str) -> Source:
+def open_input(source: str) -> InputStream:
     """Records of a file, plain or .gz, or of standard input; blank lines are skipped.
 
     A name that ends in .jsonl or .pubtator says what a file is, and the first line of any other: `{` begins JSON
@@ -77,12 +77,12 @@ def open_source(source: str) -> Source:
     if kind == "text" and other:
         raise _refused(name, other)
     read = {"jsonl": _json_records, "pubtator": _documents, "text": _texts}[kind]
-    return Source(name, kind, read(chain([first], lines), name))
+    return InputStream(name, kind, read(chain([first], lines), name))
 
 
 def _lines(source: str) -> Iterator[Line]:
     if source == STDIN:
-        return piped_lines()
+        return stdin_lines()
     path = Path(source).expanduser()
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
@@ -116,19 +116,19 @@ def _by_line(line: str) -> Format:
     return "pubtator" if match and match[2] == "t" else "text"
 
 
-def _texts(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
-    for number, text, fault in lines:
-        values = {"id": number} if fault else {"id": number, "text": text}
-        yield Incoming(f"{name}:{number}", values, fault)
+def _texts(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+    for line in lines:
+        values = {"id": line.number} if line.error else {"id": line.number, "text": line.text}
+        yield InputRecord(f"{name}:{line.number}", values, line.error)
 
 
-def _json_records(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
-    for number, text, fault in lines:
-        where = f"{name}:{number}"
+def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+    for line in lines:
+        where = f"{name}:{line.number}"
         try:
-            yield Incoming(where, {}, fault) if fault else Incoming(where, _json_record(text, where))
+            yield InputRecord(where, {} if line.error else _json_record(line.text, where), line.error)
         except SqueezeError as error:
-            yield Incoming(where, {}, str(error))
+            yield InputRecord(where, {}, str(error))
 
 
 def _json_record(line: str, where: str) -> dict[str, Any]:
@@ -151,21 +151,21 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _documents(lines: Iterable[Line], name: str) -> Iterator[Incoming]:
+def _documents(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
     for group in _groups(lines):
         where = f"{name}:{group[0].number}"
         try:
             _check_text(group)
             for document in pubtator_texts(((line.number, line.text) for line in group), name):
-                yield Incoming(document.where, {"id": document.id, "text": document.text})
+                yield InputRecord(document.where, {"id": document.id, "text": document.text})
         except SqueezeError as error:
-            yield Incoming(where, {"id": re.split(r"[|\t]", group[0].text)[0]}, str(error))
+            yield InputRecord(where, {"id": re.split(r"[|\t]", group[0].text)[0]}, str(error))
 
 
 def _check_text(lines: Iterable[Line]) -> None:
     for line in lines:
-        if line.fault:
-            raise SqueezeError(line.fault)
+        if line.error:
+            raise SqueezeError(line.error)
 
 
 def _groups(lines: Iterable[Line]) -> Iterator[list[Line]]:

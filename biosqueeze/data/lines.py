@@ -21,7 +21,7 @@ _Read = TypeVar("_Read")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
-class Advancing(Protocol):
+class ByteProgress(Protocol):
     """Something to tell how much is done, such as what `progress.track` gives."""
 
     def advance(self, amount: int = 1) -> None:
@@ -32,8 +32,8 @@ class Line(NamedTuple):
     """A line of text, or of what should be text."""
 
     number: int  # from 1
-    text: str  # where there is a fault, with a replacement character for what is no UTF-8
-    fault: str | None = None  # what is wrong with it, and where it stands
+    text: str  # where there is a error, with a replacement character for what is no UTF-8
+    error: str | None = None  # what is wrong with it, and where it stands
 
 
 def check_characters(text: str, values: Any) -> None:
@@ -50,7 +50,7 @@ def check_characters(text: str, values: Any) -> None:
         json.dumps(values, ensure_ascii=False).encode()
 
 
-def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, progress: ByteProgress | None = None) -> Iterator[tuple[int, str]]:
     r"""Each line and its number, from 1, without its line end (\n or \r\n) and without a byte order mark.
 
     Args:
@@ -65,7 +65,7 @@ def numbered_lines(path: Path, progress: Advancing | None = None) -> Iterator[tu
 
 
 def tolerant_lines(path: Path) -> Iterator[Line]:
-    """The same, but a line that is no UTF-8 text has a fault, and the lines behind it are read.
+    """The same, but a line that is no UTF-8 text has a error, and the lines behind it are read.
 
     Raises:
         SqueezeError: the file cannot be read, or is a damaged .gz.
@@ -74,7 +74,7 @@ def tolerant_lines(path: Path) -> Iterator[Line]:
     return _numbered(_opened(path, None), name, lambda number, raw: _tolerated(raw, name, number))
 
 
-def piped_lines() -> Iterator[Line]:
+def stdin_lines() -> Iterator[Line]:
     """The lines of standard input, plain or gzipped, as they arrive; see `tolerant_lines`.
 
     Raises:
@@ -106,7 +106,7 @@ def _numbered(
 class _Counted(io.FileIO):
     """A file that tells how many bytes of it are read."""
 
-    def __init__(self, path: Path, progress: Advancing) -> None:
+    def __init__(self, path: Path, progress: ByteProgress) -> None:
         super().__init__(path)
         self._progress = progress
 
@@ -117,7 +117,7 @@ class _Counted(io.FileIO):
 
 
 @contextmanager
-def _opened(path: Path, progress: Advancing | None) -> Iterator[BinaryIO]:
+def _opened(path: Path, progress: ByteProgress | None) -> Iterator[BinaryIO]:
     with path.open("rb") if progress is None else io.BufferedReader(_Counted(path, progress), _READ_AT_ONCE) as plain:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=plain) as unpacked:

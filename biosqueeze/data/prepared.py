@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biosqueeze.checkpoint import write_json
-from biosqueeze.data.blocks import NO_TOKEN, Frame, Ids, encode, room_within
-from biosqueeze.data.cache import cache_folder, made_once
-from biosqueeze.data.corpus import files_of, read_files
+from biosqueeze.data.blocks import NO_TOKEN, Frame, Ids, encode_lines, room_within
+from biosqueeze.data.cache import cache_folder, load_or_build
+from biosqueeze.data.corpus import corpus_files, read_files
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import Advancing
+from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.packing import lay_out
-from biosqueeze.data.shards import Entry, Shape, Shard, open_shard, write_shards
+from biosqueeze.data.shards import Shard, ShardEntry, ShardLayout, open_shard, write_shards
 from biosqueeze.errors import SqueezeError
 from biosqueeze.manifest import read_json
 from biosqueeze.progress import Tracker, note, track
@@ -41,7 +41,7 @@ class Corpus:
     folder: Path
     length: int  # positions in a block, and the longest sequence
     frame: Frame
-    entries: tuple[Entry, ...]
+    entries: tuple[ShardEntry, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_corpus, (self.folder,)
@@ -71,7 +71,7 @@ def open_corpus(folder: Path) -> Corpus:
     try:
         facts = read_json(folder / _FILE)
         frame = Frame(*(np.array(facts[side], dtype=np.int64) for side in ("before", "after")))
-        return Corpus(folder, int(facts["length"]), frame, tuple(Entry(**entry) for entry in facts["shards"]))
+        return Corpus(folder, int(facts["length"]), frame, tuple(ShardEntry(**entry) for entry in facts["shards"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise SqueezeError(
             f"the prepared corpus {folder} is not there any more, or damaged ({error}); run the command again"
@@ -174,9 +174,9 @@ def prepare_corpus(
             tokens, no line gives a token, or the cache cannot be written.
     """
     frame = Frame.of(tokenizer)
-    work = _Work(tuple((source, files_of(source)) for source in sources), field, tokenizer, max_length, frame)
+    work = _Work(tuple((source, corpus_files(source)) for source in sources), field, tokenizer, max_length, frame)
     room_within(max_length, frame)
-    corpus, new = made_once(cache_folder() / "tokens" / work.key, _load, work.make, "corpus")
+    corpus, new = load_or_build(cache_folder() / "tokens" / work.key, _load, work.make, "corpus")
     blocks = Packed(corpus, int(tokenizer.pad_token_id)) if pack else Sequences(corpus)
     prepared = f"prepared and kept in {corpus.folder}" if new else f"prepared earlier in {corpus.folder}"
     note(f"corpus: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {prepared}")
@@ -227,10 +227,10 @@ class _Work:
         Raises:
             SqueezeError: no line gives a token, or a file changed meanwhile.
         """
-        shape = Shape(self.length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
+        shape = ShardLayout(self.length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
         room = room_within(self.length, self.frame)
         with self._lines() as lines, _all_cores():
-            entries = write_shards(folder, encode(lines, self.tokenizer, room), shape)
+            entries = write_shards(folder, encode_lines(lines, self.tokenizer, room), shape)
         if not entries:
             raise SqueezeError(NO_TOKEN)
         changed = [file for file, state in self._states.items() if file.is_file() and _state(file) != state]
@@ -246,7 +246,7 @@ class _Work:
             told = _Megabytes(tracker)
             yield chain.from_iterable(self._read(source, files, told) for source, files in self.sources)
 
-    def _read(self, source: str, files: tuple[Path, ...], told: Advancing) -> Iterator[str]:
+    def _read(self, source: str, files: tuple[Path, ...], told: ByteProgress) -> Iterator[str]:
         return read_files(source, files, self.field, told) if files else iter(demo_text())
 
 

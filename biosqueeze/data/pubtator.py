@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from biosqueeze.data.annotated import Annotation, Census, Document, placed
+from biosqueeze.data.annotated import Annotation, Document, DocumentCounts, align_annotation
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError
 
@@ -41,7 +41,7 @@ def parse_pubtator(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Do
         SqueezeError: a line is none of the format's; an annotation belongs to another document, reaches beyond
             the text, or is not what stands there; an id stands for two documents; there is no document.
     """
-    census = Census(source)
+    census = DocumentCounts(source)
     for block in _blocks(lines, source):
         document = block.document(census)
         if census.is_new(document):
@@ -56,7 +56,7 @@ def pubtator_texts(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Do
         SqueezeError: a line is none of the format's, or belongs to another document.
     """
     for block in _blocks(lines, source):
-        yield replace(block, rows=[]).document(Census(source))
+        yield replace(block, rows=[]).document(DocumentCounts(source))
 
 
 def pubtator_lines(document: Document) -> Iterator[str]:
@@ -94,7 +94,7 @@ class _Block:
     texts: dict[str, str] = field(default_factory=dict)  # t, a
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
 
-    def document(self, census: Census) -> Document:
+    def document(self, census: DocumentCounts) -> Document:
         """Put the lines together; counts what is left out."""
         if "t" not in self.texts:
             raise SqueezeError(f"{self.where}: {self.id} has an abstract and no title; add {self.id}|t|TITLE before it")
@@ -107,7 +107,7 @@ class _Block:
                 census.counts["relations, left out"] += 1
                 continue
             given = _annotation(cells, where)
-            made.append(placed(bare, given, where))
+            made.append(align_annotation(bare, given, where))
             if bare.text[given.start : given.end].replace("\n", " ") != given.text:
                 census.counts["annotations that differ from the text in white space, taken as it stands"] += 1
         return replace(bare, annotations=tuple(made))

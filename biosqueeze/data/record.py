@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Record:
+class DataRecord:
     """Named values, and where they stand, so that an error can say so."""
 
     where: str  # train.tsv:12

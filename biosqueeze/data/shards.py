@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Encoded, Ids
+from biosqueeze.data.blocks import EncodedLines, Ids
 from biosqueeze.data.packing import pack
 
 SHARD_TOKENS = 1 << 24  # 32 MB of 2-byte ids; writing one takes some ten times that
 
 
 @dataclass(frozen=True)
-class Shape:
+class ShardLayout:
     """How token ids are laid out."""
 
     length: int  # positions in a block, special tokens included
@@ -35,7 +35,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ShardEntry:
     """What is known of a shard without opening it."""
 
     name: str
@@ -56,7 +56,7 @@ class Shard:
     blocks: Ids  # (blocks + 1,) where each starts in `sequences`
 
 
-def write_shards(folder: Path, parts: Iterable[Encoded], shape: Shape) -> list[Entry]:
+def write_shards(folder: Path, parts: Iterable[EncodedLines], shape: ShardLayout) -> list[ShardEntry]:
     """Write tokens to as many shards as they take, packing each on its own; one shard is in memory at a time.
 
     Raises:
@@ -68,9 +68,9 @@ def write_shards(folder: Path, parts: Iterable[Encoded], shape: Shape) -> list[E
     ]
 
 
-def _gathered(parts: Iterable[Encoded], dtype: type[np.integer]) -> Iterator[list[Encoded]]:
+def _gathered(parts: Iterable[EncodedLines], dtype: type[np.integer]) -> Iterator[list[EncodedLines]]:
     """Parts that make a shard together."""
-    gathered: list[Encoded] = []
+    gathered: list[EncodedLines] = []
     for part in parts:
         gathered.append(replace(part, ids=part.ids.astype(dtype)))
         if sum(len(p.ids) for p in gathered) >= SHARD_TOKENS:
@@ -80,7 +80,7 @@ def _gathered(parts: Iterable[Encoded], dtype: type[np.integer]) -> Iterator[lis
         yield gathered
 
 
-def _write(path: Path, parts: list[Encoded], shape: Shape) -> Entry:
+def _write(path: Path, parts: list[EncodedLines], shape: ShardLayout) -> ShardEntry:
     sizes = np.concatenate([part.sizes for part in parts])  # (sequences,)
     ids = np.concatenate([part.ids for part in parts])  # (tokens,)
     packing = pack(sizes + shape.special, shape.length)
@@ -96,10 +96,10 @@ def _write(path: Path, parts: list[Encoded], shape: Shape) -> Entry:
     digest = hashlib.sha256()
     for array in (ids, sizes, packing.starts, packing.order):
         digest.update(np.ascontiguousarray(array).data)
-    return Entry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids), digest.hexdigest())
+    return ShardEntry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids), digest.hexdigest())
 
 
-def open_shard(path: Path, entry: Entry) -> Shard:
+def open_shard(path: Path, entry: ShardEntry) -> Shard:
     """Map a shard into memory.
 
     Raises:

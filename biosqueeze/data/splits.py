@@ -58,7 +58,7 @@ def find_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path | N
     return found[0] if found else None
 
 
-def split_file(directory: Path, split: str, suffixes: Sequence[str]) -> Path:
+def require_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path:
     """As `find_split`, where the split is needed.
 
     Raises:

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data import hub
-from biosqueeze.data.columns import Columns, asked_columns, check_unique, pick
+from biosqueeze.data.columns import Columns, check_unique, parse_column_options, pick
 from biosqueeze.data.lines import check_characters, numbered_lines
-from biosqueeze.data.record import Record
-from biosqueeze.data.splits import STEMS, check_splits, find_split, folds, open_directory, split_file
+from biosqueeze.data.record import DataRecord
+from biosqueeze.data.splits import STEMS, check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 
 __all__ = [
     "SUFFIXES",
     "Columns",
-    "Record",
-    "asked_columns",
+    "DataRecord",
     "check_unique",
     "folds",
+    "parse_column_options",
     "pick",
     "read_file",
     "read_records",
@@ -32,7 +32,7 @@ _LONGEST_FIELD = 2**31 - 1
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 
 
-def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = ()) -> dict[str, list[Record]]:
+def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = ()) -> dict[str, list[DataRecord]]:
     """Read splits of a data set, and say which files they were and what columns those have.
 
     Args:
@@ -53,7 +53,7 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
     directory = open_directory(source)
     if hub.is_saved(directory):
         return _said(source, hub.read_saved(directory, splits))
-    files = {split: split_file(directory, split, SUFFIXES) for split in splits}
+    files = {split: require_split(directory, split, SUFFIXES) for split in splits}
     return _said(source, {split: read_file(path, header=header) for split, path in files.items()}, files)
 
 
@@ -64,14 +64,14 @@ def splits_of(source: str) -> tuple[str, ...]:
         SqueezeError: there is no such data set.
     """
     if hub.is_hub(source):
-        return hub.splits_of_hub(source)
+        return hub.hub_splits(source)
     directory = open_directory(source)
     if hub.is_saved(directory):
-        return hub.splits_of_saved(directory)
+        return hub.saved_splits(directory)
     return tuple(split for split in STEMS if find_split(directory, split, SUFFIXES))
 
 
-def read_file(path: Path, *, header: Sequence[str] = ()) -> list[Record]:
+def read_file(path: Path, *, header: Sequence[str] = ()) -> list[DataRecord]:
     """Read one file; its suffix tells the format.
 
     Args:
@@ -87,7 +87,7 @@ def read_file(path: Path, *, header: Sequence[str] = ()) -> list[Record]:
     return records
 
 
-def _records(path: Path, header: Sequence[str]) -> Iterator[Record]:
+def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if kind == ".jsonl" or (kind == ".txt" and _begins_with_object(path)):
         return _json_lines(path)
@@ -123,7 +123,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[str]) -> Iterator[Record]:
+def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[str]) -> Iterator[DataRecord]:
     first = next(rows, None)
     if first is None:
         return
@@ -131,14 +131,14 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     columns = names or [str(place) for place in range(1, len(first[1]) + 1)]
     _check_names(columns, f"{path}:{first[0]}")
     if not names:
-        yield Record(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
+        yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
     for number, cells in rows:
         if len(cells) != len(columns):
             raise SqueezeError(
                 f"{path}:{number}: {len(cells)} columns, where line {first[0]} has {len(columns)} "
                 f"({', '.join(columns)}); mend this row{_hint(path)}"
             )
-        yield Record(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
+        yield DataRecord(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
 
 
 def _hint(path: Path) -> str:
@@ -162,14 +162,14 @@ def _check_names(columns: Sequence[str], where: str) -> None:
         raise SqueezeError(f"{where}: two columns are called {twice!r}; rename one of them")
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
+def _json_lines(path: Path) -> Iterator[DataRecord]:
     for number, line in numbered_lines(path):
         if line.strip():
             where = f"{path}:{number}"
-            yield Record(where, _object(_parsed(line, path, number), where))
+            yield DataRecord(where, _object(_parsed(line, path, number), where))
 
 
-def _json(path: Path) -> Iterator[Record]:
+def _json(path: Path) -> Iterator[DataRecord]:
     """Records of a list, or of an object of records by their ids; JSON lines that are called .json too."""
     lines = [line for _, line in numbered_lines(path)]
     text = "\n".join(lines)
@@ -179,7 +179,7 @@ def _json(path: Path) -> Iterator[Record]:
         return _json_lines(path)
     value = _parsed(text, path, 1)
     if isinstance(value, list):
-        return (Record(f"{path}[{n}]", _object(item, f"{path}[{n}]")) for n, item in enumerate(value))
+        return (DataRecord(f"{path}[{n}]", _object(item, f"{path}[{n}]")) for n, item in enumerate(value))
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         return (_with_id(path, key, item) for key, item in value.items())
     raise SqueezeError(
@@ -202,11 +202,11 @@ def _is_json_lines(lines: Sequence[str]) -> bool:
         return False
 
 
-def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> Record:
+def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> DataRecord:
     where = f"{path}[{json.dumps(key)}]"
     if str(item.get("id", key)) != key:
         raise SqueezeError(f"{where}: the record has another id, {item['id']!r}; make the two equal")
-    return Record(where, {**item, "id": key})
+    return DataRecord(where, {**item, "id": key})
 
 
 def _parsed(text: str, path: Path, first: int) -> Any:
@@ -245,8 +245,8 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _said(
-    source: str, records: dict[str, list[Record]], files: Mapping[str, Path] | None = None
-) -> dict[str, list[Record]]:
+    source: str, records: dict[str, list[DataRecord]], files: Mapping[str, Path] | None = None
+) -> dict[str, list[DataRecord]]:
     counts = (
         f"{split}{f' {files[split].name}' if files else ''} {len(rows):,} records "
         f"({', '.join(rows[0].values) or 'no column'})"

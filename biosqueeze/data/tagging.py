@@ -9,7 +9,7 @@ from biosqueeze.data.sentences import Span, sentences_of, words_of
 from biosqueeze.progress import note
 
 
-class Tagged(NamedTuple):
+class TaggedSentence(NamedTuple):
     """One sentence: its words, the BIO tag of each, and where each stands in the document."""
 
     words: tuple[str, ...]
@@ -17,7 +17,7 @@ class Tagged(NamedTuple):
     offsets: tuple[Span, ...]
 
 
-def tag_documents(documents: Iterable[Document], types: Collection[str] = ()) -> list[list[Tagged]]:
+def tag_documents(documents: Iterable[Document], types: Collection[str] = ()) -> list[list[TaggedSentence]]:
     """The tagged sentences of each document; says how many annotations were dropped for overlapping others.
 
     Args:
@@ -28,7 +28,7 @@ def tag_documents(documents: Iterable[Document], types: Collection[str] = ()) ->
     kept = dropped = 0
     for document in documents:
         wanted = _wanted(document, types)
-        made.append(tagged(document, types))
+        made.append(tag_document(document, types))
         here = sum(tag[0] == "B" for sentence in made[-1] for tag in sentence.tags)
         kept, dropped = kept + here, dropped + len(wanted) - here
     if dropped:
@@ -36,7 +36,7 @@ def tag_documents(documents: Iterable[Document], types: Collection[str] = ()) ->
     return made
 
 
-def tagged(document: Document, types: Collection[str] = ()) -> list[Tagged]:
+def tag_document(document: Document, types: Collection[str] = ()) -> list[TaggedSentence]:
     """The sentences of a document with BIO tags.
 
     A word in which an annotation begins or ends is split there, and sentences across whose border one
@@ -60,7 +60,7 @@ def tagged(document: Document, types: Collection[str] = ()) -> list[Tagged]:
         while place < len(words) and words[place][0] < end:
             place += 1
         spans = tuple(words[begin:place])
-        made.append(Tagged(tuple(document.text[a:b] for a, b in spans), tuple(tags[begin:place]), spans))
+        made.append(TaggedSentence(tuple(document.text[a:b] for a, b in spans), tuple(tags[begin:place]), spans))
     return made
 
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
-from biosqueeze.data.corpus import files_of, find, read_lines
-from biosqueeze.data.incoming import open_source
+from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.incoming import open_input
 from biosqueeze.data.masking import IGNORED
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.data.sampling import hold_out
@@ -248,22 +248,22 @@ def _posed_features(pairing: DistillationModels, corpus: Sequence[str]) -> list[
 
 
 def _records(source: str, task: Task) -> Iterator[Any]:
-    if find(source) is None:
+    if find_corpus(source) is None:
         raise SqueezeError(
             f"{source} is plain text, but this task reads more than one text; give JSON lines with its fields as "
             "--corpus"
         )
     plain = _without_columns(task)
-    for path in files_of(source):
-        opened = open_source(str(path))
+    for path in corpus_files(source):
+        opened = open_input(str(path))
         if opened.format != "jsonl":
             raise SqueezeError(
                 f"{path} is plain text, but this task reads more than one text; give JSON lines with its fields, as "
                 "biosqueeze predict reads them"
             )
         for incoming in opened.records:
-            if incoming.fault:
-                raise SqueezeError(incoming.fault)
+            if incoming.error:
+                raise SqueezeError(incoming.error)
             try:
                 yield task.pose(incoming.values)
             except SqueezeError:  # it may have the usual names

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.cache import cache_folder, made_once
+from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.data.collate import Features
 from biosqueeze.distillation.chunked_loss import Work, summed
 from biosqueeze.distillation.loss_config import LossConfig
@@ -182,7 +182,7 @@ def fitted_head(model: PreTrainedModel, teacher: Checkpoint, fitting: Fitting) -
         return kept
     fitted = _fit(model, teacher.name, fitting)
     if processes.is_main():
-        made_once(folder, load, partial(_save, fitted), "head")
+        load_or_build(folder, load, partial(_save, fitted), "head")
         note(f"the head is kept in {folder}")
     processes.barrier()
     kept = load(folder)

@@ -110,7 +110,7 @@ def _kind(teachers: tuple[Checkpoint, ...]) -> str:
 
 def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
     """What is not there, and what has no use, is said before anything is loaded."""
-    from biosqueeze.data.corpus import find
+    from biosqueeze.data.corpus import find_corpus
 
     if kind == "mlm":
         _check_plain(options, teacher)
@@ -118,7 +118,7 @@ def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
         _check_task(options, teacher)
     _refuse_idle(options)
     for source in options.corpus:
-        find(source)
+        find_corpus(source)
 
 
 def _check_plain(options: Options, teacher: Checkpoint) -> None:

@@ -9,7 +9,7 @@ from biosqueeze.annotation.output import RecordFormatter, write_output
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.incoming import NAMES, STDIN, Source, open_source
+from biosqueeze.data.incoming import NAMES, STDIN, InputStream, open_input
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument, Data, InferenceOptions, Outcome, Plan
 from biosqueeze.progress import note
@@ -89,7 +89,7 @@ def run(options: Options) -> Outcome:
         UsageError: the options contradict each other, or the task is unknown.
     """
     request = _resolve(options)
-    source = open_source(options.input)
+    source = open_input(options.input)
     request = replace(request, task=_task_of_format(request.task, source, options.column))
     annotator = _load(options, request)
     note(f"{source.name} is read as {NAMES[source.format]}; {request.kind} with {request.backend}")
@@ -139,7 +139,7 @@ def _output_file(options: Options) -> Path | None:
     return out
 
 
-def _task_of_format(task: "Task", source: Source, column: tuple[str, ...]) -> "Task":
+def _task_of_format(task: "Task", source: InputStream, column: tuple[str, ...]) -> "Task":
     """Return the task for records of the input's format: only JSON records have fields for `--column` to name."""
     if source.format == "jsonl":
         return task

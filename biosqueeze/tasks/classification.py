@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.tables import Record, read_records
+from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -66,7 +66,7 @@ class Kind(Answering):
         records = read_records(source, looked, header=columns.header)
         if _hoc.is_hoc(records):
             return self._read_hoc(source, splits, records)
-        known = _rows.known_truth(source, records, splits, ROLES, self.form.column)
+        known = _rows.without_hidden_test(source, records, splits, ROLES, self.form.column)
         rows = _rows.rows_by_role(source, known, ROLES, columns)
         how = _how([row for items in rows.values() for row in items], self.scheme)
         examples = {split: [_example(row, how) for row in items] for split, items in rows.items()}
@@ -74,7 +74,7 @@ class Kind(Answering):
         note(f"{source}: {how.said}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, how.scheme)
 
-    def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[Record]]) -> Dataset:
+    def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[DataRecord]]) -> Dataset:
         if self.form.column:
             raise UsageError(f"--column {self.form.column[0]} means nothing to BLURB's HoC; leave it out")
         if self.scheme == "single":
@@ -95,7 +95,7 @@ class Kind(Answering):
         Raises:
             SqueezeError: there is no text.
         """
-        row = _rows.pose_row(record, ROLES, self.form.column)
+        row = _rows.unlabelled_row(record, ROLES, self.form.column)
         return Labelled((_text(row),), None, _id(row))
 
 
@@ -135,7 +135,7 @@ class _How:
     separator: str | None = None
 
 
-def _how(rows: Sequence[_rows.Row], scheme: str) -> _How:
+def _how(rows: Sequence[_rows.RoleValues], scheme: str) -> _How:
     """Look at all labels; where a scheme is given, it decides."""
     if scheme == "single":
         return _How("single", "one label each")
@@ -162,12 +162,12 @@ def _listed(value: Any) -> list[Any] | None:
     return items if isinstance(items, list) else None
 
 
-def _example(row: _rows.Row, how: _How) -> Labelled:
+def _example(row: _rows.RoleValues, how: _How) -> Labelled:
     gold = _rows.label_of(row) if how.scheme == "single" else _label_set(row, how)
     return Labelled((_text(row),), gold, _id(row), row.where)
 
 
-def _label_set(row: _rows.Row, how: _How) -> frozenset[str]:
+def _label_set(row: _rows.RoleValues, how: _How) -> frozenset[str]:
     value = row.values["label"]
     items = _listed(value)
     if items is None:
@@ -176,11 +176,11 @@ def _label_set(row: _rows.Row, how: _How) -> frozenset[str]:
     return frozenset(filter(None, (str(item).strip() for item in items)))
 
 
-def _text(row: _rows.Row) -> str:
+def _text(row: _rows.RoleValues) -> str:
     return _rows.text_of(row, *(role for role in ("title", "text") if role in row.values))
 
 
-def _id(row: _rows.Row) -> str:
+def _id(row: _rows.RoleValues) -> str:
     """The id; a PubMed id is one only where a record is a whole document."""
     return _rows.id_of_row(row, "id", *(("pmid",) if "title" in row.values else ()))
 

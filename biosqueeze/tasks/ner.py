@@ -106,7 +106,7 @@ class Kind:
 
     def pose(self, record: Mapping[str, Any]) -> Sentence:
         """A sentence from the `tokens` of a record, or the words of its `text`."""
-        return _sources.pose(record, self.form)
+        return _sources.unlabelled_sentence(record, self.form)
 
     def describe(
         self,

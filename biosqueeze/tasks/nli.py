@@ -70,15 +70,15 @@ class Kind(Answering):
         Raises:
             SqueezeError: one of them is missing.
         """
-        row = _rows.pose_row(record, ROLES, self.form.column)
+        row = _rows.unlabelled_row(record, ROLES, self.form.column)
         return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
 
 
-def _example(row: _rows.Row) -> Labelled:
+def _example(row: _rows.RoleValues) -> Labelled:
     return Labelled(_rows.pair_of(row), _rows.label_of(row), _rows.id_of_row(row, "id"), row.where)
 
 
-def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.Row]]:
+def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.RoleValues]]:
     """MedNLI as PhysioNet gives it: mli_train_v1.jsonl, mli_dev_v1.jsonl, mli_test_v1.jsonl."""
     files = {split: directory / MEDNLI.format(split) for split in Kind.SPLITS}
     looked = _rows.to_read(splits, [split for split, path in files.items() if path.is_file()])

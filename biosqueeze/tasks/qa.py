@@ -11,7 +11,7 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.spans import Candidate, SpanWindow, best_spans, encode_spans
 from biosqueeze.tasks.metrics import answers as _answers
 from biosqueeze.tasks.metrics.answers import Answers
-from biosqueeze.tasks.readers.questions import Question, columns_of, question_of_record
+from biosqueeze.tasks.readers.questions import Question, columns_of, unlabelled_question
 from biosqueeze.tasks.readers.squad import read_questions
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Kind:
         Raises:
             SqueezeError: one of them is missing.
         """
-        return question_of_record(record, columns_of(self.form.column, labelled=False))
+        return unlabelled_question(record, columns_of(self.form.column, labelled=False))
 
     def describe(
         self,

@@ -50,8 +50,8 @@ class Kind(Answering):
         return _relations.read(self.form, source, splits)
 
     def pose(self, record: Mapping[str, Any]) -> Relation:
-        """An unlabelled example; see `_relations.pose`."""
-        return _relations.pose(self.form, record)
+        """An unlabelled example; see `_relations.unlabelled_relation`."""
+        return _relations.unlabelled_relation(self.form, record)
 
     def encode(
         self,

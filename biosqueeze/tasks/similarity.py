@@ -97,7 +97,7 @@ class Kind(Answering):
         Raises:
             SqueezeError: one of them is missing.
         """
-        row = _rows.pose_row(record, ROLES, self.form.column)
+        row = _rows.unlabelled_row(record, ROLES, self.form.column)
         return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
 
     def truths(self, examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
@@ -130,11 +130,11 @@ def _check_labels(labels: Sequence[str]) -> None:
         )
 
 
-def _example(row: _rows.Row) -> Labelled:
+def _example(row: _rows.RoleValues) -> Labelled:
     return Labelled(_rows.pair_of(row), _score(row), _rows.id_of_row(row, "id"), row.where)
 
 
-def _score(row: _rows.Row) -> float:
+def _score(row: _rows.RoleValues) -> float:
     value = row.values["label"]
     try:
         score = math.nan if value is None or isinstance(value, bool) else float(value)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from biosqueeze.data.documents import Annotation, format_of, read_bioc, read_documents
+from biosqueeze.data.documents import Annotation, detect_format, read_bioc, read_documents
 from biosqueeze.errors import SqueezeError
 
 bioc = pytest.importorskip("bioc")
@@ -66,7 +66,7 @@ def _written(directory, name, collection):
 @pytest.mark.parametrize("name", ["c.xml", "c.json", "c.xml.gz", "c.json.gz"])
 def test_passages_and_sentences_stand_at_their_offsets(tmp_path, name, capsys):
     path = _written(tmp_path, name, _two())
-    assert format_of(path) == "bioc"
+    assert detect_format(path) == "bioc"
     first, second = read_documents(path)
     assert (first.id, first.text) == ("7", "Zinc in gout\nLung and colon cancer")
     assert first.annotations == (
@@ -87,7 +87,7 @@ def test_passages_and_sentences_stand_at_their_offsets(tmp_path, name, capsys):
 def test_a_list_of_documents_under_another_name(tmp_path):
     documents = json.loads(biocjson.dumps(_two()))["documents"]
     (tmp_path / "c.json").write_text(json.dumps({"PubTator3": documents}))
-    assert format_of(tmp_path / "c.json") == "bioc"
+    assert detect_format(tmp_path / "c.json") == "bioc"
     plain = read_bioc(_written(tmp_path, "d.json", _two()))
     assert [one.text for one in read_bioc(tmp_path / "c.json")] == [one.text for one in plain]
 
@@ -171,7 +171,7 @@ def test_an_equal_copy_is_kept_once(tmp_path):
 def test_a_file_of_neither_kind(tmp_path):
     for name, content in (("a.txt", "words\n"), ("a.json", '{"a": [1]}'), ("a.tsv", "x\ty\n")):
         (tmp_path / name).write_text(content)
-        assert format_of(tmp_path / name) is None
+        assert detect_format(tmp_path / name) is None
         with pytest.raises(SqueezeError, match=r"neither PubTator .* nor BioC"):
             read_documents(tmp_path / name)
 

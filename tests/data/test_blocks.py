@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.data import blocks
-from biosqueeze.data.blocks import Frame, encode, room_within
+from biosqueeze.data.blocks import Frame, encode_lines, room_within
 from biosqueeze.errors import SqueezeError
 from tests import pico
 
@@ -20,7 +20,7 @@ def _tokenizer(family: str):
 
 def _sequences(lines, tokenizer, room: int) -> list[list[int]]:
     found = []
-    for part in encode(lines, tokenizer, room):
+    for part in encode_lines(lines, tokenizer, room):
         assert part.sizes.sum() == len(part.ids)
         found += [ids.tolist() for ids in np.split(part.ids, np.cumsum(part.sizes)[:-1]) if len(ids)]
     return found
@@ -54,18 +54,18 @@ def test_lines_are_encoded_as_they_come(monkeypatch):
     drawn = []
     lines = (drawn.append(i) or "the cells" for i in range(25))
     parts = []
-    for part in encode(lines, _tokenizer("bert"), 16):
+    for part in encode_lines(lines, _tokenizer("bert"), 16):
         parts.append((part.texts, len(drawn)))
     assert parts == [(10, 10), (10, 20), (5, 25)]
 
 
 def test_a_long_line_is_no_reason_to_warn(caplog, capsys):
-    list(encode(["cells " * 1000], _tokenizer("bert"), 14))
+    list(encode_lines(["cells " * 1000], _tokenizer("bert"), 14))
     assert "longer than" not in caplog.text + capsys.readouterr().err
 
 
 def test_lines_without_a_token():
-    (part,) = encode(["\u200b", "\ufeff"], _tokenizer("bert"), 14)
+    (part,) = encode_lines(["\u200b", "\ufeff"], _tokenizer("bert"), 14)
     assert (part.texts, len(part.ids), len(part.sizes)) == (2, 0, 0)
 
 

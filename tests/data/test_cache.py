@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.data.cache import cache_folder, made_once
+from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.errors import SqueezeError
 
 HOME = Path("~").expanduser()
@@ -44,15 +44,15 @@ def _make(folder: Path) -> None:
 
 def test_made_once_and_then_found(tmp_path):
     folder = tmp_path / "not" / "yet" / "there"
-    assert made_once(folder, _load, _make, "thing") == ("ab", True)
-    assert made_once(folder, _load, lambda _: pytest.fail("made again"), "thing") == ("ab", False)
+    assert load_or_build(folder, _load, _make, "thing") == ("ab", True)
+    assert load_or_build(folder, _load, lambda _: pytest.fail("made again"), "thing") == ("ab", False)
 
 
 def test_what_is_found_needs_no_right_to_write(tmp_path, monkeypatch):
-    made_once(tmp_path / "key", _load, _make, "thing")
+    load_or_build(tmp_path / "key", _load, _make, "thing")
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: pytest.fail("wrote"))
     (tmp_path / "key.lock").unlink()
-    assert made_once(tmp_path / "key", _load, _make, "thing") == ("ab", False)
+    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", False)
     assert not (tmp_path / "key.lock").exists()
 
 
@@ -63,9 +63,9 @@ def test_what_is_interrupted_leaves_nothing(tmp_path, failure):
         raise failure
 
     with pytest.raises(type(failure)):
-        made_once(tmp_path / "key", _load, fail, "thing")
+        load_or_build(tmp_path / "key", _load, fail, "thing")
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
-    assert made_once(tmp_path / "key", _load, _make, "thing") == ("ab", True)
+    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", True)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
@@ -73,21 +73,21 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     for folder in (left, others):
         folder.mkdir()
         (folder / "first").write_text("a")
-    made_once(tmp_path / "key", _load, _make, "thing")
+    load_or_build(tmp_path / "key", _load, _make, "thing")
     assert not left.exists()
     assert others.exists()
 
 
 def test_what_is_damaged_is_made_again_and_said(tmp_path, capsys):
-    made_once(tmp_path / "key", _load, _make, "thing")
+    load_or_build(tmp_path / "key", _load, _make, "thing")
     (tmp_path / "key" / "second").unlink()
-    assert made_once(tmp_path / "key", _load, _make, "thing") == ("ab", True)
+    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", True)
     assert "damaged" in capsys.readouterr().err
 
 
 def test_a_maker_that_makes_nothing_whole_is_no_endless_loop(tmp_path):
     with pytest.raises(SqueezeError, match="BIOSQUEEZE_CACHE"):
-        made_once(tmp_path / "key", _load, lambda _: None, "thing")
+        load_or_build(tmp_path / "key", _load, lambda _: None, "thing")
 
 
 def test_a_full_disk(tmp_path):
@@ -95,14 +95,14 @@ def test_a_full_disk(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(SqueezeError, match=r"full.*BIOSQUEEZE_CACHE"):
-        made_once(tmp_path / "key", _load, fail, "thing")
+        load_or_build(tmp_path / "key", _load, fail, "thing")
     assert not list(tmp_path.glob("key*.partial"))
 
 
 def test_a_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SqueezeError, match=r"cannot be written.*BIOSQUEEZE_CACHE"):
-        made_once(tmp_path / "file" / "key", _load, _make, "thing")
+        load_or_build(tmp_path / "file" / "key", _load, _make, "thing")
 
 
 def _process(folder: Path, answers, locks: bool) -> None:
@@ -120,7 +120,7 @@ def _process(folder: Path, answers, locks: bool) -> None:
         time.sleep(0.5)
         (partial / "second").write_text(f"{os.getpid()}")
 
-    answers.put(made_once(folder, _load, make, "thing"))
+    answers.put(load_or_build(folder, _load, make, "thing"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

@@ -1,16 +1,19 @@
 import pytest
 
-from biosqueeze.data.tables import Columns, Record, asked_columns, check_unique, pick, read_file
+from biosqueeze.data.tables import Columns, DataRecord, check_unique, parse_column_options, pick, read_file
 from biosqueeze.errors import SqueezeError, UsageError
 
-RECORDS = [Record("t.tsv:2", {"Sentence": "a", "label": "x"}), Record("t.tsv:3", {"Sentence": "b", "label": "y"})]
+RECORDS = [
+    DataRecord("t.tsv:2", {"Sentence": "a", "label": "x"}),
+    DataRecord("t.tsv:3", {"Sentence": "b", "label": "y"}),
+]
 
 
 def test_the_first_known_name_that_is_there_wins_and_capitals_do_not_matter():
     assert pick(RECORDS, "text", ("text", "sentence", "label"), {}) == "Sentence"
-    both = [Record("t:1", {"TEXT": "", "text": ""})]
+    both = [DataRecord("t:1", {"TEXT": "", "text": ""})]
     assert pick(both, "text", ("text",), {}) == "text"
-    assert pick([Record("t:1", {"TEXT": "", "Text": ""})], "text", ("text",), {}) == "TEXT"
+    assert pick([DataRecord("t:1", {"TEXT": "", "Text": ""})], "text", ("text",), {}) == "TEXT"
 
 
 def test_what_is_asked_goes_first():
@@ -27,7 +30,7 @@ def test_no_column_lists_what_is_there_and_the_flag():
 
 
 def test_a_record_without_the_field_is_named():
-    ragged = [*RECORDS, Record("t.jsonl:9", {"label": "x"})]
+    ragged = [*RECORDS, DataRecord("t.jsonl:9", {"label": "x"})]
     with pytest.raises(SqueezeError, match=r"t\.jsonl:9: no field 'Sentence'"):
         pick(ragged, "text", ("sentence",), {})
     assert pick(ragged, "label", ("label",), {}) == "label"
@@ -38,7 +41,7 @@ def test_roles_of_a_table():
     columns = Columns(known, optional=frozenset({"id"}))
     assert columns.of(RECORDS) == {"text": "Sentence", "label": "label"}
     assert columns.header == ("sentence", "label", "index")
-    bare = [Record("t:1", {"1": "a", "2": "b"})]
+    bare = [DataRecord("t:1", {"1": "a", "2": "b"})]
     assert columns.of(bare) == {"text": "1", "label": "2"}
     asked = Columns(known, {"id": "PMID"}, frozenset({"id"}))
     assert asked.header[0] == "PMID"
@@ -60,17 +63,17 @@ def test_a_role_that_nothing_reads_is_refused():
 
 
 def test_asked_columns():
-    assert asked_columns(["text=abstract", " label = a=b "]) == {"text": "abstract", "label": "a=b"}
+    assert parse_column_options(["text=abstract", " label = a=b "]) == {"text": "abstract", "label": "a=b"}
 
 
 @pytest.mark.parametrize("column", [["text"], ["=a"], ["text="], ["text=a", "text=b"]])
 def test_asked_columns_that_say_nothing(column):
     with pytest.raises(UsageError, match="--column"):
-        asked_columns(column)
+        parse_column_options(column)
 
 
 def test_values_that_come_twice_are_named_with_both_places():
     check_unique(RECORDS, "label")
-    twice = [*RECORDS, Record("t.tsv:4", {"Sentence": "a", "label": "z"})]
+    twice = [*RECORDS, DataRecord("t.tsv:4", {"Sentence": "a", "label": "z"})]
     with pytest.raises(SqueezeError, match=r"t\.tsv:4: the Sentence 'a' stands already at t\.tsv:2"):
         check_unique(twice, "Sentence")

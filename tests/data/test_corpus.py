@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from biosqueeze.data.corpus import files_of, read_lines
+from biosqueeze.data.corpus import corpus_files, read_lines
 from biosqueeze.data.demo import demo_text
 from biosqueeze.errors import SqueezeError, UsageError
 
@@ -94,7 +94,7 @@ def test_directory_without_text(tmp_path):
 def test_a_file_that_is_no_corpus_is_refused(tmp_path, name):
     (tmp_path / name).write_text("{}")
     with pytest.raises(SqueezeError, match="not a corpus"):
-        files_of(str(tmp_path / name))
+        corpus_files(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(

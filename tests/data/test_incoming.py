@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from biosqueeze.data.incoming import open_source
+from biosqueeze.data.incoming import open_input
 from biosqueeze.errors import SqueezeError, UsageError
 
 JSON = '{"id": "a", "text": "one"}\n\n{"text": "two"}\n'
@@ -23,23 +23,23 @@ def _pipe(monkeypatch, content: bytes):
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.txt", "r"])
 def test_json_lines_by_name_or_first_line(tmp_path, name):
-    source = open_source(_file(tmp_path, name, JSON))
+    source = open_input(_file(tmp_path, name, JSON))
     first, second = source.records
     assert source.format == "jsonl"
-    assert (first.values, first.id, first.fault) == ({"id": "a", "text": "one"}, "a", None)
+    assert (first.values, first.id, first.error) == ({"id": "a", "text": "one"}, "a", None)
     assert second.id is None
     assert second.where == f"{source.name}:3"
 
 
 @pytest.mark.parametrize("name", ["r.pubtator", "r.PubTator.gz", "corpus.txt"])
 def test_pubtator_is_read_without_its_annotations(tmp_path, name):
-    source = open_source(_file(tmp_path, name, PUBTATOR))  # the annotation's text is not what stands there
+    source = open_input(_file(tmp_path, name, PUBTATOR))  # the annotation's text is not what stands there
     assert source.format == "pubtator"
     assert [(one.id, one.values["text"]) for one in source.records] == [("1", "One title.\nAnd more."), ("2", "Alone")]
 
 
 def test_each_line_is_a_text(tmp_path):
-    source = open_source(_file(tmp_path, "r.txt", "First one.\n\n  Second\n"))
+    source = open_input(_file(tmp_path, "r.txt", "First one.\n\n  Second\n"))
     assert source.format == "text"
     assert [one.values for one in source.records] == [{"id": 1, "text": "First one."}, {"id": 3, "text": "  Second"}]
 
@@ -47,7 +47,7 @@ def test_each_line_is_a_text(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(monkeypatch, pack):
     _pipe(monkeypatch, pack(JSON.encode()))
-    source = open_source("-")
+    source = open_input("-")
     assert [one.where for one in source.records] == ["standard input:1", "standard input:3"]
 
 
@@ -64,26 +64,26 @@ def test_standard_input(monkeypatch, pack):
     ],
 )
 def test_a_bad_line_is_told_and_the_others_are_read(tmp_path, line, says):
-    good, bad, last = open_source(_file(tmp_path, "r.jsonl", f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')).records
-    assert (good.fault, last.fault, last.id) == (None, None, 3)
-    assert says in bad.fault
-    assert bad.fault.startswith(bad.where) and bad.where.endswith("r.jsonl:2")
-    assert "\n" not in bad.fault
+    good, bad, last = open_input(_file(tmp_path, "r.jsonl", f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')).records
+    assert (good.error, last.error, last.id) == (None, None, 3)
+    assert says in bad.error
+    assert bad.error.startswith(bad.where) and bad.where.endswith("r.jsonl:2")
+    assert "\n" not in bad.error
 
 
 def test_a_pair_of_surrogates_is_one_sign(tmp_path):
-    (record,) = open_source(_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
+    (record,) = open_input(_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
     assert record.values == {"text": "\U0001f600"}
 
 
 def test_a_bad_document_is_told_and_the_others_are_read(tmp_path):
     text = "1|t|One\nstray\n2|a|No title\n3|t|Three\n3|a|A\n3|a|B\n4|t|Four\n"
-    one, two, three, four = open_source(_file(tmp_path, "r.pubtator", text)).records
+    one, two, three, four = open_input(_file(tmp_path, "r.pubtator", text)).records
     assert [bad.id for bad in (one, two, three)] == ["1", "2", "3"]
-    assert "r.pubtator:2" in one.fault and "no line of PubTator" in one.fault
-    assert "no title" in two.fault
-    assert "second abstract" in three.fault
-    assert (four.fault, four.values["text"]) == (None, "Four")
+    assert "r.pubtator:2" in one.error and "no line of PubTator" in one.error
+    assert "no title" in two.error
+    assert "second abstract" in three.error
+    assert (four.error, four.values["text"]) == (None, "Four")
 
 
 @pytest.mark.parametrize("name", ["r.txt", "r.txt.gz"])
@@ -91,59 +91,59 @@ def test_a_bad_document_is_told_and_the_others_are_read(tmp_path):
 def test_a_line_that_is_no_utf_8_is_told_and_the_others_are_read(tmp_path, name, junk):
     packed = gzip.compress if name.endswith(".gz") else bytes
     (tmp_path / name).write_bytes(packed(b"\xef\xbb\xbfOne\n" + junk + b"\r\nThree\n"))
-    one, two, three = open_source(str(tmp_path / name)).records
+    one, two, three = open_input(str(tmp_path / name)).records
     assert (one.values, three.values) == ({"id": 1, "text": "One"}, {"id": 3, "text": "Three"})
     assert (two.values, two.where) == ({"id": 2}, f"{tmp_path / name}:2")
-    assert two.fault.startswith(f"{two.where}: ") and "iconv" in two.fault
+    assert two.error.startswith(f"{two.where}: ") and "iconv" in two.error
 
 
 def test_a_json_line_or_a_document_that_is_no_utf_8(tmp_path, monkeypatch):
     _pipe(monkeypatch, b'{"id": "caf\xe9"}\n' + JSON.encode())
-    first, *others = open_source("-").records
-    assert (first.values, [one.fault for one in others]) == ({}, [None, None])
-    assert first.fault.startswith("standard input:1: not UTF-8 text") and "in the pipe" in first.fault
+    first, *others = open_input("-").records
+    assert (first.values, [one.error for one in others]) == ({}, [None, None])
+    assert first.error.startswith("standard input:1: not UTF-8 text") and "in the pipe" in first.error
     path = tmp_path / "r.pubtator"
     path.write_bytes(b"1|t|One\n1|a|And\n\n2|t|caf\xe9\n2|a|And\n\n3|t|Three\n3|a|\xe9\n\n4|t|Four\n")
-    records = list(open_source(str(path)).records)
+    records = list(open_input(str(path)).records)
     assert [one.id for one in records] == ["1", "2", "3", "4"]
-    assert [one.fault is None for one in records] == [True, False, False, True]
-    assert "r.pubtator:4: not UTF-8" in records[1].fault and "r.pubtator:8: not UTF-8" in records[2].fault
+    assert [one.error is None for one in records] == [True, False, False, True]
+    assert "r.pubtator:4: not UTF-8" in records[1].error and "r.pubtator:8: not UTF-8" in records[2].error
 
 
 @pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.tsv", "c.csv.gz", "c.conll", "c.iob", "c.nxml", "c.html"])
 def test_what_is_no_list_of_texts_is_refused_by_its_name(tmp_path, name):
     with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, or as a text on each line of a \.txt"):
-        open_source(_file(tmp_path, name, "The\tO\n"))
+        open_input(_file(tmp_path, name, "The\tO\n"))
 
 
 def test_xml_is_refused_by_its_first_line(tmp_path, monkeypatch):
     xml = '\ufeff<?xml version="1.0"?>\n<collection>\n'
     with pytest.raises(SqueezeError, match=r"corpus\.txt is XML"):
-        open_source(_file(tmp_path, "corpus.txt", xml))
+        open_input(_file(tmp_path, "corpus.txt", xml))
     _pipe(monkeypatch, xml.encode())
     with pytest.raises(SqueezeError, match="standard input is XML"):
-        open_source("-")
+        open_input("-")
 
 
 def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch):
     with pytest.raises(SqueezeError, match="does not exist"):
-        open_source(str(tmp_path / "absent"))
+        open_input(str(tmp_path / "absent"))
     with pytest.raises(SqueezeError, match="is a directory"):
-        open_source(str(tmp_path))
+        open_input(str(tmp_path))
     with pytest.raises(SqueezeError, match="is empty"):
-        open_source(_file(tmp_path, "r.txt", "\n \n"))
+        open_input(_file(tmp_path, "r.txt", "\n \n"))
     _pipe(monkeypatch, b"")
     with pytest.raises(SqueezeError, match="did the command before it fail"):
-        open_source("-")
+        open_input("-")
     _pipe(monkeypatch, gzip.compress(JSON.encode())[:-9])
     with pytest.raises(SqueezeError, match="gzip data is damaged"):
-        list(open_source("-").records)
+        list(open_input("-").records)
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="nothing is piped in"):
-        open_source("-")
+        open_input("-")
 
 
 @pytest.mark.parametrize("line", ["<!DOCTYPE article>", "-DOCSTART- (10070173)"])
 def test_markup_is_known_by_its_first_line(tmp_path, line):
     with pytest.raises(SqueezeError, match="records to answer were expected"):
-        open_source(_file(tmp_path, "corpus.txt", f"{line}\n\nmore\n"))
+        open_input(_file(tmp_path, "corpus.txt", f"{line}\n\nmore\n"))

@@ -113,7 +113,7 @@ def test_blocks_have_one_length_and_what_is_said_is_right(corpus, capsys):
 
 def test_found_again_without_any_work(corpus, monkeypatch, capsys):
     first = _prepare(corpus)
-    monkeypatch.setattr(prepared, "encode", lambda *_: pytest.fail("tokenised again"))
+    monkeypatch.setattr(prepared, "encode_lines", lambda *_: pytest.fail("tokenised again"))
     capsys.readouterr()
     for pack in (True, False):
         again = _prepare(corpus, pack=pack)
@@ -214,7 +214,7 @@ def test_a_damaged_corpus_is_prepared_again(corpus, capsys, damage):
 def test_an_interrupted_preparation_leaves_nothing_that_looks_whole(corpus, own_cache, monkeypatch):
     monkeypatch.setattr("biosqueeze.data.shards.SHARD_TOKENS", 500)
     monkeypatch.setattr("biosqueeze.data.blocks.LINES_AT_ONCE", 32)
-    encode = prepared.encode
+    encode = prepared.encode_lines
 
     def interrupted(*given):
         for number, part in enumerate(encode(*given)):
@@ -223,7 +223,7 @@ def test_an_interrupted_preparation_leaves_nothing_that_looks_whole(corpus, own_
             yield part
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepared, "encode", interrupted)
+        patch.setattr(prepared, "encode_lines", interrupted)
         with pytest.raises(KeyboardInterrupt):
             _prepare(corpus)
     assert not [path for path in own_cache.rglob("*") if path.suffix != ".lock" and path.name != "tokens"]
@@ -231,14 +231,14 @@ def test_an_interrupted_preparation_leaves_nothing_that_looks_whole(corpus, own_
 
 
 def test_a_file_that_changes_meanwhile(corpus, own_cache, monkeypatch):
-    encode = prepared.encode
+    encode = prepared.encode_lines
 
     def appended(*given):
         yield from encode(*given)
         with corpus.open("a") as file:
             file.write("\nmore")
 
-    monkeypatch.setattr(prepared, "encode", appended)
+    monkeypatch.setattr(prepared, "encode_lines", appended)
     with pytest.raises(SqueezeError, match=r"corpus\.txt changed while it was read"):
         _prepare(corpus)
     assert not list(own_cache.rglob("*.arrow"))
@@ -325,9 +325,9 @@ def test_the_tokenizers_threads_are_as_before(corpus, monkeypatch, former):
     if former is not None:
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", former)
     seen = []
-    encode = prepared.encode
+    encode = prepared.encode_lines
     monkeypatch.setattr(
-        prepared, "encode", lambda *given: seen.append(os.environ["TOKENIZERS_PARALLELISM"]) or encode(*given)
+        prepared, "encode_lines", lambda *given: seen.append(os.environ["TOKENIZERS_PARALLELISM"]) or encode(*given)
     )
     _prepare(corpus)
     assert seen == ["true"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from biosqueeze.data.documents import (
     Annotation,
     Document,
-    format_of,
+    detect_format,
     parse_pubtator,
     pubtator_lines,
     read_documents,
@@ -53,7 +53,7 @@ def test_offsets_count_one_character_between_title_and_abstract(capsys):
 def test_files_with_other_line_ends(tmp_path, name):
     data = ("\ufeff" + TWO.replace("\n", "\r\n")).encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    assert format_of(tmp_path / name) == "pubtator"
+    assert detect_format(tmp_path / name) == "pubtator"
     read = [(one.id, one.text, one.annotations) for one in read_documents(tmp_path / name)]
     assert read == [(one.id, one.text, one.annotations) for one in _read(TWO)]
 

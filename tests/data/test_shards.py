@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.data import shards
-from biosqueeze.data.blocks import Encoded
-from biosqueeze.data.shards import Shape, open_shard, write_shards
+from biosqueeze.data.blocks import EncodedLines
+from biosqueeze.data.shards import ShardLayout, open_shard, write_shards
 
-SHAPE = Shape(length=16, special=2, vocabulary=30_000)
+SHAPE = ShardLayout(length=16, special=2, vocabulary=30_000)
 TEXTS = st.lists(st.lists(st.integers(0, 29_999), min_size=1, max_size=14), max_size=12)
 
 
-def _part(texts: list[list[int]]) -> Encoded:
+def _part(texts: list[list[int]]) -> EncodedLines:
     ids = np.array([i for text in texts for i in text], dtype=np.int32)
-    return Encoded(len(texts), ids, np.array([len(text) for text in texts], dtype=np.int64))
+    return EncodedLines(len(texts), ids, np.array([len(text) for text in texts], dtype=np.int64))
 
 
 def _texts_of(shard) -> list[list[int]]:
@@ -45,7 +45,7 @@ def test_every_text_is_in_one_shard_and_no_block_is_too_long(tmp_path_factory, p
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
 def test_ids_take_two_bytes_where_that_is_enough(tmp_path, vocabulary, dtype):
     highest = vocabulary - 1
-    (entry,) = write_shards(tmp_path, [_part([[0, highest, 1]])], Shape(16, 2, vocabulary))
+    (entry,) = write_shards(tmp_path, [_part([[0, highest, 1]])], ShardLayout(16, 2, vocabulary))
     shard = open_shard(tmp_path / entry.name, entry)
     assert shard.ids.dtype == dtype
     assert shard.ids.tolist() == [0, highest, 1]
@@ -68,7 +68,10 @@ def test_any_arrow_reader_sees_blocks_of_texts(tmp_path):
 
 def test_no_text_is_no_shard(tmp_path):
     assert write_shards(tmp_path, [], SHAPE) == []
-    assert write_shards(tmp_path, [Encoded(3, np.array([], dtype=np.int32), np.array([], dtype=np.int64))], SHAPE) == []
+    assert (
+        write_shards(tmp_path, [EncodedLines(3, np.array([], dtype=np.int32), np.array([], dtype=np.int64))], SHAPE)
+        == []
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,9 +119,9 @@ def test_reading_a_whole_corpus_takes_no_memory_of_its_own(tmp_path):
     from biosqueeze.checkpoint import write_json
 
     rng, parts, sizes = np.random.default_rng(0), 25, np.full(10_000, 100)
-    stream = (Encoded(10_000, rng.integers(0, 30_000, 1_000_000, dtype=np.int32), sizes) for _ in range(parts))
+    stream = (EncodedLines(10_000, rng.integers(0, 30_000, 1_000_000, dtype=np.int32), sizes) for _ in range(parts))
     with patch.object(shards, "SHARD_TOKENS", 4_000_000):
-        entries = write_shards(tmp_path, stream, Shape(512, 2, 30_000))
+        entries = write_shards(tmp_path, stream, ShardLayout(512, 2, 30_000))
     facts = {"length": 512, "before": [1], "after": [2], "shards": [vars(entry) for entry in entries]}
     write_json(tmp_path / "corpus.json", facts)
     assert sum(entry.bytes for entry in entries) > 50e6  # bytes

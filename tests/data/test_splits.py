@@ -1,6 +1,6 @@
 import pytest
 
-from biosqueeze.data.splits import check_splits, find_split, folds, open_directory, split_file
+from biosqueeze.data.splits import check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError, UsageError
 
 TABLES = (".tsv", ".jsonl")
@@ -9,7 +9,7 @@ TABLES = (".tsv", ".jsonl")
 @pytest.mark.parametrize("name", ["dev.tsv", "devel.tsv", "valid.tsv", "validation.jsonl", "devel.jsonl.gz"])
 def test_names_that_the_dev_split_may_have(tmp_path, name):
     (tmp_path / name).touch()
-    assert split_file(tmp_path, "dev", TABLES) == tmp_path / name
+    assert require_split(tmp_path, "dev", TABLES) == tmp_path / name
     assert find_split(tmp_path, "test", TABLES) is None
 
 
@@ -36,7 +36,7 @@ def test_a_missing_split_says_what_is_there(tmp_path, there, words):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(SqueezeError) as caught:
-        split_file(tmp_path, "dev", TABLES)
+        require_split(tmp_path, "dev", TABLES)
     for word in (f"{tmp_path} has no dev split", *words):
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)

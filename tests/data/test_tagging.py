@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.data.documents import Annotation, Document, read_documents, tag_documents, tagged, without_overlaps
+from biosqueeze.data.documents import (
+    Annotation,
+    Document,
+    read_documents,
+    tag_document,
+    tag_documents,
+    without_overlaps,
+)
 
 
 def _document(text, *spans):
@@ -25,7 +32,7 @@ def _entities(sentences):
 
 def test_words_tags_and_offsets_of_each_sentence():
     text = "Low zinc eased gout. Lung cancer did not."
-    first, second = tagged(_document(text, (4, 8, "Chemical"), (15, 19, "Disease"), (21, 32, "Disease")))
+    first, second = tag_document(_document(text, (4, 8, "Chemical"), (15, 19, "Disease"), (21, 32, "Disease")))
     assert first.words == ("Low", "zinc", "eased", "gout", ".")
     assert first.tags == ("O", "B-Chemical", "O", "B-Disease", "O")
     assert second.tags == ("B-Disease", "I-Disease", "O", "O", "O")
@@ -33,21 +40,21 @@ def test_words_tags_and_offsets_of_each_sentence():
 
 
 def test_a_word_is_split_where_an_annotation_begins_or_ends():
-    (one,) = tagged(_document("antigout TNFalpha2", (4, 8, "Disease"), (9, 12, "Gene"), (12, 17, "Gene")))
+    (one,) = tag_document(_document("antigout TNFalpha2", (4, 8, "Disease"), (9, 12, "Gene"), (12, 17, "Gene")))
     assert one.words == ("anti", "gout", "TNF", "alpha", "2")
     assert one.tags == ("O", "B-Disease", "B-Gene", "B-Gene", "O")
 
 
 def test_a_sentence_border_inside_an_entity_joins_the_two():
     text = "It is Smith. The disease. Yes."
-    assert len(tagged(_document(text))) == 3
-    joined = tagged(_document(text, (6, 24, "Disease")))
+    assert len(tag_document(_document(text))) == 3
+    joined = tag_document(_document(text, (6, 24, "Disease")))
     assert len(joined) == 2
     assert joined[0].tags == ("O", "O", "B-Disease", "I-Disease", "I-Disease", "I-Disease", "O")
 
 
 def test_an_entity_over_three_sentences():
-    (one,) = tagged(_document("A cat.\nA dog.\nA cow.", (2, 17, "X")))
+    (one,) = tag_document(_document("A cat.\nA dog.\nA cow.", (2, 17, "X")))
     assert one.tags[1:7] == ("B-X", "I-X", "I-X", "I-X", "I-X", "I-X")
 
 
@@ -64,13 +71,13 @@ def test_of_overlapping_ones_the_longest_stays():
 
 def test_only_the_types_that_are_wanted():
     document = _document("zinc gout", (0, 9, "Group"), (0, 4, "Chemical"), (5, 9, "Disease"))
-    assert [one.tags for one in tagged(document)] == [("B-Group", "I-Group")]
-    assert [one.tags for one in tagged(document, ("Chemical",))] == [("B-Chemical", "O")]
+    assert [one.tags for one in tag_document(document)] == [("B-Group", "I-Group")]
+    assert [one.tags for one in tag_document(document, ("Chemical",))] == [("B-Chemical", "O")]
 
 
 def test_what_is_dropped_is_said_once(capsys):
     document = _document("zinc gout", (0, 9, "Group"), (0, 4, "Chemical"), (5, 9, "Disease"))
-    assert tag_documents([document, document])[1] == tagged(document)
+    assert tag_documents([document, document])[1] == tag_document(document)
     assert "4 of 6 annotations" in " ".join(capsys.readouterr().err.split())
     tag_documents([document], ("Disease", "Chemical"))
     assert capsys.readouterr().err == ""
@@ -90,7 +97,7 @@ def _annotated(draw):
 
 @given(_annotated())
 def test_no_entity_is_lost_and_no_character(document):
-    sentences = tagged(document)
+    sentences = tag_document(document)
     kept, dropped = without_overlaps(document.annotations)
     assert _entities(sentences) == [(one.start, one.end, one.type) for one in kept]
     assert len(kept) + dropped == len(document.annotations)

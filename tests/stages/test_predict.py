@@ -17,7 +17,7 @@ from biosqueeze.annotation.annotator import Annotator
 from biosqueeze.annotation.stream import LARGEST_CHUNK, chunk_records
 from biosqueeze.cli.streams import write_lines
 from biosqueeze.data.documents import read_pubtator
-from biosqueeze.data.incoming import Incoming
+from biosqueeze.data.incoming import InputRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.stages import predict
 from tests import pico
@@ -79,7 +79,7 @@ def annotator(ner):
 
 
 def _entities(annotator, texts):
-    chunk = annotator.prepare([Incoming(f"r:{n}", {"id": n, "text": text}) for n, text in enumerate(texts)])
+    chunk = annotator.prepare([InputRecord(f"r:{n}", {"id": n, "text": text}) for n, text in enumerate(texts)])
     annotator.annotate(chunk)
     return [each.annotation["entities"] for each in chunk.records]
 
@@ -128,7 +128,7 @@ def test_class_does_not_depend_on_the_batch(classifier, records, tmp_path):
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(TEXTS.filter(str.strip), min_size=1, max_size=4))
 def test_pubtator_can_be_read_again(annotator, tmp_path_factory, texts):
-    records = [Incoming("r", {"id": n, "text": text}) for n, text in enumerate(texts)]
+    records = [InputRecord("r", {"id": n, "text": text}) for n, text in enumerate(texts)]
     chunk = annotator.prepare(records, as_document=True)
     annotator.annotate(chunk)
     path = tmp_path_factory.mktemp("pubtator") / "made.pubtator"
@@ -359,7 +359,7 @@ def test_record_that_cannot_be_encoded_is_found(annotator):
 
     texts = ["car ci", "hepti", "ma neu"]
     picky = Annotator(replace(annotator.model, task=Picky()))
-    chunk = picky.prepare([Incoming(f"r:{n}", {"text": text}) for n, text in enumerate(texts)])
+    chunk = picky.prepare([InputRecord(f"r:{n}", {"text": text}) for n, text in enumerate(texts)])
     assert [each.error for each in chunk.records] == [None, "r:1: holds hepti", None]
     assert {window.example for window in chunk.windows} == {0, 1}
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from biosqueeze import processes
-from biosqueeze.data.cache import turn
+from biosqueeze.data.cache import exclusive
 from biosqueeze.data.collate import Features
 from biosqueeze.distillation.chunked_loss import CHUNK_ROWS
 from biosqueeze.distillation.teacher_cache.plan import Answers, Kept, describe, size
@@ -56,7 +56,7 @@ def ask(answers: Answers, teacher: Teacher) -> None:
     store, alone = answers.store, processes.count() == 1
     with _explained(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
-        with turn(store.folder, "cache of a teacher's answers") if alone else nullcontext(False) as locked:
+        with exclusive(store.folder, "cache of a teacher's answers") if alone else nullcontext(False) as locked:
             if locked:
                 store.clean()
             store.refresh()

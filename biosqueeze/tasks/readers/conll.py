@@ -7,14 +7,14 @@ from pathlib import Path
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
-from biosqueeze.tasks.readers.tagged import Rows
+from biosqueeze.tasks.readers.tagged import SourceSentence
 
 _DOCUMENT = "-DOCSTART-"
 _ROLES = ("word", "tag")
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _ColumnLayout:
     """How the rows of a file are parted, and which column is which."""
 
     separator: str | None  # None for white space
@@ -41,7 +41,7 @@ class _Layout:
         return f"word in column {self.word + 1}, tag in column {self.tag + 1}"
 
 
-def read_columns(path: Path, asked: Mapping[str, str]) -> tuple[list[Rows], str]:
+def read_columns(path: Path, asked: Mapping[str, str]) -> tuple[list[SourceSentence], str]:
     """Read one file.
 
     Args:
@@ -56,8 +56,8 @@ def read_columns(path: Path, asked: Mapping[str, str]) -> tuple[list[Rows], str]
         SqueezeError: it is empty, not UTF-8 or malformed; the message names file and line.
         UsageError: there is no such column.
     """
-    layout: _Layout | None = None
-    sentences: list[Rows] = []
+    layout: _ColumnLayout | None = None
+    sentences: list[SourceSentence] = []
     rows: list[tuple[int, str, str]] = []
     for number, line in _with_end(path):
         if not line.strip() or line.startswith(_DOCUMENT):
@@ -80,12 +80,12 @@ def _with_end(path: Path) -> Iterator[tuple[int, str]]:
     yield 0, ""
 
 
-def _sentence(rows: Sequence[tuple[int, str, str]], path: Path) -> Rows:
+def _sentence(rows: Sequence[tuple[int, str, str]], path: Path) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
-    return Rows(words, tags, str(path), lines)
+    return SourceSentence(words, tags, str(path), lines)
 
 
-def _layout(line: str, number: int, asked: Mapping[str, str], path: Path) -> _Layout:
+def _layout(line: str, number: int, asked: Mapping[str, str], path: Path) -> _ColumnLayout:
     for role in asked:
         if role not in _ROLES:
             raise UsageError(
@@ -98,7 +98,7 @@ def _layout(line: str, number: int, asked: Mapping[str, str], path: Path) -> _La
     word = _place(asked.get("word", "1"), cells, columns, path)
     tag = _place(asked.get("tag", str(columns)), cells, columns, path)
     named = any(not column.isdecimal() for column in asked.values())
-    return _Layout(separator, columns, word, tag, number if named else 0)
+    return _ColumnLayout(separator, columns, word, tag, number if named else 0)
 
 
 def _place(column: str, cells: Sequence[str], columns: int, path: Path) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from biosqueeze.data.record import Record
+from biosqueeze.data.record import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.entities import Mention, Relation
 
@@ -23,7 +23,7 @@ _EXPECTED = 'mark it as << first >> ... [[ second ]], or give {"text", "head": {
 
 
 @dataclass(frozen=True)
-class Style:
+class EntityStyle:
     """How a data set tells which two entities are meant."""
 
     how: str  # offsets, marks, dummies, or nothing
@@ -31,7 +31,7 @@ class Style:
     patterns: tuple[str, str] | None = None
 
 
-def style_of(records: Sequence[Record], columns: Mapping[str, str]) -> Style:
+def style_of(records: Sequence[DataRecord], columns: Mapping[str, str]) -> EntityStyle:
     """What all the records of a data set have in common.
 
     Args:
@@ -47,7 +47,7 @@ def style_of(records: Sequence[Record], columns: Mapping[str, str]) -> Style:
                 f"{records[0].where}: a head and a tail are needed, and there is only a "
                 f"{'head' if 'head' in columns else 'tail'}; name the other's column with --column ROLE=NAME"
             )
-        return Style("offsets", f"entities by their offsets in {columns['head']} and {columns['tail']}")
+        return EntityStyle("offsets", f"entities by their offsets in {columns['head']} and {columns['tail']}")
     texts = [(record.where, text_of(record, columns["text"])) for record in records]
     for said, patterns in _MARKS.items():
         marked = [all(re.search(pattern, text) for pattern in patterns) for _, text in texts]
@@ -57,14 +57,16 @@ def style_of(records: Sequence[Record], columns: Mapping[str, str]) -> Style:
                     f"{texts[marked.index(False)][0]}: two entities as {said}, which {sum(marked):,} other sentences "
                     "have, are not here; mark them, or take the line out"
                 )
-            return Style("marks", f"entities marked as {said}", patterns)
+            return EntityStyle("marks", f"entities marked as {said}", patterns)
     found = sorted({name for _, text in texts for name in _DUMMY.findall(text)})
     if found:
-        return Style("dummies", f"entities that are replaced already, by {', '.join(f'@{name}$' for name in found)}")
-    return Style("nothing", "no sign of which two entities are meant")
+        return EntityStyle(
+            "dummies", f"entities that are replaced already, by {', '.join(f'@{name}$' for name in found)}"
+        )
+    return EntityStyle("nothing", "no sign of which two entities are meant")
 
 
-def relation_of(record: Record, columns: Mapping[str, str], style: Style, gold: str | None) -> Relation:
+def relation_of(record: DataRecord, columns: Mapping[str, str], style: EntityStyle, gold: str | None) -> Relation:
     """Read one record.
 
     Raises:
@@ -83,7 +85,7 @@ def relation_of(record: Record, columns: Mapping[str, str], style: Style, gold: 
     return Relation(text, None, gold, where=record.where)
 
 
-def text_of(record: Record, column: str) -> str:
+def text_of(record: DataRecord, column: str) -> str:
     """The sentence.
 
     Raises:
@@ -103,7 +105,7 @@ def no_entities(where: str) -> SqueezeError:
     return SqueezeError(f"{where}: which two entities are meant is not said; {_EXPECTED}")
 
 
-def _given(record: Record, column: str, text: str) -> Mention:
+def _given(record: DataRecord, column: str, text: str) -> Mention:
     value = _object(record.values[column])
     start, end = (value.get(name) for name in ("start", "end"))
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from biosqueeze.data.tables import Record
+from biosqueeze.data.tables import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.sequences import Labelled
 
@@ -27,7 +27,7 @@ HALLMARKS = (
 )
 
 
-def is_hoc(records: Mapping[str, Sequence[Record]]) -> bool:
+def is_hoc(records: Mapping[str, Sequence[DataRecord]]) -> bool:
     """Whether the records are rows of BLURB's HoC: labels 0_0,1_1,..., a sentence, and an index PMID_sNUMBER."""
     return all(
         set(COLUMNS) <= record.values.keys()
@@ -38,13 +38,13 @@ def is_hoc(records: Mapping[str, Sequence[Record]]) -> bool:
     )
 
 
-def documents(records: Sequence[Record]) -> list[Labelled]:
+def documents(records: Sequence[DataRecord]) -> list[Labelled]:
     """The abstracts in the order of their first sentences: texts joined in order, labels united.
 
     Raises:
         SqueezeError: a row is malformed, or an index comes twice.
     """
-    sentences: dict[str, dict[int, tuple[Record, frozenset[str]]]] = {}
+    sentences: dict[str, dict[int, tuple[DataRecord, frozenset[str]]]] = {}
     for record in records:
         document, number = _place(record)
         of_document = sentences.setdefault(document, {})
@@ -57,7 +57,7 @@ def documents(records: Sequence[Record]) -> list[Labelled]:
     return [_document(name, [rows[number] for number in sorted(rows)]) for name, rows in sentences.items()]
 
 
-def _document(name: str, rows: Sequence[tuple[Record, frozenset[str]]]) -> Labelled:
+def _document(name: str, rows: Sequence[tuple[DataRecord, frozenset[str]]]) -> Labelled:
     text = " ".join(filter(None, (str(record.values["sentence"]).strip() for record, _ in rows)))
     where = rows[0][0].where
     if not text:
@@ -65,7 +65,7 @@ def _document(name: str, rows: Sequence[tuple[Record, frozenset[str]]]) -> Label
     return Labelled((text,), frozenset().union(*(labels for _, labels in rows)), name, where)
 
 
-def _place(record: Record) -> tuple[str, int]:
+def _place(record: DataRecord) -> tuple[str, int]:
     found = _INDEX.fullmatch(str(record.values["index"]))
     if not found:
         raise SqueezeError(
@@ -75,7 +75,7 @@ def _place(record: Record) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def _labels(record: Record) -> frozenset[str]:
+def _labels(record: DataRecord) -> frozenset[str]:
     said = str(record.values["labels"])
     places = [item.split("_")[0] for item in said.split(",")]
     if not _LABELS.fullmatch(said) or places != [str(place) for place in range(len(HALLMARKS))]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.tables import Record, read_file
+from biosqueeze.data.tables import DataRecord, read_file
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import Labelled
@@ -108,7 +108,7 @@ def deal(decisions: Mapping[str, str], parts: int, rng: random.Random) -> list[l
     return dealt
 
 
-def _decision(record: Record) -> str:
+def _decision(record: DataRecord) -> str:
     decision = str(record.values.get("final_decision"))
     if decision not in DECISIONS:
         raise SqueezeError(
@@ -117,7 +117,7 @@ def _decision(record: Record) -> str:
     return decision
 
 
-def _test_ids(directory: Path, records: Mapping[str, Record]) -> frozenset[str]:
+def _test_ids(directory: Path, records: Mapping[str, DataRecord]) -> frozenset[str]:
     path = directory / GROUND_TRUTH
     try:
         truth: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -132,7 +132,7 @@ def _test_ids(directory: Path, records: Mapping[str, Record]) -> frozenset[str]:
     return frozenset(truth)
 
 
-def _examples(records: Sequence[Record]) -> list[Labelled]:
+def _examples(records: Sequence[DataRecord]) -> list[Labelled]:
     rows = ROLES.rows(records, ROLES.columns(()))
     return [
         Labelled(_rows.pair_of(row), _decision(record), str(row.values["id"]), row.where)

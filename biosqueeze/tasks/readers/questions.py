@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from biosqueeze.data.tables import Columns, Record, asked_columns
+from biosqueeze.data.tables import Columns, DataRecord, parse_column_options
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.metrics.answers import Answers
 
@@ -46,7 +46,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Posed:
+class PassageQuestion:
     """One question about one passage, as it stands in a file."""
 
     where: str
@@ -61,13 +61,13 @@ def columns_of(column: Sequence[str], *, labelled: bool) -> Columns:
 
     What is not labelled needs no answers, even where --column names them: it may come from the fine-tuning.
     """
-    asked = asked_columns(column)
+    asked = parse_column_options(column)
     if not labelled:
         asked.pop("answers", None)
     return Columns(_NAMES, asked, frozenset({"id"} if labelled else {"id", "answers"}))
 
 
-def questions_of_records(records: Sequence[Record], columns: Columns) -> tuple[Question, ...]:
+def questions_from_records(records: Sequence[DataRecord], columns: Columns) -> tuple[Question, ...]:
     """Questions from records {"id", "question", "context", "answers": {"text": [...], "answer_start": [...]}}.
 
     Raises:
@@ -77,19 +77,21 @@ def questions_of_records(records: Sequence[Record], columns: Columns) -> tuple[Q
     return grouped([_posed_of(record, chosen) for record in records])
 
 
-def question_of_record(values: Mapping[str, Any], columns: Columns) -> Question:
+def unlabelled_question(values: Mapping[str, Any], columns: Columns) -> Question:
     """An unlabelled question from {"question", "context"}.
 
     Raises:
         SqueezeError: a field is missing or no text.
     """
-    record = Record("the record", values)
+    record = DataRecord("the record", values)
     chosen = columns.of([record])
     text, context = (text_of(values[chosen[role]], role, record.where) for role in ("question", "context"))
     return Question(str(values.get(chosen.get("id", ""), "")), text, (Passage(context),))
 
 
-def posed(where: str, values: Mapping[str, Any], answers: Sequence[tuple[str, Any]] | None) -> Posed:
+def passage_question(
+    where: str, values: Mapping[str, Any], answers: Sequence[tuple[str, Any]] | None
+) -> PassageQuestion:
     """One question with its answers checked.
 
     Args:
@@ -105,7 +107,7 @@ def posed(where: str, values: Mapping[str, Any], answers: Sequence[tuple[str, An
     question, context = (text_of(values.get(key), key, where) for key in ("question", "context"))
     spans = [_span(text, start, context, where) for text, start in answers or ()]
     texts = None if answers is None else tuple(text for text, _ in answers)
-    return Posed(where, name or where, question, Passage(context, spans[0] if spans else None), texts)
+    return PassageQuestion(where, name or where, question, Passage(context, spans[0] if spans else None), texts)
 
 
 def text_of(value: Any, name: str, where: str) -> str:
@@ -122,7 +124,9 @@ def text_of(value: Any, name: str, where: str) -> str:
     return value
 
 
-def grouped(items: Sequence[Posed], golden: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Question, ...]:
+def grouped(
+    items: Sequence[PassageQuestion], golden: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[Question, ...]:
     """Questions with all of their passages: one text under BioASQ ids that differ only in _001, ... is one question.
 
     Args:
@@ -133,7 +137,7 @@ def grouped(items: Sequence[Posed], golden: Mapping[str, tuple[str, ...]] | None
         SqueezeError: an id comes twice, or no answer is known.
     """
     _check_ids(items)
-    groups: dict[tuple[str, str], list[Posed]] = {}
+    groups: dict[tuple[str, str], list[PassageQuestion]] = {}
     for item in items:
         groups.setdefault((_stem(item.id), item.question), []).append(item)
     sharing = Counter(stem for stem, _ in groups)
@@ -153,7 +157,7 @@ def _stem(name: str) -> str:
     return numbered[1] if numbered else name
 
 
-def _check_ids(items: Sequence[Posed]) -> None:
+def _check_ids(items: Sequence[PassageQuestion]) -> None:
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
@@ -161,7 +165,7 @@ def _check_ids(items: Sequence[Posed]) -> None:
         seen.add(item.id)
 
 
-def _answers(stem: str, members: Sequence[Posed], golden: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _answers(stem: str, members: Sequence[PassageQuestion], golden: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """What will do, of all passages together."""
     known = [member.answers for member in members if member.answers is not None]
     if known:
@@ -178,9 +182,9 @@ def _different(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _posed_of(record: Record, chosen: Mapping[str, str]) -> Posed:
+def _posed_of(record: DataRecord, chosen: Mapping[str, str]) -> PassageQuestion:
     values = {role: record.values[column] for role, column in chosen.items()}
-    return posed(record.where, values, listed(values["answers"], record.where))
+    return passage_question(record.where, values, listed(values["answers"], record.where))
 
 
 def listed(answers: Any, where: str) -> list[tuple[str, Any]]:

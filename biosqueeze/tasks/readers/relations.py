@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from biosqueeze.data.record import Record
-from biosqueeze.data.tables import Columns, asked_columns, check_unique, read_records, splits_of
+from biosqueeze.data.record import DataRecord
+from biosqueeze.data.tables import Columns, check_unique, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, Relation, shown
-from biosqueeze.tasks.readers.entity_pairs import Style, no_entities, relation_of, style_of
+from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
 _ROLES = {
@@ -47,14 +47,14 @@ def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
         UsageError: --negative or --column names nothing that is there.
     """
     peeked = [name for name in ("test",) if "train" in splits and name not in splits and name in splits_of(source)]
-    asked = asked_columns(form.column)
+    asked = parse_column_options(form.column)
     header = Columns(_ROLES, asked).header
     records = read_records(source, [*splits, *peeked], header=header)
     columns = {split: _columns(rows, asked) for split, rows in records.items()}
     style = _one_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
-    check_posable(everything, style, form)
+    check_representable(everything, style, form)
     labels = _labels({split: parsed[split] for split in parsed if split not in peeked}, form.negative)
     _check_labels(everything, labels)
     _check_disjoint(parsed, source)
@@ -63,7 +63,7 @@ def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
     return Dataset(wanted, labels, "single")
 
 
-def pose(form: Formulation, record: Mapping[str, object]) -> Relation:
+def unlabelled_relation(form: Formulation, record: Mapping[str, object]) -> Relation:
     """An unlabelled relation from a record: its text with marks or dummies, or with a head and a tail.
 
     A column that is asked for as the label need not be there: it may come from the fine-tuning.
@@ -71,12 +71,12 @@ def pose(form: Formulation, record: Mapping[str, object]) -> Relation:
     Raises:
         SqueezeError: it has no text, or the entities are not where it says, or are not said.
     """
-    row = Record("the record", record)
-    asked = {role: name for role, name in asked_columns(form.column).items() if role != "label"}
+    row = DataRecord("the record", record)
+    asked = {role: name for role, name in parse_column_options(form.column).items() if role != "label"}
     columns = Columns(_ROLES, asked, optional=frozenset(_ROLES) - {"text"}).of([row])
     style = style_of([row], columns)
     relation = relation_of(row, columns, style, None)
-    check_posable([relation], style, form)
+    check_representable([relation], style, form)
     return relation
 
 
@@ -95,7 +95,7 @@ def entities_of(form: Formulation) -> Entities:
     return chosen
 
 
-def check_posable(relations: Sequence[Relation], style: Style, form: Formulation) -> None:
+def check_representable(relations: Sequence[Relation], style: EntityStyle, form: Formulation) -> None:
     """See that every relation can be shown and read as the form asks.
 
     Raises:
@@ -148,7 +148,7 @@ def _is_negative(label: str) -> bool:
     return name in _NEGATIVES or name.split()[-1:] == ["false"]  # as DDI-false
 
 
-def _columns(records: Sequence[Record], asked: Mapping[str, str]) -> dict[str, str]:
+def _columns(records: Sequence[DataRecord], asked: Mapping[str, str]) -> dict[str, str]:
     names = tuple(records[0].values)
     known: dict[str, Sequence[str]] = dict(_ROLES)
     if names == tuple(str(place) for place in range(1, len(names) + 1)):
@@ -160,7 +160,7 @@ def _columns(records: Sequence[Record], asked: Mapping[str, str]) -> dict[str, s
     return columns
 
 
-def _check_no_header(first: Record, column: str) -> None:
+def _check_no_header(first: DataRecord, column: str) -> None:
     """A word where a sentence with two entities should stand is the name of a column that no role knows."""
     value = str(first.values.get(column, ""))
     if value and len(value.split()) == 1:
@@ -170,7 +170,7 @@ def _check_no_header(first: Record, column: str) -> None:
         )
 
 
-def _one_style(styles: Mapping[str, Style], source: str) -> Style:
+def _one_style(styles: Mapping[str, EntityStyle], source: str) -> EntityStyle:
     """What the splits have in common; the types of dummies may differ."""
     first = next(iter(styles.values()))
     for split, style in styles.items():
@@ -182,11 +182,11 @@ def _one_style(styles: Mapping[str, Style], source: str) -> Style:
     return first
 
 
-def _parsed(records: Sequence[Record], columns: Mapping[str, str], style: Style) -> tuple[Relation, ...]:
+def _parsed(records: Sequence[DataRecord], columns: Mapping[str, str], style: EntityStyle) -> tuple[Relation, ...]:
     return tuple(relation_of(record, columns, style, _label(record, columns["label"])) for record in records)
 
 
-def _label(record: Record, column: str) -> str:
+def _label(record: DataRecord, column: str) -> str:
     value = record.values[column]
     if isinstance(value, bool):
         return str(value).lower()
@@ -234,7 +234,7 @@ def _check_disjoint(parsed: _Parsed, source: str) -> None:
         check_disjoint(split, texts[split], texts["test"], source)
 
 
-def _say(source: str, columns: Mapping[str, str], style: Style, data: Dataset, form: Formulation) -> None:
+def _say(source: str, columns: Mapping[str, str], style: EntityStyle, data: Dataset, form: Formulation) -> None:
     taken = ", ".join(f"{role} from {column}" for role, column in columns.items())
     note(f"{source}: {taken}; {style.said}; shown as {entities_of(form)}, read from {form.representation}")
     negative = negative_of(data.labels, form.negative)

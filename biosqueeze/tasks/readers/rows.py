@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from biosqueeze.data.tables import Columns, Record, asked_columns, read_records, splits_of
+from biosqueeze.data.tables import Columns, DataRecord, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -19,7 +19,7 @@ Splits = Mapping[str, Sequence[Labelled]]
 
 
 @dataclass(frozen=True)
-class Row:
+class RoleValues:
     """The values of one record by their roles."""
 
     where: str
@@ -36,26 +36,26 @@ class Roles:
 
     def columns(self, column: Sequence[str]) -> Columns:
         """These roles, where --column says nothing else."""
-        return Columns(self.known, asked_columns(column), self.optional)
+        return Columns(self.known, parse_column_options(column), self.optional)
 
     def without(self, role: str) -> "Roles":
         """The same for records that need not have the role."""
         return replace(self, optional=self.optional | {role})
 
-    def rows(self, records: Sequence[Record], columns: Columns) -> list[Row]:
+    def rows(self, records: Sequence[DataRecord], columns: Columns) -> list[RoleValues]:
         """Values by role.
 
         Raises:
             SqueezeError: there is no column for a role.
         """
         chosen = self.chosen(records, columns)
-        return [Row(record.where, {role: record.values[c] for role, c in chosen.items()}) for record in records]
+        return [RoleValues(record.where, {role: record.values[c] for role, c in chosen.items()}) for record in records]
 
-    def chosen(self, records: Sequence[Record], columns: Columns) -> dict[str, str]:
+    def chosen(self, records: Sequence[DataRecord], columns: Columns) -> dict[str, str]:
         """The column of each role."""
         return self._placed(records[0], columns).of(records)
 
-    def _placed(self, first: Record, columns: Columns) -> Columns:
+    def _placed(self, first: DataRecord, columns: Columns) -> Columns:
         """Where a table has no header, roles go by the places of its columns."""
         names = list(first.values)
         if names != [str(place) for place in range(1, len(names) + 1)] or columns.asked:
@@ -70,7 +70,7 @@ class Roles:
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
 
 
-def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence[str]) -> dict[str, list[Row]]:
+def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence[str]) -> dict[str, list[RoleValues]]:
     """Read splits of a data set of records, and a test split beside train; say which column was taken for what.
 
     Raises:
@@ -78,12 +78,12 @@ def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence
     """
     columns = roles.columns(column)
     records = read_records(source, splits_to_read(source, splits), header=columns.header)
-    return rows_by_role(source, known_truth(source, records, splits, roles, column), roles, columns)
+    return rows_by_role(source, without_hidden_test(source, records, splits, roles, column), roles, columns)
 
 
-def known_truth(
-    source: str, records: Mapping[str, Sequence[Record]], splits: Sequence[str], roles: Roles, column: Sequence[str]
-) -> Mapping[str, Sequence[Record]]:
+def without_hidden_test(
+    source: str, records: Mapping[str, Sequence[DataRecord]], splits: Sequence[str], roles: Roles, column: Sequence[str]
+) -> Mapping[str, Sequence[DataRecord]]:
     """The records without a test split that nobody asked for and whose labels are kept secret.
 
     Raises:
@@ -95,7 +95,7 @@ def known_truth(
         labelled = any(_joined(row.values["label"]) for row in roles.rows(records["test"], roles.columns(column)))
     except SqueezeError:
         for record in records["test"][:1]:
-            pose_row(record.values, roles, column)
+            unlabelled_row(record.values, roles, column)
         labelled = False
     if labelled:
         return records
@@ -104,8 +104,8 @@ def known_truth(
 
 
 def rows_by_role(
-    source: str, records: Mapping[str, Sequence[Record]], roles: Roles, columns: Columns
-) -> dict[str, list[Row]]:
+    source: str, records: Mapping[str, Sequence[DataRecord]], roles: Roles, columns: Columns
+) -> dict[str, list[RoleValues]]:
     """The values of every split's records by role; says which column was taken for what.
 
     Raises:
@@ -116,7 +116,7 @@ def rows_by_role(
     return rows
 
 
-def _said(roles: Roles, columns: Columns, records: Mapping[str, Sequence[Record]]) -> str:
+def _said(roles: Roles, columns: Columns, records: Mapping[str, Sequence[DataRecord]]) -> str:
     """Which column is read as what, once for all splits that agree."""
     said: dict[str, list[str]] = {}
     for split, items in records.items():
@@ -127,7 +127,7 @@ def _said(roles: Roles, columns: Columns, records: Mapping[str, Sequence[Record]
     return "; ".join(f"{what} in {', '.join(where)}" for what, where in said.items())
 
 
-def pose_row(record: Mapping[str, Any], roles: Roles, column: Sequence[str]) -> Row:
+def unlabelled_row(record: Mapping[str, Any], roles: Roles, column: Sequence[str]) -> RoleValues:
     """The values of an unlabelled record.
 
     Raises:
@@ -135,15 +135,15 @@ def pose_row(record: Mapping[str, Any], roles: Roles, column: Sequence[str]) -> 
     """
     asked = [item for item in column if item.split("=")[0].strip() != "label"]
     unlabelled = roles.without("label")
-    return unlabelled.rows([Record("the record", record)], unlabelled.columns(asked))[0]
+    return unlabelled.rows([DataRecord("the record", record)], unlabelled.columns(asked))[0]
 
 
-def id_of_row(row: Row, *roles: str) -> str:
+def id_of_row(row: RoleValues, *roles: str) -> str:
     """The id of a row, by the first of the roles that it has."""
     return next((str(row.values[role]) for role in roles if row.values.get(role) is not None), "")
 
 
-def text_of(row: Row, *roles: str) -> str:
+def text_of(row: RoleValues, *roles: str) -> str:
     """The text of one role, or of several joined with a space; a list of texts is joined too.
 
     Raises:
@@ -166,7 +166,7 @@ def _joined(value: Any) -> str:
     return str(value).strip()
 
 
-def pair_of(row: Row) -> tuple[str, str]:
+def pair_of(row: RoleValues) -> tuple[str, str]:
     """The two texts of a row.
 
     Raises:
@@ -175,7 +175,7 @@ def pair_of(row: Row) -> tuple[str, str]:
     return text_of(row, "first"), text_of(row, "second")
 
 
-def label_of(row: Row) -> str:
+def label_of(row: RoleValues) -> str:
     """The one label of a row.
 
     Raises:

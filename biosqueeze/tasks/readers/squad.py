@@ -16,13 +16,13 @@ from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.readers.questions import (
     Passage,
-    Posed,
+    PassageQuestion,
     Question,
     columns_of,
     grouped,
     listed,
-    posed,
-    questions_of_records,
+    passage_question,
+    questions_from_records,
 )
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
@@ -82,7 +82,7 @@ def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ..
 
 def _records(source: str, split: str, column: Sequence[str]) -> tuple[Question, ...]:
     columns = columns_of(column, labelled=True)
-    return questions_of_records(read_records(source, (split,), header=columns.header)[split], columns)
+    return questions_from_records(read_records(source, (split,), header=columns.header)[split], columns)
 
 
 def _check_there(directory: Path, split: str) -> None:
@@ -147,7 +147,7 @@ def _is_ours(content: Any) -> bool:
 
 
 def _questions(contents: Mapping[Path, Mapping[str, Any]], directory: Path) -> tuple[Question, ...]:
-    items: list[Posed] = []
+    items: list[PassageQuestion] = []
     factoids: list[Question] = []
     for path, content in contents.items():
         if "questions" in content:
@@ -175,13 +175,13 @@ def _golden(directory: Path) -> dict[str, tuple[str, ...]]:
     return answers
 
 
-def _squad(path: Path, content: Mapping[str, Any]) -> Iterator[Posed]:
+def _squad(path: Path, content: Mapping[str, Any]) -> Iterator[PassageQuestion]:
     """Questions of SQuAD's format."""
     for article, where in _each(content, "data", str(path)):
         for paragraph, place in _each(article, "paragraphs", where):
             for item, spot in _each(paragraph, "qas", place):
                 values = {"id": _id(item, spot), "question": item.get("question"), "context": paragraph.get("context")}
-                yield posed(str(path), values, _squad_answers(item, f"{path}: question {item['id']}"))
+                yield passage_question(str(path), values, _squad_answers(item, f"{path}: question {item['id']}"))
 
 
 def _squad_answers(item: Mapping[str, Any], where: str) -> list[tuple[str, Any]] | None:

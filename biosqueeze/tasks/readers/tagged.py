@@ -43,7 +43,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SourceSentence:
     """A sentence as it stands in a source, with the places of its words."""
 
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ class Rows:
         return Sentence(self.words, tuple(tags), self.text, self.offsets)
 
 
-Splits = Mapping[str, Sequence[Rows]]
+Splits = Mapping[str, Sequence[SourceSentence]]
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def count_entities(tags: Sequence[str]) -> int:
     return len(spans_of(tags))
 
 
-def _every(read: Splits) -> Iterator[Rows]:
+def _every(read: Splits) -> Iterator[SourceSentence]:
     return (tagged for split in read.values() for tagged in split)
 
 
-def _check_tags(tagged: Rows) -> None:
+def _check_tags(tagged: SourceSentence) -> None:
     for word, tag in enumerate(tagged.tags):
         if not is_tag(tag):
             raise SqueezeError(
@@ -173,7 +173,7 @@ def _types(read: Splits, asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(asked)
 
 
-def _texts(rows: Sequence[Rows]) -> list[tuple[str, ...]]:
+def _texts(rows: Sequence[SourceSentence]) -> list[tuple[str, ...]]:
     return [tagged.words for tagged in rows]
 
 
@@ -208,7 +208,7 @@ def _check_order(read: Splits, scheme: str) -> None:
             before = tag
 
 
-def _out_of_place(tagged: Rows, word: int) -> str:
+def _out_of_place(tagged: SourceSentence, word: int) -> str:
     before, tag = tagged.tags[word - 1] if word else OUTSIDE, tagged.tags[word]
     return (
         f"{tagged.where(word)}: {tag!r} at {tagged.words[word]!r} follows {before!r}, "
@@ -216,7 +216,7 @@ def _out_of_place(tagged: Rows, word: int) -> str:
     )
 
 
-def _unended(tagged: Rows, word: int, read: Splits) -> str:
+def _unended(tagged: SourceSentence, word: int, read: Splits) -> str:
     """The word before this one is in an entity that does not end."""
     tag = tagged.tags[word - 1]
     after = repr(tagged.tags[word]) if word < len(tagged.tags) else "the end of the sentence"
@@ -229,7 +229,7 @@ def _unended(tagged: Rows, word: int, read: Splits) -> str:
     )
 
 
-def _check_labels(rows: Sequence[Rows], labelling: _Labelling) -> None:
+def _check_labels(rows: Sequence[SourceSentence], labelling: _Labelling) -> None:
     labels = set(labelling.labels)
     for tagged in rows:
         if labels.issuperset(tagged.tags) and not labelling.types and labelling.target == labelling.scheme:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.annotated import placed
+from biosqueeze.data.annotated import align_annotation
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.documents import (
     Annotation,
     Document,
-    format_of,
+    detect_format,
     read_documents,
     sentences_of,
     tag_documents,
@@ -18,15 +18,15 @@ from biosqueeze.data.documents import (
 )
 from biosqueeze.data.hub import is_hub, is_saved
 from biosqueeze.data.lines import numbered_lines
-from biosqueeze.data.splits import check_splits, find_split, open_directory, split_file
-from biosqueeze.data.tables import Columns, Record, asked_columns, read_file, read_records, splits_of
+from biosqueeze.data.splits import check_splits, find_split, open_directory, require_split
+from biosqueeze.data.tables import Columns, DataRecord, parse_column_options, read_file, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import read_columns
 from biosqueeze.tasks.readers.split_overlap import check_files
-from biosqueeze.tasks.readers.tagged import Rows, Sentence, build
+from biosqueeze.tasks.readers.tagged import Sentence, SourceSentence, build
 
 DEMO = "demo:ner"
 _SUFFIXES = (
@@ -54,7 +54,7 @@ def read(source: str, splits: Sequence[str], form: Formulation) -> Dataset:
         UsageError: there is no such split, column or type.
     """
     check_splits(splits)
-    asked = asked_columns(form.column)
+    asked = parse_column_options(form.column)
     if source.startswith("demo:"):
         return build(source, _demo(source, splits, asked), splits, form)
     if is_hub(source) or is_saved(Path(source).expanduser()):
@@ -69,13 +69,13 @@ def read(source: str, splits: Sequence[str], form: Formulation) -> Dataset:
     return dataset
 
 
-def pose(record: Mapping[str, Any], form: Formulation) -> Sentence:
+def unlabelled_sentence(record: Mapping[str, Any], form: Formulation) -> Sentence:
     """A sentence without tags, from the tokens or the text of a record; a text is cut into words and sentences.
 
     Raises:
         SqueezeError: the record has neither.
     """
-    asked = asked_columns(form.column)
+    asked = parse_column_options(form.column)
     words = next((record[name] for name in (asked.get("word", ""), *_WORDS.known["word"]) if name in record), None)
     if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
         return Sentence(tuple(words), (OUTSIDE,) * len(words))
@@ -96,19 +96,21 @@ def _look_at_test(splits: Sequence[str], there: bool) -> list[str]:
     return ["test"] if there and "train" in splits and "test" not in splits else []
 
 
-def _demo(source: str, splits: Sequence[str], asked: Mapping[str, str]) -> dict[str, list[Rows]]:
+def _demo(source: str, splits: Sequence[str], asked: Mapping[str, str]) -> dict[str, list[SourceSentence]]:
     if source != DEMO:
         raise UsageError(f"there is no data set called {source}; the built-in one is {DEMO}")
     if asked:
         warn(f"{DEMO} has no columns: {', '.join(asked.values())} not used")
-    return {split: [Rows(words, tags, source) for words, tags in demo_ner(split)] for split in {*splits, "train"}}
+    return {
+        split: [SourceSentence(words, tags, source) for words, tags in demo_ner(split)] for split in {*splits, "train"}
+    }
 
 
 def _files(source: str, splits: Sequence[str]) -> dict[str, Path]:
     if not Path(source).expanduser().exists():
         raise SqueezeError(f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}")
     directory = open_directory(source)
-    files = {split: _file(directory, split) or split_file(directory, split, _SUFFIXES) for split in splits}
+    files = {split: _file(directory, split) or require_split(directory, split, _SUFFIXES) for split in splits}
     test = _file(directory, "test")
     return files | ({"test": test} if test and _look_at_test(splits, there=True) else {})
 
@@ -119,7 +121,7 @@ def _file(directory: Path, split: str) -> Path | None:
     if usual is not None:
         return usual
     named = [path for path in sorted(directory.iterdir()) if path.is_file() and _named(path, split)]
-    found = [path for path in named if format_of(path)]
+    found = [path for path in named if detect_format(path)]
     if len(found) > 1:
         raise SqueezeError(
             f"{directory}: {' and '.join(path.name for path in found)} could both be the {split} split; "
@@ -135,10 +137,10 @@ def _named(path: Path, split: str) -> bool:
     return within == [split] and name.removesuffix(".gz").endswith((".txt", ".pubtator", ".xml", ".json"))
 
 
-def _read_file(path: Path, form: Formulation) -> tuple[list[Rows], str]:
+def _read_file(path: Path, form: Formulation) -> tuple[list[SourceSentence], str]:
     """The sentences of a file, and what it was taken for."""
-    asked = asked_columns(form.column)
-    kind = format_of(path)
+    asked = parse_column_options(form.column)
+    kind = detect_format(path)
     if kind:
         if asked:  # no error: it may come from the fine-tuning, and these be other data
             warn(f"{path} is {_NAMES[kind]}, which has no columns: {', '.join(asked.values())} not used")
@@ -160,21 +162,21 @@ def _is_json(path: Path) -> bool:
     return first.lstrip().startswith('{"')
 
 
-def _of_documents(documents: Iterable[Document], path: Path, form: Formulation) -> list[Rows]:
+def _of_documents(documents: Iterable[Document], path: Path, form: Formulation) -> list[SourceSentence]:
     read = list(documents)
     there = {one.type for document in read for one in document.annotations}
     # Of overlapping annotations one is dropped: not in favour of a type that is not even asked for.
     types = [name for name in form.types if name in there]
     return [
-        Rows(words, tags, document.where or str(path), (), document.text, offsets)
+        SourceSentence(words, tags, document.where or str(path), (), document.text, offsets)
         for document, sentences in zip(read, tag_documents(read, types), strict=True)
         for words, tags, offsets in sentences
     ]
 
 
-def _of_records(records: Sequence[Record], form: Formulation) -> list[Rows]:
+def _of_records(records: Sequence[DataRecord], form: Formulation) -> list[SourceSentence]:
     """Records with tokens and tags, or with a text and its entities."""
-    asked = asked_columns(form.column)
+    asked = parse_column_options(form.column)
     roles = Columns({**_WORDS.known, **_TEXTS.known}, asked)
     there = records[0].values
     if "text" in asked or "entities" in asked or ("entities" in there and not asked):
@@ -186,7 +188,7 @@ def _of_records(records: Sequence[Record], form: Formulation) -> list[Rows]:
     return [_rows(record, columns["word"], columns["tag"]) for record in records]
 
 
-def _rows(record: Record, word: str, tag: str) -> Rows:
+def _rows(record: DataRecord, word: str, tag: str) -> SourceSentence:
     words, tags = record.values[word], record.values[tag]
     for name, values in ((word, words), (tag, tags)):
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
@@ -199,10 +201,10 @@ def _rows(record: Record, word: str, tag: str) -> Rows:
     blank = next((place for place, value in enumerate(words) if not value.strip()), None)
     if blank is not None:
         raise SqueezeError(f"{record.where}: word {blank + 1} of {word} is empty; remove it and its tag")
-    return Rows(tuple(words), tuple(tags), record.where)
+    return SourceSentence(tuple(words), tuple(tags), record.where)
 
 
-def _document(record: Record, text: str, entities: str) -> Document:
+def _document(record: DataRecord, text: str, entities: str) -> Document:
     value, listed = record.values[text], record.values[entities]
     if not isinstance(value, str) or not isinstance(listed, list):
         raise SqueezeError(f"{record.where}: {text} must be a string and {entities} a list; correct the record")
@@ -220,7 +222,7 @@ def _annotations(document: Document, listed: Sequence[Any]) -> Iterator[Annotati
                 '{"start": 4, "end": 7, "label": "Gene"}, in characters of the text, the end not included'
             )
         given = Annotation(start, end, label, str(entity.get("text", document.text[max(start, 0) : max(end, 0)])))
-        yield placed(document, given, document.where)
+        yield align_annotation(document, given, document.where)
 
 
 def _say_files(source: str, files: Mapping[str, Path], kinds: Mapping[str, str]) -> None:

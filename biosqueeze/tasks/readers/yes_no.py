@@ -84,7 +84,7 @@ def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
 
 def _example(item: Mapping[str, Any], where: str) -> Labelled:
     snippets = [snippet.get("text") for snippet in item.get("snippets") or [] if isinstance(snippet, Mapping)]
-    row = _rows.Row(where, {"first": item.get("body"), "second": snippets})
+    row = _rows.RoleValues(where, {"first": item.get("body"), "second": snippets})
     return Labelled(_rows.pair_of(row), _answer(item, where), str(item.get("id") or ""), where)
 
 
