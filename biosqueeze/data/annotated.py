@@ -1,4 +1,4 @@
-"""A text with annotated spans, and what a reader of such texts found and has to say."""
+"""Texts with annotated spans, the check of their offsets, and the counts that a reader of them reports."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,105 +10,107 @@ from biosqueeze.progress import note
 
 @dataclass(frozen=True)
 class Annotation:
-    """A stretch of a text and what it is."""
+    """A span of a text with its type."""
 
     start: int  # characters from the beginning of the text
-    end: int  # behind the last character
+    end: int  # exclusive
     type: str
-    text: str  # what stands there
+    text: str  # the characters from start to end
     id: str = ""  # of the concept, such as D003924
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text with its annotations in the order of its file."""
+    """A text with its annotations, in the order of its file."""
 
     id: str
     text: str
     annotations: tuple[Annotation, ...] = ()
-    where: str = ""  # file and line
+    where: str = ""  # file and line, for error messages
 
 
-def placed(document: Document, given: Annotation, where: str) -> Annotation:
-    """An annotation as it stands in the text: white space at its ends cut off, its text the document's own.
+def align_annotation(document: Document, annotation: Annotation, where: str) -> Annotation:
+    """Check an annotation against the text of its document, and trim white space from its ends.
 
-    White space may differ between the text that was given and the one in the document, as it does in
-    published corpora; anything else may not.
+    The annotation's text may differ from the document in white space, as in published corpora, and in nothing else.
 
     Args:
-        document: whose text it is.
-        given: offsets, and the text that the file says stands there.
-        where: file and line, for the error.
+        document: the annotated text.
+        annotation: offsets and text as the file gives them.
+        where: file and line, for error messages.
+
+    Returns:
+        The annotation without outer white space; its text is copied from the document.
 
     Raises:
-        SqueezeError: it reaches beyond the text, or another text stands there.
+        SqueezeError: it reaches beyond the text, or the text at its offsets is another one.
     """
     text = document.text
-    if not 0 <= given.start < given.end <= len(text):
+    if not 0 <= annotation.start < annotation.end <= len(text):
         raise SqueezeError(
-            f"{where}: {given.text!r} is said to be at {given.start}-{given.end}, but the text of {document.id} "
-            f"has {len(text)} characters{_instead(text, given)}; correct the offsets"
+            f"{where}: {annotation.text!r} has the offsets {annotation.start}-{annotation.end}, but the text of "
+            f"{document.id} has {len(text)} characters{_nearest_offsets(text, annotation)}; correct the offsets"
         )
-    there = text[given.start : given.end]
-    if not there.strip() or there.split() != given.text.split():
+    covered = text[annotation.start : annotation.end]
+    if not covered.strip() or covered.split() != annotation.text.split():
         raise SqueezeError(
-            f"{where}: {given.text!r} is said to be at {given.start}-{given.end} of {document.id}, but there "
-            f"stands {there!r}{_instead(text, given)}; correct the offsets or the text"
+            f"{where}: {annotation.text!r} has the offsets {annotation.start}-{annotation.end} of {document.id}, but "
+            f"the text there is {covered!r}{_nearest_offsets(text, annotation)}; correct the offsets or the text"
         )
-    start = given.start + len(there) - len(there.lstrip())
-    return Annotation(start, start + len(there.strip()), given.type, there.strip(), given.id)
+    start = annotation.start + len(covered) - len(covered.lstrip())
+    return Annotation(start, start + len(covered.strip()), annotation.type, covered.strip(), annotation.id)
 
 
-def _instead(text: str, given: Annotation) -> str:
-    """Where the text of an annotation stands nearest to its offset, for an error."""
-    wanted = given.text.strip()
-    places = list(_places(text, wanted)) if wanted else []
-    if not places:
+def _nearest_offsets(text: str, annotation: Annotation) -> str:
+    """Return the offsets of the occurrence that is nearest to those of the annotation, for an error message."""
+    wanted = annotation.text.strip()
+    starts = list(_occurrences(text, wanted)) if wanted else []
+    if not starts:
         return ""
-    nearest = min(places, key=lambda place: abs(place - given.start))
+    nearest = min(starts, key=lambda start: abs(start - annotation.start))
     return f" ({wanted!r} is at {nearest}-{nearest + len(wanted)})"
 
 
-def _places(text: str, wanted: str) -> Iterator[int]:
-    place = text.find(wanted)
-    while place >= 0:
-        yield place
-        place = text.find(wanted, place + 1)
+def _occurrences(text: str, wanted: str) -> Iterator[int]:
+    start = text.find(wanted)
+    while start >= 0:
+        yield start
+        start = text.find(wanted, start + 1)
 
 
 @dataclass
-class Census:
-    """What a reader met on its way: counts to say at the end, and the documents it has seen."""
+class DocumentCounts:
+    """Counts of what a reader met, and the ids of the documents that it has read."""
 
     source: str
     counts: Counter[str] = field(default_factory=lambda: Counter(documents=0, annotations=0))
     _seen: dict[str, tuple[str, int]] = field(default_factory=dict)  # id -> where, hash of the content
 
-    def is_new(self, document: Document) -> bool:
-        """Count a document, and say whether it is to be kept: a copy that is equal in all is not.
+    def add(self, document: Document) -> bool:
+        """Count a document; return False for an exact copy of an earlier one, which is to be dropped.
 
         Raises:
-            SqueezeError: another document had its id.
+            SqueezeError: an earlier document has the same id and other content.
         """
         content = hash((document.text, document.annotations))
-        where, known = self._seen.setdefault(document.id, (document.where, content))
-        if where == document.where:
+        first_where, first_content = self._seen.setdefault(document.id, (document.where, content))
+        if first_where == document.where:
             self.counts["documents"] += 1
             self.counts["annotations"] += len(document.annotations)
             return True
-        if known != content:
+        if first_content != content:
             raise SqueezeError(
-                f"{document.where}: the document {document.id!r} stands already at {where}, with other content; "
-                "remove one of the two, or give it another id"
+                f"{document.where}: the document id {document.id!r} is already used at {first_where}, with other "
+                "content; remove one of the two documents, or give it another id"
             )
-        self.counts["documents that stood there twice, kept once"] += 1
+        self.counts["duplicate documents dropped"] += 1
         return False
 
-    def say(self) -> None:
-        """Say the counts.
+    def report(self) -> None:
+        """Log the counts.
 
         Raises:
-            SqueezeError: there was no document.
+            SqueezeError: no document was counted.
         """
         if not self.counts["documents"]:
             raise SqueezeError(f"{self.source} is empty: it holds no document; check that it was written in full")

@@ -1,4 +1,4 @@
-"""BioC (Comeau et al. 2013) as XML or JSON, through the `bioc` package (extra `bioc`)."""
+"""Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from biosqueeze.data.annotated import Annotation, Census, Document, placed
+from biosqueeze.data.annotated import Annotation, Document, DocumentCounts, align_annotation
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError, require
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument
 
 _CONCEPT_KEYS = ("identifier", "Identifier", "MESH", "NCBI GENE")
-_WIDEST_GAP = 1_000_000
+_MAX_GAP = 1_000_000  # characters between two passages; more is taken for a wrong offset
 
 
 def read_bioc(path: Path) -> Iterator[Document]:
-    """Stream the documents of a BioC file; at the end it is said how many they were, and what was odd.
+    """Stream the documents of a BioC file, and log their number and every irregularity at the end.
 
-    The text has each passage or sentence at its own offset; a line end and spaces fill what lies between. An
-    annotation of several locations stands for the whole stretch from its first to its last character.
+    Each passage or sentence is placed at its own offset; gaps between them are filled with a line end and spaces. An
+    annotation with several locations becomes one span, from its first to its last character.
 
     Args:
         path: BioC XML or JSON (a collection, or PubTator 3's list of documents), plain or with .gz.
 
     Raises:
         SqueezeError: the extra is not installed; the file is damaged; an annotation reaches beyond the text or
-            is not what stands there; an id stands for two documents; there is no document.
+            differs from it; two documents have one id; there is no document.
     """
-    census = Census(str(path))
-    for number, raw in enumerate(_read(path), start=1):
-        document = _document(raw, f"{path} document {number}", census)
-        if census.is_new(document):
+    counts = DocumentCounts(str(path))
+    for number, raw in enumerate(_parse(path), start=1):
+        document = _document(raw, f"{path} document {number}", counts)
+        if counts.add(document):
             yield document
-    census.say()
+    counts.report()
 
 
-def _read(path: Path) -> "Sequence[BioCDocument]":
+def _parse(path: Path) -> "Sequence[BioCDocument]":
     require("bioc", "bioc")
-    with _opened(path) as stream:
+    with _open_binary(path) as stream:
         first = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return _read_json(path) if first in (b"{", b"[") else _read_xml(path)
 
@@ -53,14 +53,16 @@ def _read_xml(path: Path) -> "Sequence[BioCDocument]":
     from lxml import etree
 
     try:
-        with _opened(path) as stream:
+        with _open_binary(path) as stream:
             collection = biocxml.load(stream)
     except etree.XMLSyntaxError as error:
-        raise SqueezeError(f"{path}:{error.lineno}: not XML ({error.msg}); mend it there, or fetch it again") from error
+        raise SqueezeError(
+            f"{path}:{error.lineno}: invalid XML ({error.msg}); correct this line, or download the file again"
+        ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise SqueezeError(
-            f"{path} is XML and not BioC: a passage without an offset, or an annotation without its id or "
-            f"location ({error}); check it against BioC.dtd"
+            f"{path} is XML, but not BioC: a passage has no offset, or an annotation has no id or location "
+            f"({error}); check it against BioC.dtd"
         ) from error
     documents: Sequence[BioCDocument] = collection.documents
     return documents
@@ -72,30 +74,33 @@ def _read_json(path: Path) -> "Sequence[BioCDocument]":
     try:
         value = json.loads("\n".join(line for _, line in numbered_lines(path)))
     except json.JSONDecodeError as error:
-        raise SqueezeError(f"{path}:{error.lineno}: not JSON ({error.msg} at column {error.colno})") from error
-    made = []
-    for number, raw in enumerate(_listed(value, path), start=1):
+        raise SqueezeError(
+            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct it"
+        ) from error
+    documents = []
+    for number, raw in enumerate(_document_list(value, path), start=1):
         try:
-            made.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
+            documents.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
         except (KeyError, TypeError) as error:
             raise SqueezeError(
-                f"{path} document {number}: not a BioC document: it or a part of it lacks the field {error}; add it"
+                f"{path} document {number}: not a BioC document: the field {error} is missing in it or in a part of "
+                "it; add the field"
             ) from error
-    return made
+    return documents
 
 
-def _listed(value: Any, path: Path) -> list[Any]:
-    """The documents of a collection, or of an object with one list in it, as PubTator 3 gives them."""
+def _document_list(value: Any, path: Path) -> list[Any]:
+    """Return the documents of a collection, or of an object with a single list in it, as PubTator 3 writes it."""
     if isinstance(value, dict):
         lists = [item for item in value.values() if isinstance(item, list)]
         value = value.get("documents", lists[0] if len(lists) == 1 else None)
     if not isinstance(value, list):
-        raise SqueezeError(f'{path} is JSON and not BioC: no list of "documents" in it; check what wrote it')
+        raise SqueezeError(f'{path} is JSON, but not BioC: it has no list "documents"; check the program that wrote it')
     return value
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_binary(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as plain:
             if path.suffix == ".gz":
@@ -104,34 +109,34 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             else:
                 yield plain
     except (OSError, EOFError, zlib.error) as error:
-        raise SqueezeError(f"{path} cannot be read ({error}); check the path, or fetch it again") from error
+        raise SqueezeError(f"{path} cannot be read ({error}); check the path, or download it again") from error
 
 
 @dataclass
-class _Text:
-    """Text that grows by pieces, each at its own offset."""
+class _TextBuilder:
+    """The text of a document, built from passages that each have an offset."""
 
     where: str
     pieces: list[str] = field(default_factory=list)
     length: int = 0
 
     def add(self, offset: int, piece: str) -> None:
-        """Put a piece at its offset."""
+        """Append a passage at its offset."""
         gap = _number(offset, self.where) - self.length
-        if not 0 <= gap <= _WIDEST_GAP:
+        if not 0 <= gap <= _MAX_GAP:
             raise SqueezeError(
-                f"{self.where}: a passage at offset {offset}, but the text before it ends at {self.length}; "
-                "offsets count the characters of the whole document: correct them"
+                f"{self.where}: a passage has the offset {offset}, but the text before it ends at {self.length}; "
+                "correct the offsets, which count the characters of the whole document"
             )
         filler = "\n" + " " * (gap - 1) if gap and self.length else " " * gap
         self.pieces += [filler, piece]
         self.length = offset + len(piece)
 
 
-def _document(raw: "BioCDocument", where: str, census: Census) -> Document:
+def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Document:
     name = str(raw.id or "")
     where = f"{where} ({name})"
-    text = _Text(where)
+    text = _TextBuilder(where)
     annotations = list(raw.annotations)
     for passage in raw.passages:
         annotations += passage.annotations
@@ -142,29 +147,31 @@ def _document(raw: "BioCDocument", where: str, census: Census) -> Document:
             if sentence.text and not passage.text:
                 text.add(sentence.offset, sentence.text)
     bare = Document(name, "".join(text.pieces), (), where)
-    spans = [_annotation(bare, one, where, census) for one in annotations]
-    return replace(bare, annotations=tuple(span for span in spans if span))
+    aligned = [_annotation(bare, annotation, where, counts) for annotation in annotations]
+    return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation))
 
 
-def _annotation(document: Document, raw: "BioCAnnotation", where: str, census: Census) -> Annotation | None:
+def _annotation(document: Document, raw: "BioCAnnotation", where: str, counts: DocumentCounts) -> Annotation | None:
     if not raw.locations:
-        census.counts["annotations without a location, left out"] += 1
+        counts.counts["annotations without a location skipped"] += 1
         return None
-    spans = [(_number(place.offset, where), _number(place.length, where)) for place in raw.locations]
+    spans = [(_number(location.offset, where), _number(location.length, where)) for location in raw.locations]
     start, end = min(offset for offset, _ in spans), max(map(sum, spans))
     text = raw.text or ""
     if len(raw.locations) > 1:
-        census.counts["discontinuous annotations, taken from their first to their last character"] += 1
+        counts.counts["discontinuous annotations read as one span from first to last character"] += 1
         text = document.text[max(start, 0) : end]
     concept = next((str(raw.infons[key]) for key in _CONCEPT_KEYS if raw.infons.get(key)), "")
-    kind = raw.infons.get("type")
-    if not kind:
-        raise SqueezeError(f'{where}: the annotation {raw.id} has no type; add <infon key="type"> to it')
-    return placed(document, Annotation(start, end, str(kind), text, concept), f"{where} annotation {raw.id}")
+    entity_type = raw.infons.get("type")
+    if not entity_type:
+        raise SqueezeError(f'{where}: the annotation {raw.id} has no type; add <infon key="type">')
+    return align_annotation(
+        document, Annotation(start, end, str(entity_type), text, concept), f"{where} annotation {raw.id}"
+    )
 
 
 def _number(value: Any, where: str) -> int:
-    """An offset or a length; JSON may hold anything there."""
+    """Return an offset or a length, which JSON does not guarantee to be an integer."""
     if not isinstance(value, int):
-        raise SqueezeError(f"{where}: {value!r} is no offset or length; write a whole number of characters")
+        raise SqueezeError(f"{where}: the offset or length {value!r} is not an integer; write a number of characters")
     return value

@@ -1,4 +1,4 @@
-"""Which column of a table plays which role: as the user says, or by the names that a role usually has."""
+"""Find the columns of a table by their roles: from --column, or by the names that are common for a role."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,117 +10,117 @@ from biosqueeze.registry import closest
 
 @dataclass(frozen=True)
 class Columns:
-    """The roles that a task kind reads, and the names that each role's column may have."""
+    """The roles that a task kind reads, and the names that the column of each role may have."""
 
-    known: Mapping[str, Sequence[str]]  # role -> names, the likeliest first
-    asked: Mapping[str, str] = field(default_factory=dict)  # role -> column, as the user says
+    known: Mapping[str, Sequence[str]]  # role -> names, the most common first
+    requested: Mapping[str, str] = field(default_factory=dict)  # role -> column, from --column
     optional: frozenset[str] = frozenset()  # roles that need no column
 
     def __post_init__(self) -> None:
-        """Refuse a role that nothing reads.
+        """Check the requested roles.
 
         Raises:
-            UsageError: `asked` has a role that `known` lacks.
+            UsageError: `requested` has a role that `known` lacks.
         """
-        for role in self.asked:
+        for role in self.requested:
             if role not in self.known:
                 raise UsageError(
-                    f"--column {role}={self.asked[role]}: nothing here reads a column as {role!r}."
+                    f"--column {role}={self.requested[role]}: no column is read as {role!r}."
                     f"{closest(role, self.known)} Roles: {', '.join(self.known)}"
                 )
 
     @property
     def header(self) -> tuple[str, ...]:
-        """What `read_records` takes: every name that tells a header. A number is a place, and may well be a value."""
-        names = [*self.asked.values(), *(name for role in self.known.values() for name in role)]
+        """The names that mark a header, for `read_records`. Numbers are column positions, and may occur as values."""
+        names = [*self.requested.values(), *(name for role in self.known.values() for name in role)]
         return tuple(dict.fromkeys(name for name in names if not name.isdecimal()))
 
     def of(self, records: Sequence[DataRecord]) -> dict[str, str]:
-        """The column of each role; a role without one is left out if it is optional.
+        """Return the column of each role; an optional role without a column is left out.
 
         Raises:
-            SqueezeError: a needed column is not there.
+            SqueezeError: a required column is missing.
         """
-        there = _columns(records)
-        present = {role: _match(there, names) for role, names in self.known.items()}
-        wanted = [role for role in self.known if role not in self.optional or role in self.asked or present[role]]
-        return {role: pick(records, role, self.known[role], self.asked) for role in wanted}
+        names = _column_names(records)
+        matches = {role: _match(names, known) for role, known in self.known.items()}
+        roles = [role for role in self.known if role not in self.optional or role in self.requested or matches[role]]
+        return {role: find_column(records, role, self.known[role], self.requested) for role in roles}
 
 
-def pick(records: Sequence[DataRecord], role: str, known: Sequence[str], asked: Mapping[str, str]) -> str:
-    """The column that plays a role, in every one of the records.
+def find_column(records: Sequence[DataRecord], role: str, known: Sequence[str], requested: Mapping[str, str]) -> str:
+    """Return the column of a role, and check that every record has it.
 
     Args:
-        records: of one split; columns of another split may have other names.
+        records: of one split; the columns of another split may have other names.
         role: what the column is read as, such as text.
-        known: names that such a column may have, the likeliest first; capitals do not matter.
-        asked: role -> column, as `parse_column_options` gives it; goes before `known`.
+        known: names that such a column may have, the most common first; letter case is ignored.
+        requested: role -> column, as `parse_column_options` returns it; takes precedence over `known`.
 
     Raises:
-        SqueezeError: there is no such column, or some record lacks it.
+        SqueezeError: there is no such column, or a record lacks it.
     """
-    there = _columns(records)
-    column = _match(there, [asked[role]] if role in asked else known)
+    names = _column_names(records)
+    column = _match(names, [requested[role]] if role in requested else known)
     if column is None:
-        wanted = f"no column {asked[role]!r}" if role in asked else f"no column for {role!r}"
-        looked = "" if role in asked else f" (looked for {', '.join(known)})"
+        problem = f"no column {requested[role]!r}" if role in requested else f"no column for {role!r}"
+        tried = "" if role in requested else f" (looked for {', '.join(known)})"
         raise SqueezeError(
-            f"{records[0].where if records else 'no record'}: {wanted}{looked}; there are "
-            f"{', '.join(there) or 'none'}: name the right one with --column {role}=NAME"
+            f"{records[0].where if records else 'no record'}: {problem}{tried}; there are "
+            f"{', '.join(names) or 'none'}: name the right one with --column {role}=NAME"
         )
-    lacking = next((record for record in records if column not in record.values), None)
-    if lacking is not None:
+    incomplete = next((record for record in records if column not in record.values), None)
+    if incomplete is not None:
         raise SqueezeError(
-            f"{lacking.where}: no field {column!r}, which other records have as their {role}; add it, "
+            f"{incomplete.where}: no field {column!r}, which other records have as their {role}; add it, "
             f"or name another with --column {role}=NAME"
         )
     return column
 
 
 def parse_column_options(column: Sequence[str]) -> dict[str, str]:
-    """Parse what --column was given.
+    """Parse the values of --column into role -> column.
 
     Args:
         column: each ROLE=COLUMN.
 
     Raises:
-        UsageError: one is not of that form, or a role is given twice.
+        UsageError: a value has another form, or a role is given twice.
     """
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
     for item in column:
         role, equals, name = (part.strip() for part in item.partition("="))
         if not (role and equals and name):
             raise UsageError(f"--column {item!r} is not ROLE=COLUMN; write for example --column text=abstract")
-        if role in asked:
-            raise UsageError(f"--column gives {role!r} twice, {asked[role]!r} and {name!r}; keep one")
-        asked[role] = name
-    return asked
+        if role in requested:
+            raise UsageError(f"--column gives {role!r} twice, {requested[role]!r} and {name!r}; keep one")
+        requested[role] = name
+    return requested
 
 
 def check_unique(records: Sequence[DataRecord], column: str) -> None:
-    """Refuse two records with the same value in a column, such as an id.
+    """Check that no two records have the same value in a column, such as an id.
 
     Raises:
-        SqueezeError: a value comes twice; the message says where both stand.
+        SqueezeError: a value occurs twice; the message has both places.
     """
-    seen: dict[str, str] = {}
+    first_places: dict[str, str] = {}
     for record in records:
         value = str(record.values[column])
-        if value in seen:
+        if value in first_places:
             raise SqueezeError(
-                f"{record.where}: the {column} {value!r} stands already at {seen[value]}; remove one of the two, "
-                "or give it another"
+                f"{record.where}: the {column} {value!r} is already used at {first_places[value]}; remove one of the "
+                "two records, or change its value"
             )
-        seen[value] = record.where
+        first_places[value] = record.where
 
 
-def _columns(records: Sequence[DataRecord]) -> tuple[str, ...]:
+def _column_names(records: Sequence[DataRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for record in records for name in record.values))
 
 
-def _match(there: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first of the names that is there, as it is written there."""
-    folded = {column.casefold(): column for column in reversed(there)}
+def _match(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the first of the names that is a column, as the column spells it."""
+    folded = {column.casefold(): column for column in reversed(columns)}
     return next(
-        (name if name in there else folded[name.casefold()] for name in names if name.casefold() in folded), None
+        (name if name in columns else folded[name.casefold()] for name in names if name.casefold() in folded), None
     )

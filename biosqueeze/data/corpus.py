@@ -1,4 +1,4 @@
-"""Unlabelled text, a sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
+"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
 
 import json
 from collections.abc import Iterator
@@ -31,16 +31,16 @@ _NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
 def read_lines(source: str, field: str = "text") -> Iterator[str]:
-    """Stream the lines that hold text, without line ends and outer white space; blank lines are skipped.
+    """Stream the non-blank lines of a corpus, without line ends and outer white space.
 
     Args:
-        source: a file (.txt, .jsonl, either with .gz; any other name reads as text), a directory of such
+        source: a file (.txt, .jsonl, either with .gz; any other name is read as text), a directory of such
             files (read recursively, in sorted order), or `demo:text`.
-        field: which field of a JSONL record holds the text.
+        field: the field of a JSONL record that holds the text.
 
     Raises:
-        SqueezeError: nothing is there (raised at once), a line cannot be read, or no line holds text (raised
-            when the reading gets there).
+        SqueezeError: the source does not exist (raised at once), a line cannot be read, or there is no text (raised
+            during iteration).
     """
     if find_corpus(source) is None:
         return iter(demo_text())
@@ -48,7 +48,7 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
 
 
 def find_corpus(source: str) -> Path | None:
-    """The path of a corpus, or None for the built-in sample; nothing is read.
+    """Return the path of a corpus, or None for the built-in sample; nothing is read.
 
     Raises:
         SqueezeError: there is no such path.
@@ -65,7 +65,7 @@ def find_corpus(source: str) -> Path | None:
 
 
 def corpus_files(source: str) -> tuple[Path, ...]:
-    """The files that a corpus is made of, in reading order.
+    """Return the files of a corpus in reading order.
 
     Raises:
         SqueezeError: there is no such path, or it holds no corpus file.
@@ -75,46 +75,46 @@ def corpus_files(source: str) -> tuple[Path, ...]:
         return ()
     if path.is_dir():
         return _files_in(path)
-    if _kind(path) in _NEVER_TEXT:
+    if _suffix(path) in _NEVER_TEXT:
         raise SqueezeError(
-            f"{source} is {_kind(path)}, not a corpus: expected .txt (one sentence or document per line) "
+            f"{source} is {_suffix(path)}, not a corpus: expected .txt (one sentence or document per line) "
             "or .jsonl, either with .gz"
         )
     return (path,)
 
 
 def _files_in(directory: Path) -> tuple[Path, ...]:
-    present = sorted(p for p in directory.rglob("*") if p.is_file() and not _hidden(p, directory))
-    files = tuple(p for p in present if _kind(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
+    visible = sorted(p for p in directory.rglob("*") if p.is_file() and not _is_hidden(p, directory))
+    files = tuple(p for p in visible if _suffix(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
-    skipped = [p.name for p in present if p not in files]
+    skipped = [p.name for p in visible if p not in files]
     if skipped:
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
         note(f"corpus {directory}: {len(files)} files read; skipped {', '.join(skipped[:3])}{more}")
     return files
 
 
-def _hidden(path: Path, directory: Path) -> bool:
+def _is_hidden(path: Path, directory: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(directory).parts)
 
 
-def _kind(path: Path) -> str:
-    """The suffix that tells the format: `.jsonl` for x.jsonl.gz."""
+def _suffix(path: Path) -> str:
+    """Return the suffix that determines the format: `.jsonl` for x.jsonl.gz."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:
-    """What `read_lines` gives of a corpus whose files are known.
+    """Stream the lines of corpus files, as `read_lines`.
 
     Args:
-        source: what the user calls the corpus.
-        files: as `corpus_files` gives them.
-        field: which field of a JSONL record holds the text.
-        progress: told how many bytes of the files are read.
+        source: the name of the corpus in error messages.
+        files: as `corpus_files` returns them.
+        field: the field of a JSONL record that holds the text.
+        progress: is advanced by the bytes of the files that are read.
 
     Raises:
-        SqueezeError: a line cannot be read, or no line holds text.
+        SqueezeError: a line cannot be read, or there is no text.
     """
     empty = True
     for path in files:
@@ -129,7 +129,7 @@ def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteP
 
 def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[str]:
     lines = numbered_lines(path, progress)
-    if _kind(path) in _JSONL:
+    if _suffix(path) in _JSONL:
         return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
     return (line for _, line in lines)
 
@@ -139,15 +139,15 @@ def _field_of(line: str, field: str, where: str) -> str:
         record = json.loads(line)
         check_characters(line, record)
     except ValueError as error:
-        raise SqueezeError(f"{where}: not JSON ({error}); a .jsonl file has one JSON object on each line") from error
+        raise SqueezeError(
+            f"{where}: invalid JSON ({error}); a .jsonl file has one JSON object on each line"
+        ) from error
     if not isinstance(record, dict):
         raise SqueezeError(
-            f'{where}: a JSON {type(record).__name__}, where an object like {{"{field}": ...}} was expected'
+            f'{where}: a JSON {type(record).__name__}, but an object like {{"{field}": ...}} was expected'
         )
     if field not in record:
-        raise SqueezeError(
-            f"{where}: no field {field!r}; name the one with the text, of: {', '.join(record) or 'none'}"
-        )
+        raise SqueezeError(f"{where}: no field {field!r}; name the field with the text: {', '.join(record) or 'none'}")
     text = record[field]
     if not isinstance(text, str):
         raise SqueezeError(

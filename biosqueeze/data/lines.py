@@ -1,4 +1,4 @@
-"""Numbered lines of UTF-8 text, plain or gzipped, from a file or standard input: errors can say where they are."""
+"""Read numbered lines of UTF-8 text, plain or gzipped, from files and standard input."""
 
 import gzip
 import io
@@ -14,97 +14,118 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 from biosqueeze.errors import SqueezeError, UsageError
 
 STANDARD_INPUT = "standard input"
-_GZIP = b"\x1f\x8b"
-_BOM = "\ufeff"
-_READ_AT_ONCE = 1 << 20
-_Read = TypeVar("_Read")
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = "\ufeff"
+_BUFFER_BYTES = 1 << 20
+_Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 class ByteProgress(Protocol):
-    """Something to tell how much is done, such as what `progress.track` gives."""
+    """A progress counter, such as `progress.track` gives."""
 
     def advance(self, amount: int = 1) -> None:
-        """Add to what is done."""
+        """Add to the amount done."""
 
 
 class Line(NamedTuple):
-    """A line of text, or of what should be text."""
+    """A line of a file that may not be valid text."""
 
     number: int  # from 1
-    text: str  # where there is a error, with a replacement character for what is no UTF-8
-    error: str | None = None  # what is wrong with it, and where it stands
+    text: str  # of an invalid line, with replacement characters for the bytes that are not UTF-8
+    error: str | None = None  # the message for an invalid line, with its place
 
 
 def check_characters(text: str, values: Any) -> None:
-    """JSON can hold half a character, which no tokenizer takes.
+    """Check JSON for single surrogates (half a character), which it can express and tokenizers refuse.
 
     Args:
-        text: as it was written.
-        values: what it was read as.
+        text: the JSON as written.
+        values: the parsed JSON.
 
     Raises:
-        UnicodeEncodeError: it does.
+        UnicodeEncodeError: a string has a single surrogate.
     """
     if _SURROGATE.search(text):
         json.dumps(values, ensure_ascii=False).encode()
 
 
 def numbered_lines(path: Path, progress: ByteProgress | None = None) -> Iterator[tuple[int, str]]:
-    r"""Each line and its number, from 1, without its line end (\n or \r\n) and without a byte order mark.
+    r"""Stream the lines of a file with their numbers from 1, without line ends (\n or \r\n) and byte order mark.
 
     Args:
         path: a plain or gzipped file.
-        progress: told how many bytes of the file, as it lies on the disk, are read.
+        progress: is advanced by the bytes of the file on disk that are read.
 
     Raises:
-        SqueezeError: the file cannot be read, is no UTF-8 text, or is a damaged .gz.
+        SqueezeError: the file cannot be read, is not UTF-8 text, or is a damaged .gz.
     """
     name = str(path)
-    return _numbered(_opened(path, progress), name, lambda number, raw: (number, _decoded(raw, name, number)))
+    return _numbered(_open_binary(path, progress), name, lambda number, raw: (number, _decoded(raw, name, number)))
 
 
 def tolerant_lines(path: Path) -> Iterator[Line]:
-    """The same, but a line that is no UTF-8 text has a error, and the lines behind it are read.
+    """Stream the lines of a file; a line that is not UTF-8 text has an error, and the lines after it are read.
 
     Raises:
         SqueezeError: the file cannot be read, or is a damaged .gz.
     """
     name = str(path)
-    return _numbered(_opened(path, None), name, lambda number, raw: _tolerated(raw, name, number))
+    return _numbered(_open_binary(path, None), name, lambda number, raw: _line(raw, name, number))
 
 
 def stdin_lines() -> Iterator[Line]:
-    """The lines of standard input, plain or gzipped, as they arrive; see `tolerant_lines`.
+    """Stream the lines of standard input, plain or gzipped, as they arrive; see `tolerant_lines`.
 
     Raises:
         UsageError: nothing is piped in.
-        SqueezeError: it is damaged gzip data.
+        SqueezeError: the gzip data is damaged.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads data from a pipe, and nothing is piped in; name a file instead")
-    return _numbered(_piped(), STANDARD_INPUT, lambda number, raw: _tolerated(raw, STANDARD_INPUT, number))
+    return _numbered(_open_stdin(), STANDARD_INPUT, lambda number, raw: _line(raw, STANDARD_INPUT, number))
+
+
+def read_beginning(path: Path, characters: int = 1 << 20) -> str:
+    """Return the beginning of a file as text, without byte order mark; invalid bytes are replaced.
+
+    Args:
+        path: a plain or gzipped file.
+        characters: how many to read at most.
+
+    Raises:
+        SqueezeError: the file cannot be read, or is a damaged .gz.
+    """
+    with _explained(str(path), lambda: 1), _open_binary(path, None) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace").read(characters)
+    return text.removeprefix(_BYTE_ORDER_MARK)
 
 
 def _numbered(
-    opened: AbstractContextManager[BinaryIO], name: str, read: Callable[[int, bytes], _Read]
-) -> Iterator[_Read]:
+    opened: AbstractContextManager[BinaryIO], name: str, parse: Callable[[int, bytes], _Parsed]
+) -> Iterator[_Parsed]:
     number = 0
+    with _explained(name, lambda: number + 1), opened as stream:
+        for number, raw in enumerate(stream, start=1):
+            yield parse(number, raw)
+
+
+@contextmanager
+def _explained(name: str, line: Callable[[], int]) -> Iterator[None]:
+    """Turn errors of reading into messages for the user."""
     try:
-        with opened as stream:
-            for number, raw in enumerate(stream, start=1):
-                yield read(number, raw)
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        again = f"check it with `gzip -t {name}` and fetch it again" if name != STANDARD_INPUT else "fetch it again"
-        raise SqueezeError(f"{name}:{number + 1}: the gzip data is damaged ({error}); {again}") from error
+        check = f"check it with `gzip -t {name}` and download it again" if name != STANDARD_INPUT else "send it again"
+        raise SqueezeError(f"{name}:{line()}: the gzip data is damaged ({error}); {check}") from error
     except OSError as error:
         raise SqueezeError(
-            f"{name} cannot be read ({error.strerror or error}); check the path and its rights"
+            f"{name} cannot be read ({error.strerror or error}); check the path and its permissions"
         ) from error
 
 
-class _Counted(io.FileIO):
-    """A file that tells how many bytes of it are read."""
+class _CountingFile(io.FileIO):
+    """A file that advances a progress counter by the bytes that are read."""
 
     def __init__(self, path: Path, progress: ByteProgress) -> None:
         super().__init__(path)
@@ -117,8 +138,11 @@ class _Counted(io.FileIO):
 
 
 @contextmanager
-def _opened(path: Path, progress: ByteProgress | None) -> Iterator[BinaryIO]:
-    with path.open("rb") if progress is None else io.BufferedReader(_Counted(path, progress), _READ_AT_ONCE) as plain:
+def _open_binary(path: Path, progress: ByteProgress | None) -> Iterator[BinaryIO]:
+    plain: Any = (
+        path.open("rb") if progress is None else io.BufferedReader(_CountingFile(path, progress), _BUFFER_BYTES)
+    )
+    with plain:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=plain) as unpacked:
                 yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
@@ -127,16 +151,16 @@ def _opened(path: Path, progress: ByteProgress | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _piped() -> Iterator[BinaryIO]:
+def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
-    if stream.peek(len(_GZIP))[: len(_GZIP)] == _GZIP:
+    if stream.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC:
         with gzip.GzipFile(fileobj=stream) as unpacked:
             yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
     else:
         yield stream
 
 
-def _tolerated(raw: bytes, name: str, number: int) -> Line:
+def _line(raw: bytes, name: str, number: int) -> Line:
     try:
         return Line(number, _decoded(raw, name, number))
     except SqueezeError as error:
@@ -154,16 +178,16 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
         ) from error
     if "\0" in line:
         raise SqueezeError(
-            f"{name}:{number}: holds NUL bytes, so it is UTF-16 or no text; if it is text, convert it first: "
+            f"{name}:{number}: contains NUL bytes, so it is UTF-16 or not text; if it is text, convert it first: "
             f"{_conversion(name, 'UTF-16')}"
         )
     if number == 1:
-        line = line.removeprefix(_BOM)
+        line = line.removeprefix(_BYTE_ORDER_MARK)
     return line.rstrip("\r\n")
 
 
 def _conversion(name: str, encoding: str) -> str:
-    """The shell line that makes a UTF-8 copy; only the user can know that the encoding is the one guessed."""
+    """Return the shell command that makes a UTF-8 copy; the encoding is a guess that the user has to check."""
     iconv = f"iconv -f {encoding} -t UTF-8"
     if name == STANDARD_INPUT:
         return f"{iconv} in the pipe"

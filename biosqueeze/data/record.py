@@ -1,4 +1,4 @@
-"""One record of a data set, with the place where it stands."""
+"""One record of a data set, with its place in the source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DataRecord:
-    """Named values, and where they stand, so that an error can say so."""
+    """Named values, and their place in the source for error messages."""
 
     where: str  # train.tsv:12
     values: Mapping[str, Any]

@@ -1,41 +1,63 @@
-"""Where the splits of a data set lie: their files in a directory, and the folds of a cross-validated set."""
+"""The splits of a data set: their names, the spellings of these in file names, and the files in a directory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn
 from biosqueeze.registry import closest
 
-STEMS = {
+SPLITS = ("train", "dev", "test")
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
     "dev": ("dev", "devel", "valid", "validation"),
     "test": ("test",),
 }
-"""The names that a split's file may have, without what comes after the first dot."""
+"""The names that the file of a split may have, up to the first dot; the first is the name of the split."""
+# The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
+_STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
+_WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}
 
 
 def check_splits(splits: Iterable[str]) -> None:
-    """Refuse a name that is no split.
+    """Check the names of splits.
 
     Raises:
-        UsageError: it is none of train, dev and test.
+        UsageError: a name is not one of train, dev and test.
     """
     for split in splits:
-        if split not in STEMS:
-            raise UsageError(f"there is no split {split!r}.{closest(split, STEMS)} Known: {', '.join(STEMS)}")
+        if split not in SPLITS:
+            raise UsageError(f"there is no split {split!r}.{closest(split, SPLITS)} Known: {', '.join(SPLITS)}")
+
+
+def has_split_word(name: str, split: str) -> bool:
+    """Return whether a word of a file name begins with a split: train-v1.1.json, BioASQ-test-7b, mli_dev_v1.jsonl."""
+    return _WORD_STARTS[split].search(name.lower()) is not None
+
+
+def splits_within(name: str) -> tuple[str, ...]:
+    """Return the splits that occur anywhere in a file name, within words too: NCBItrainset_corpus.txt."""
+    return tuple(split for split, stems in _STEMS.items() if any(stem in name.lower() for stem in stems))
+
+
+def splits_named(directory: Path) -> tuple[str, ...]:
+    """Return the splits that the names of a directory's files mention, as words or else within words."""
+    names = [path.name for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+    as_words = tuple(split for split in SPLITS if any(has_split_word(name, split) for name in names))
+    return as_words or tuple(split for split in SPLITS if any(split in splits_within(name) for name in names))
 
 
 def open_directory(source: str) -> Path:
-    """The directory of a data set.
+    """Return the directory of a data set.
 
     Raises:
-        SqueezeError: there is none of that name.
+        SqueezeError: there is no directory of that name.
     """
     directory = Path(source).expanduser()
     if directory.is_file():
         raise SqueezeError(
-            f"{source} is a file, where a directory with train, dev and test was expected; "
+            f"{source} is a file, but a directory with train, dev and test was expected; "
             f"name the directory: {directory.parent}"
         )
     if not directory.is_dir():
@@ -44,76 +66,77 @@ def open_directory(source: str) -> Path:
 
 
 def find_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path | None:
-    """The file of a split, or None; says so where several would do.
+    """Return the file of a split, or None; warn if several files match.
 
     Args:
-        directory: where to look.
+        directory: where to search.
         split: one of train, dev and test.
-        suffixes: such as .tsv; the earlier wins. Each is also looked for with .gz behind it.
+        suffixes: such as .tsv, in order of preference; each also matches with .gz appended.
     """
-    found = [directory / name for name in _names(split, suffixes) if (directory / name).is_file()]
-    if len(found) > 1:
-        others = ", ".join(path.name for path in found[1:])
-        warn(f"{directory}: {found[0].name} is read as {split}; {others} could be it too, and is left out")
-    return found[0] if found else None
+    matches = [directory / name for name in _file_names(split, suffixes) if (directory / name).is_file()]
+    if len(matches) > 1:
+        others = ", ".join(path.name for path in matches[1:])
+        warn(f"{directory}: {matches[0].name} is read as {split}; {others} would match too, and is not read")
+    return matches[0] if matches else None
 
 
 def require_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path:
-    """As `find_split`, where the split is needed.
+    """Return the file of a split, as `find_split`.
 
     Raises:
-        SqueezeError: the split is missing; the message names what was looked for and what is there.
+        SqueezeError: the split is missing; the message lists the names that were tried and the files that exist.
     """
-    found = find_split(directory, split, suffixes)
-    if found is None:
+    path = find_split(directory, split, suffixes)
+    if path is None:
         raise SqueezeError(
-            f"{directory} has no {split} split: looked for {', '.join(STEMS[split])} with "
+            f"{directory} has no {split} split: looked for {', '.join(SPELLINGS[split])} with "
             f"{', '.join(suffixes)} (.gz allowed); {_way_out(directory, split, suffixes)}"
         )
-    return found
+    return path
 
 
 def folds(directory: Path) -> tuple[Path, ...]:
-    """The folds of a cross-validated set in their order: sub-directories 1, 2, ... that each hold splits.
+    """Return the folds of a cross-validated data set in order: sub-directories 1, 2, ... that each hold splits.
 
     Returns:
-        () where there is no such sub-directory.
+        () if there is no such sub-directory.
     """
     if not directory.is_dir():
         return ()
     numbered = [path for path in directory.iterdir() if path.name.isdecimal() and path.is_dir()]
-    return tuple(sorted((path for path in numbered if _has_splits(path)), key=lambda path: int(path.name)))
+    return tuple(sorted((path for path in numbered if _has_train(path)), key=lambda path: int(path.name)))
 
 
-def _has_splits(directory: Path) -> bool:
-    return any(path.is_file() and path.name.split(".")[0] in STEMS["train"] for path in directory.iterdir())
+def _has_train(directory: Path) -> bool:
+    return any(path.is_file() and path.name.split(".")[0] in SPELLINGS["train"] for path in directory.iterdir())
 
 
-def _names(split: str, suffixes: Sequence[str]) -> list[str]:
-    return [stem + suffix + packed for suffix in suffixes for stem in STEMS[split] for packed in ("", ".gz")]
+def _file_names(split: str, suffixes: Sequence[str]) -> list[str]:
+    return [name + suffix + packed for suffix in suffixes for name in SPELLINGS[split] for packed in ("", ".gz")]
 
 
 def _way_out(directory: Path, split: str, suffixes: Sequence[str]) -> str:
-    within = folds(directory)
-    if within:
-        return f"it holds {len(within)} folds; name one of them, such as {within[0]}"
-    near = sorted(path.name for path in directory.iterdir() if path.name.lower().startswith(STEMS[split]))
-    if near:
-        return f"there is {_some(near)}, which is not taken for it: rename it, or name another directory"
-    below = sorted(_below(directory, split, suffixes))
+    """Return what to do about a missing split, from the files that exist."""
+    numbered = folds(directory)
+    if numbered:
+        return f"it holds {len(numbered)} folds; name one of them, such as {numbered[0]}"
+    similar = sorted(path.name for path in directory.iterdir() if path.name.lower().startswith(SPELLINGS[split]))
+    if similar:
+        return f"there is {_shortened(similar)}, which does not match: rename it, or name another directory"
+    below = sorted(_matches_below(directory, split, suffixes))
     if below:
         return f"there is {below[0]}; name its directory: {(directory / below[0]).parent}"
-    there = sorted(path.name for path in directory.iterdir())
-    return f"it holds {_some(there) if there else 'nothing'}; rename the file, or name another directory"
+    names = sorted(path.name for path in directory.iterdir())
+    return f"it holds {_shortened(names) if names else 'nothing'}; rename the file, or name another directory"
 
 
-def _below(directory: Path, split: str, suffixes: Sequence[str]) -> Iterator[str]:
-    names = _names(split, suffixes)
+def _matches_below(directory: Path, split: str, suffixes: Sequence[str]) -> Iterator[str]:
+    names = _file_names(split, suffixes)
     for folder in directory.iterdir():
         if folder.is_dir():
             yield from (f"{folder.name}/{name}" for name in names if (folder / name).is_file())
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
+def _shortened(names: Sequence[str], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

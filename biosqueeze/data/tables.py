@@ -1,16 +1,17 @@
-"""Records of a data set with named fields: tables, JSON lines, JSON, and data sets of the `datasets` package."""
+"""Read records with named fields: tables, JSON lines, JSON, and data sets of the `datasets` package."""
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from biosqueeze.data import hub
-from biosqueeze.data.columns import Columns, check_unique, parse_column_options, pick
+from biosqueeze.data.columns import Columns, check_unique, find_column, parse_column_options
 from biosqueeze.data.lines import check_characters, numbered_lines
 from biosqueeze.data.record import DataRecord
-from biosqueeze.data.splits import STEMS, check_splits, find_split, folds, open_directory, require_split
+from biosqueeze.data.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 
@@ -19,29 +20,33 @@ __all__ = [
     "Columns",
     "DataRecord",
     "check_unique",
+    "find_column",
     "folds",
     "parse_column_options",
-    "pick",
+    "parse_records",
     "read_file",
     "read_records",
     "splits_of",
 ]
 
-# The module's own limit of 131,072 characters is less than some full articles have; this is the highest everywhere.
-_LONGEST_FIELD = 2**31 - 1
+# The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
+# every platform accepts.
+_MAX_FIELD = 2**31 - 1
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
+
+NumberedLines = Iterable[tuple[int, str]]
 
 
 def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = ()) -> dict[str, list[DataRecord]]:
-    """Read splits of a data set, and say which files they were and what columns those have.
+    """Read splits of a data set, and log their files and columns.
 
     Args:
         source: a directory with train, dev (or devel, valid, validation) and test as .tsv, .csv, .jsonl, .json
             or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved; or
             hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
         splits: of train, dev and test.
-        header: names that tell a header: the first row of a table is one if any of them occurs in it (in
-            capitals or not). A table without a header has columns "1", "2", ...
+        header: names that mark a header: the first row of a table is a header if any of them occurs in it (letter
+            case is ignored). A table without a header has columns "1", "2", ...
 
     Raises:
         SqueezeError: a split is missing or empty, or a file is damaged; the message names file and line.
@@ -49,16 +54,16 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
     """
     check_splits(splits)
     if hub.is_hub(source):
-        return _said(source, hub.read_hub(source, splits))
+        return _logged(source, hub.read_hub(source, splits))
     directory = open_directory(source)
     if hub.is_saved(directory):
-        return _said(source, hub.read_saved(directory, splits))
+        return _logged(source, hub.read_saved(directory, splits))
     files = {split: require_split(directory, split, SUFFIXES) for split in splits}
-    return _said(source, {split: read_file(path, header=header) for split, path in files.items()}, files)
+    return _logged(source, {split: read_file(path, header=header) for split, path in files.items()}, files)
 
 
 def splits_of(source: str) -> tuple[str, ...]:
-    """Which of train, dev and test a data set has, without reading it.
+    """Return which of train, dev and test a data set of records has, without reading files.
 
     Raises:
         SqueezeError: there is no such data set.
@@ -68,11 +73,11 @@ def splits_of(source: str) -> tuple[str, ...]:
     directory = open_directory(source)
     if hub.is_saved(directory):
         return hub.saved_splits(directory)
-    return tuple(split for split in STEMS if find_split(directory, split, SUFFIXES))
+    return tuple(split for split in SPLITS if find_split(directory, split, SUFFIXES))
 
 
 def read_file(path: Path, *, header: Sequence[str] = ()) -> list[DataRecord]:
-    """Read one file; its suffix tells the format.
+    """Read one file; its suffix determines the format.
 
     Args:
         path: .tsv, .csv, .jsonl, .json or .txt, plain or with .gz.
@@ -88,28 +93,53 @@ def read_file(path: Path, *, header: Sequence[str] = ()) -> list[DataRecord]:
 
 
 def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
-    kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if kind == ".jsonl" or (kind == ".txt" and _begins_with_object(path)):
-        return _json_lines(path)
-    if kind == ".json":
+    if data_suffix(path) == ".json":
         return _json(path)
-    return _table(path, _csv_rows(path) if kind == ".csv" else _tab_rows(path), header)
+    return parse_records(numbered_lines(path), path, header)
 
 
-def _begins_with_object(path: Path) -> bool:
-    first = next((line for _, line in numbered_lines(path) if line.strip()), "")
-    return first.lstrip().startswith("{")
+def data_suffix(path: Path) -> str:
+    """Return the suffix that determines the format: `.tsv` for x.tsv.gz."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
 
 
-def _tab_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a .tsv: never quoted, for the quotes in biomedical tables are text."""
-    return ((number, line.split("\t")) for number, line in numbered_lines(path) if line)
+def parse_records(lines: NumberedLines, path: Path, header: Sequence[str] = ()) -> Iterator[DataRecord]:
+    """Parse the lines of a table or of JSON lines, as they are read.
+
+    Args:
+        lines: number and content of each line.
+        path: its suffix determines the format; a .txt whose first line begins with { has JSON lines.
+        header: as for `read_records`.
+
+    Raises:
+        SqueezeError: a line is malformed; the message names file and line.
+    """
+    first, lines = _peek(lines)
+    kind = data_suffix(path)
+    if kind in (".jsonl", ".json") or (kind == ".txt" and first.lstrip().startswith("{")):
+        return _json_lines(lines, path)
+    return _table(path, _csv_rows(lines, path) if kind == ".csv" else _tab_rows(lines), header)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a .csv as RFC 4180 quotes them; a quoted field may hold line ends."""
-    csv.field_size_limit(_LONGEST_FIELD)
-    rows = csv.reader((line + "\n" for _, line in numbered_lines(path)), strict=True)
+def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
+    """Return the first line that is not blank, and all lines."""
+    head, rest = [], iter(lines)
+    for number, line in rest:
+        head.append((number, line))
+        if line.strip():
+            return line, chain(head, rest)
+    return "", head
+
+
+def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
+    """Split the rows of a .tsv, without quoting: quotes in biomedical tables are text."""
+    return ((number, line.split("\t")) for number, line in lines if line)
+
+
+def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends."""
+    csv.field_size_limit(_MAX_FIELD)
+    rows = csv.reader((line + "\n" for _, line in lines), strict=True)
     begin = 1
     try:
         for row in rows:
@@ -128,7 +158,7 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     if first is None:
         return
     names = _header(first[1], header)
-    columns = names or [str(place) for place in range(1, len(first[1]) + 1)]
+    columns = names or [str(position) for position in range(1, len(first[1]) + 1)]
     _check_names(columns, f"{path}:{first[0]}")
     if not names:
         yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
@@ -136,7 +166,7 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
         if len(cells) != len(columns):
             raise SqueezeError(
                 f"{path}:{number}: {len(cells)} columns, where line {first[0]} has {len(columns)} "
-                f"({', '.join(columns)}); mend this row{_hint(path)}"
+                f"({', '.join(columns)}); correct this row{_hint(path)}"
             )
         yield DataRecord(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
 
@@ -148,35 +178,39 @@ def _hint(path: Path) -> str:
 
 
 def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Names of the columns, or none where the row is no header; a column without a name goes by its place."""
+    """Return the column names, or [] if the row is not a header; an unnamed column is called by its position."""
     names = [cell.strip() for cell in cells]
-    wanted = {name.casefold() for name in known}
-    if not any(name.casefold() in wanted for name in names):
+    folded = {name.casefold() for name in known}
+    if not any(name.casefold() in folded for name in names):
         return []
-    return [name or str(place) for place, name in enumerate(names, start=1)]
+    return [name or str(position) for position, name in enumerate(names, start=1)]
 
 
 def _check_names(columns: Sequence[str], where: str) -> None:
-    twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
-    if twice is not None:
-        raise SqueezeError(f"{where}: two columns are called {twice!r}; rename one of them")
+    duplicate = _first_duplicate(columns)
+    if duplicate is not None:
+        raise SqueezeError(f"{where}: two columns are called {duplicate!r}; rename one of them")
 
 
-def _json_lines(path: Path) -> Iterator[DataRecord]:
-    for number, line in numbered_lines(path):
+def _first_duplicate(names: Sequence[str]) -> str | None:
+    return next((name for position, name in enumerate(names) if name in names[:position]), None)
+
+
+def _json_lines(lines: NumberedLines, path: Path) -> Iterator[DataRecord]:
+    for number, line in lines:
         if line.strip():
             where = f"{path}:{number}"
             yield DataRecord(where, _object(_parsed(line, path, number), where))
 
 
 def _json(path: Path) -> Iterator[DataRecord]:
-    """Records of a list, or of an object of records by their ids; JSON lines that are called .json too."""
+    """Parse a list of records, an object of records by id, or JSON lines that are named .json."""
     lines = [line for _, line in numbered_lines(path)]
     text = "\n".join(lines)
     if not text.strip():
         return iter(())
     if _is_json_lines(lines):
-        return _json_lines(path)
+        return _json_lines(enumerate(lines, start=1), path)
     value = _parsed(text, path, 1)
     if isinstance(value, list):
         return (DataRecord(f"{path}[{n}]", _object(item, f"{path}[{n}]")) for n, item in enumerate(value))
@@ -184,20 +218,20 @@ def _json(path: Path) -> Iterator[DataRecord]:
         return (_with_id(path, key, item) for key, item in value.items())
     raise SqueezeError(
         f"{path}: neither a list of records nor an object of records by id "
-        f"(found {_shape(value)}); write it as JSON lines, one record on each"
+        f"(found {_summary(value)}); write it as JSON lines, one record on each"
     )
 
 
-def _shape(value: Any) -> str:
+def _summary(value: Any) -> str:
     if not isinstance(value, dict):
         return f"a {type(value).__name__}"
     return "an object of " + ", ".join(f"{key}: {type(item).__name__}" for key, item in list(value.items())[:4])
 
 
 def _is_json_lines(lines: Sequence[str]) -> bool:
-    whole = [line for line in lines if line.strip()]
+    filled = [line for line in lines if line.strip()]
     try:
-        return len(whole) > 1 and isinstance(json.loads(whole[0]), dict)
+        return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
     except ValueError:
         return False
 
@@ -213,38 +247,37 @@ def _parsed(text: str, path: Path, first: int) -> Any:
     try:
         values = json.loads(text, object_pairs_hook=_unique)
         check_characters(text, values)
-    except _DoubleKeyError as error:
-        raise SqueezeError(f"{path}: the key {error.args[0]!r} stands twice in one object; remove one") from error
+    except _DuplicateKeyError as error:
+        raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
     except json.JSONDecodeError as error:
         where = f"{path}:{first + error.lineno - 1}"
-        raise SqueezeError(f"{where}: not JSON ({error.msg} at column {error.colno}); mend it there") from error
+        raise SqueezeError(f"{where}: invalid JSON ({error.msg} at column {error.colno}); correct this line") from error
     except UnicodeEncodeError as error:
-        raise SqueezeError(f"{path}:{first}: half a character ({error}); mend it there") from error
+        raise SqueezeError(f"{path}:{first}: a single surrogate in a string ({error}); correct this line") from error
     return values
 
 
-class _DoubleKeyError(Exception):
-    """A key that stands twice in one JSON object; `json` itself would silently keep the last."""
+class _DuplicateKeyError(Exception):
+    """A key occurs twice in one JSON object; `json` alone would keep the last without an error."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _DoubleKeyError(next(name for place, name in enumerate(names) if name in names[:place]))
-    return made
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _DuplicateKeyError(_first_duplicate([name for name, _ in pairs]))
+    return values
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise SqueezeError(
-            f'{where}: a JSON {type(value).__name__}, where an object like {{"text": ...}} was expected; '
+            f'{where}: a JSON {type(value).__name__}, but an object like {{"text": ...}} was expected; '
             "write one record on each line"
         )
     return value
 
 
-def _said(
+def _logged(
     source: str, records: dict[str, list[DataRecord]], files: Mapping[str, Path] | None = None
 ) -> dict[str, list[DataRecord]]:
     counts = (

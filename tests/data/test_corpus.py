@@ -8,13 +8,13 @@ from biosqueeze.data.demo import demo_text
 from biosqueeze.errors import SqueezeError, UsageError
 
 
-def _explained(source, *words: str, field: str = "text") -> str:
+def _assert_error(source, *fragments: str, field: str = "text") -> str:
     with pytest.raises(SqueezeError) as caught:
         list(read_lines(str(source), field))
     message = str(caught.value)
     assert "\n" not in message
-    for word in words:
-        assert word in message, message
+    for fragment in fragments:
+        assert fragment in message, message
     return message
 
 
@@ -24,7 +24,7 @@ def test_text_file_lines_are_stripped_and_blank_ones_skipped(tmp_path):
     assert list(read_lines(str(path))) == ["One sentence.", "Another é β."]
 
 
-def test_crlf_and_byte_order_mark_leave_no_trace(tmp_path):
+def test_crlf_and_byte_order_mark_are_removed(tmp_path):
     path = tmp_path / "dos.txt"
     path.write_bytes("\ufeffOne.\r\n\r\nTwo.\r\n".encode())
     assert list(read_lines(str(path))) == ["One.", "Two."]
@@ -43,17 +43,17 @@ def test_jsonl_gives_the_named_field_on_one_line(tmp_path, name):
     assert list(read_lines(str(tmp_path / name), "abstract")) == ["One. Still one.", "Two."]
 
 
-def test_directory_is_read_in_order_and_says_what_it_skips(tmp_path, capsys):
+def test_a_directory_is_read_in_order_and_logs_what_it_skips(tmp_path, capsys):
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.txt").write_text("b")
     (tmp_path / "sub" / "c.jsonl").write_text('{"text": "c"}')
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a"))
-    for other in ("README.txt", "index.tsv.gz", "x.json", ".hidden.txt", "LICENSE"):
-        (tmp_path / other).write_text("never")
+    for ignored in ("README.txt", "index.tsv.gz", "x.json", ".hidden.txt", "LICENSE"):
+        (tmp_path / ignored).write_text("never")
     assert list(read_lines(str(tmp_path))) == ["a", "b", "c"]
-    said = capsys.readouterr().err
-    assert "3 files" in said
-    assert "index.tsv.gz" in said and "and 1 more" in said and "hidden" not in said
+    log = capsys.readouterr().err
+    assert "3 files" in log
+    assert "index.tsv.gz" in log and "and 1 more" in log and "hidden" not in log
 
 
 def test_demo_text_is_the_generated_sample():
@@ -82,16 +82,16 @@ def test_unknown_demo_is_a_usage_error():
 @pytest.mark.parametrize("content", [b"", b"\n \r\n\t\n"])
 def test_empty_corpus(tmp_path, content):
     (tmp_path / "a.txt").write_bytes(content)
-    _explained(tmp_path / "a.txt", "a.txt", "is empty")
+    _assert_error(tmp_path / "a.txt", "a.txt", "is empty")
 
 
 def test_directory_without_text(tmp_path):
     (tmp_path / "a.tsv").write_text("x")
-    _explained(tmp_path, str(tmp_path), "no .txt or .jsonl")
+    _assert_error(tmp_path, str(tmp_path), "no .txt or .jsonl")
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.csv", "a.tsv.gz", "a.parquet"])
-def test_a_file_that_is_no_corpus_is_refused(tmp_path, name):
+def test_other_files_are_refused(tmp_path, name):
     (tmp_path / name).write_text("{}")
     with pytest.raises(SqueezeError, match="not a corpus"):
         corpus_files(str(tmp_path / name))
@@ -107,12 +107,12 @@ def test_a_file_that_is_no_corpus_is_refused(tmp_path, name):
 )
 def test_not_utf8(tmp_path, content, words):
     (tmp_path / "a.txt").write_bytes(content)
-    _explained(tmp_path / "a.txt", "a.txt", *words)
+    _assert_error(tmp_path / "a.txt", "a.txt", *words)
 
 
 def test_latin1_inside_gzip_is_named_with_its_line(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"fine\n\xe9\n"))
-    _explained(tmp_path / "a.txt.gz", "a.txt.gz:2:", "not UTF-8", "gzip -dc", "iconv")
+    _assert_error(tmp_path / "a.txt.gz", "a.txt.gz:2:", "not UTF-8", "gzip -dc", "iconv")
 
 
 def test_damaged_gzip(tmp_path):
@@ -123,13 +123,13 @@ def test_damaged_gzip(tmp_path):
         "bits.txt.gz": whole[:900] + bytes(200) + whole[1100:],
     }.items():
         (tmp_path / name).write_bytes(data)
-        _explained(tmp_path / name, name, "gzip data is damaged", f"gzip -t {tmp_path / name}")
+        _assert_error(tmp_path / name, name, "gzip data is damaged", f"gzip -t {tmp_path / name}")
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"text": ', ("not JSON", "one JSON object on each line")),
+        ('{"text": ', ("invalid JSON", "one JSON object on each line")),
         ('["a"]', ("list", '{"text": ...}')),
         ('{"title": "t", "abstract": "a"}', ("no field 'text'", "title, abstract")),
         ('{"text": 7, "body": "b"}', ("int, not text", "text, body")),
@@ -138,7 +138,7 @@ def test_damaged_gzip(tmp_path):
 def test_bad_jsonl(tmp_path, line, words):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' + line + "\n")
-    _explained(path, "a.jsonl:2:", *words)
+    _assert_error(path, "a.jsonl:2:", *words)
 
 
 def test_unreadable_file(tmp_path):
@@ -147,8 +147,8 @@ def test_unreadable_file(tmp_path):
         read_lines(str(tmp_path / "a.txt"))
 
 
-def test_half_a_character_is_told_with_its_line(tmp_path):
+def test_a_single_surrogate_is_reported_with_its_line(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_text('{"text": "rash"}\n{"text": "rash \\ud83d"}\n')
-    with pytest.raises(SqueezeError, match=r"c\.jsonl:2: not JSON .*surrogates"):
+    with pytest.raises(SqueezeError, match=r"c\.jsonl:2: invalid JSON .*surrogates"):
         list(read_lines(str(path)))

@@ -37,7 +37,7 @@ def saved(tmp_path, rows):
     return str(tmp_path / "saved")
 
 
-def test_classes_are_named_at_any_depth(saved):
+def test_classes_become_names_at_any_depth(saved):
     records = read_records(saved, ("train", "dev"))
     assert [record.values["label"] for record in records["train"]] == ["yes", "no", None]
     assert [record.values["marks"] for record in records["train"]] == [["no", "yes"], [], ["yes"]]
@@ -62,13 +62,13 @@ def test_an_empty_split(tmp_path, rows, saved, monkeypatch):
         read_records(saved, ("train",))
 
 
-def test_a_single_data_set_has_no_splits(tmp_path, rows):
+def test_a_saved_dataset_without_splits(tmp_path, rows):
     rows.save_to_disk(str(tmp_path / "one"))
     with pytest.raises(SqueezeError, match="without splits; save a DatasetDict"):
         read_records(str(tmp_path / "one"), ("train",))
 
 
-def test_a_damaged_one(saved, tmp_path):
+def test_a_damaged_data_set(saved, tmp_path):
     (tmp_path / "saved" / "train" / "state.json").unlink()
     with pytest.raises(SqueezeError, match="datasets cannot read") as caught:
         read_records(saved, ("train",))
@@ -77,7 +77,7 @@ def test_a_damaged_one(saved, tmp_path):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A data set as the Hub has it, in a folder: `load_dataset` takes either."""
+    """A folder laid out like a data set on the Hub; `load_dataset` takes either."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     directory = tmp_path / "pairs"
     for split, count in (("train", 2), ("test", 1)):
@@ -98,20 +98,20 @@ def test_a_data_set_by_name(repository, capsys):
     assert splits_of(repository) == ("train", "test")
 
 
-def test_a_configuration_that_is_not_there(repository):
+def test_an_unknown_configuration(repository):
     with pytest.raises(SqueezeError, match=r"datasets cannot load .*hub:NAME:CONFIG") as caught:
         read_records(f"{repository}:other", ("train",))
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_not_there():
+def test_an_unknown_name():
     with pytest.raises(SqueezeError, match="datasets cannot load hub:no-such/data-set"):
         read_records("hub:no-such/data-set", ("train",))
     with pytest.raises(UsageError, match="names no data set"):
         read_records("hub:", ("train",))
 
 
-def test_without_the_package_the_pip_line_is_given(saved, monkeypatch):
+def test_a_missing_package_names_the_pip_command(saved, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(SqueezeError, match=r'pip install "biosqueeze\[hub\]"'):
         read_records(saved, ("train",))

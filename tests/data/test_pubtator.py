@@ -15,7 +15,7 @@ from biosqueeze.data.documents import (
 )
 from biosqueeze.errors import SqueezeError
 
-TWO = (
+TWO_DOCUMENTS = (
     "\n11|t|Zinc in gout\n11|a|Low zinc eased gout. So did rest.\n11\t0\t4\tZinc\tChemical\tD1\n"
     "11\t8\t12\tgout\tDisease\tD2|D3\n11\t28\t32\tgout\tDisease\n11\tCID\tD1\tD2\n\n"
     "12|t|A | b\n12|a|\n"
@@ -26,17 +26,17 @@ def _read(text):
     return list(parse_pubtator(enumerate(text.split("\n"), start=1), "p.txt"))
 
 
-def _explained(text, *words):
+def _assert_error(text, *fragments):
     with pytest.raises(SqueezeError) as caught:
         _read(text)
     message = str(caught.value)
     assert "\n" not in message
-    for word in words:
-        assert word in message, message
+    for fragment in fragments:
+        assert fragment in message, message
 
 
-def test_offsets_count_one_character_between_title_and_abstract(capsys):
-    first, second = _read(TWO)
+def test_offsets_count_the_line_end_after_the_title(capsys):
+    first, second = _read(TWO_DOCUMENTS)
     assert (first.id, first.where) == ("11", "p.txt:2")
     assert first.text == "Zinc in gout\nLow zinc eased gout. So did rest."
     assert first.annotations == (
@@ -45,40 +45,40 @@ def test_offsets_count_one_character_between_title_and_abstract(capsys):
         Annotation(28, 32, "Disease", "gout"),
     )
     assert second == Document("12", "A | b", (), "p.txt:9")
-    said = " ".join(capsys.readouterr().err.split())
-    assert "p.txt: 2 documents; 3 annotations; 1 relations, left out" in said
+    log = " ".join(capsys.readouterr().err.split())
+    assert "p.txt: 2 documents; 3 annotations; 1 relations skipped" in log
 
 
 @pytest.mark.parametrize("name", ["p.txt", "p.pubtator", "p.txt.gz"])
 def test_files_with_other_line_ends(tmp_path, name):
-    data = ("\ufeff" + TWO.replace("\n", "\r\n")).encode()
+    data = ("\ufeff" + TWO_DOCUMENTS.replace("\n", "\r\n")).encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     assert detect_format(tmp_path / name) == "pubtator"
-    read = [(one.id, one.text, one.annotations) for one in read_documents(tmp_path / name)]
-    assert read == [(one.id, one.text, one.annotations) for one in _read(TWO)]
+    read = [(document.id, document.text, document.annotations) for document in read_documents(tmp_path / name)]
+    assert read == [(document.id, document.text, document.annotations) for document in _read(TWO_DOCUMENTS)]
 
 
-def test_five_columns_that_are_a_relation_and_seven_that_are_an_annotation():
+def test_relation_of_five_columns_annotation_of_seven():
     text = "1|t|Zinc in gout\n1\tAssociation\tD1\t7124\tNovel\n1\t0\t4\tZinc\tChemical\tD1\tzinc|Zn\n"
     assert _read(text)[0].annotations == (Annotation(0, 4, "Chemical", "Zinc", "D1"),)
 
 
-def test_white_space_may_differ_and_the_span_never_ends_in_it(capsys):
+def test_white_space_differences_are_tolerated_and_trimmed(capsys):
     (one,) = _read('1|t|A  "b" c d\n1\t1\t8\tA "b"  \tX\n'.replace("\t1\t8", "\t0\t7"))
     assert one.annotations == (Annotation(0, 6, "X", 'A  "b"'),)
     assert "1 annotations that differ from the text in white space" in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_annotation_over_the_end_of_the_title(capsys):
+def test_an_annotation_across_the_end_of_the_title(capsys):
     (one,) = _read("1|t|a b\n1|a|c d\n1\t2\t5\tb c\tX\n")
     assert one.annotations == (Annotation(2, 5, "X", "b\nc"),)
     assert "white space" not in capsys.readouterr().err
     assert list(pubtator_lines(one))[2] == "1\t2\t5\tb c\tX"
 
 
-def test_an_equal_copy_is_kept_once(capsys):
-    assert len(_read(TWO + "\n" + TWO)) == 2
-    assert "2 documents that stood there twice, kept once" in " ".join(capsys.readouterr().err.split())
+def test_an_exact_copy_is_dropped(capsys):
+    assert len(_read(TWO_DOCUMENTS + "\n" + TWO_DOCUMENTS)) == 2
+    assert "2 duplicate documents dropped" in " ".join(capsys.readouterr().err.split())
 
 
 TITLE = "1|t|Zinc in gout\n1|a|Zinc.\n"
@@ -89,26 +89,26 @@ TITLE = "1|t|Zinc in gout\n1|a|Zinc.\n"
     [
         (TITLE + "1\t15\t25\tZinc\tX", ("p.txt:3", "15-25", "has 18 characters", "'Zinc' is at 13-17", "correct")),
         (TITLE + "1\t4\t4\tZinc\tX", ("p.txt:3", "4-4")),
-        (TITLE + "1\t1\t5\tZinc\tX", ("p.txt:3", "there stands 'inc '", "'Zinc' is at 0-4")),
-        (TITLE + "1\t11\t15\tZinc\tX", ("there stands 't\\nZi'", "'Zinc' is at 13-17")),
-        (TITLE + "1\t0\t4\tIron\tX", ("there stands 'Zinc'; correct",)),
+        (TITLE + "1\t1\t5\tZinc\tX", ("p.txt:3", "the text there is 'inc '", "'Zinc' is at 0-4")),
+        (TITLE + "1\t11\t15\tZinc\tX", ("the text there is 't\\nZi'", "'Zinc' is at 13-17")),
+        (TITLE + "1\t0\t4\tIron\tX", ("the text there is 'Zinc'; correct",)),
         (TITLE + "1\t4\t5\t \tX", ("p.txt:3", "' '")),
         (TITLE + "2\t0\t4\tZinc\tX", ("p.txt:3", "unknown document '2'", "2|t|", "the document above is 1")),
-        ("1\t0\t4\tZinc\tX\n" + TITLE, ("p.txt:1", "unknown document '1'", "no document stands above")),
-        (TITLE + "\n1|t|Other\n", ("p.txt:4", "the document '1' stands already at p.txt:1")),
+        ("1\t0\t4\tZinc\tX\n" + TITLE, ("p.txt:1", "unknown document '1'", "no document above")),
+        (TITLE + "\n1|t|Other\n", ("p.txt:4", "the document id '1' is already used at p.txt:1")),
         (TITLE + "1|a|More\n", ("p.txt:3", "a second abstract of 1")),
         ("1|a|Zinc.\n", ("p.txt:1", "no title", "1|t|TITLE")),
-        (TITLE + "what is this", ("p.txt:3", "'what is this' is no line of PubTator", "ID|t|TITLE")),
+        (TITLE + "what is this", ("p.txt:3", "'what is this' is not a line of PubTator", "ID|t|TITLE")),
         (TITLE + "1\t0\t4\tZinc", ("p.txt:3", "4 columns")),
         (TITLE + "1\t0\t4\tZinc\t", ("p.txt:3", "no type")),
-        (TITLE + "1\t-1\t4\tZinc\tX", ("p.txt:3", "'-1' and '4' are no offsets")),
-        (TITLE + "1\tx\t4\tZinc\tX\tD1", ("p.txt:3", "'x' and '4' are no offsets")),
-        (TITLE + "1\t\u0660\t4\tZinc\tX", ("p.txt:3", "are no offsets")),
+        (TITLE + "1\t-1\t4\tZinc\tX", ("p.txt:3", "'-1' and '4' of 'Zinc' are not numbers")),
+        (TITLE + "1\tx\t4\tZinc\tX\tD1", ("p.txt:3", "'x' and '4' of 'Zinc' are not numbers")),
+        (TITLE + "1\t\u0660\t4\tZinc\tX", ("p.txt:3", "are not numbers")),
         ("\n \n", ("p.txt is empty",)),
     ],
 )
-def test_what_is_wrong_is_named_by_line(text, words):
-    _explained(text, *words)
+def test_errors_name_the_line(text, words):
+    _assert_error(text, *words)
 
 
 def test_a_file_that_is_not_utf8(tmp_path):
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_utf8(tmp_path):
         list(read_pubtator(tmp_path / "p.txt"))
 
 
-def test_an_id_that_pubtator_cannot_hold():
+def test_an_id_with_a_separator_is_refused():
     for name in ("", "a|b", "a\tb", "a b"):
         with pytest.raises(SqueezeError, match="cannot be written as PubTator"):
             list(pubtator_lines(Document(name, "x")))
@@ -139,20 +139,20 @@ def _documents(draw):
 
 
 @given(_documents())
-def test_written_and_read_again_it_is_the_same(document):
+def test_writing_and_reading_returns_the_same_document(document):
     (again,) = parse_pubtator(enumerate(pubtator_lines(document), start=1), "p")
     assert (again.id, again.text, again.annotations) == (document.id, document.text, document.annotations)
 
 
-# The corpus's own counts of entities; one document of train stands there twice.
+# The entity counts of the corpus; train contains one document twice.
 NCBI = {"train": (592, 5134), "develop": (100, 787), "test": (100, 960)}
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("split", NCBI)
-def test_ncbi_disease_reads_in_full(real_data, split):
+def test_ncbi_disease_has_its_published_counts(real_data, split):
     documents = list(read_documents(real_data / "ncbi-disease" / "original-pubtator" / f"NCBI{split}set_corpus.txt"))
     assert (len(documents), sum(len(one.annotations) for one in documents)) == NCBI[split]
     for document in documents:
         lines = enumerate(pubtator_lines(document), start=1)
-        assert [one.annotations for one in parse_pubtator(lines, "again")] == [document.annotations]
+        assert [parsed.annotations for parsed in parse_pubtator(lines, "again")] == [document.annotations]

@@ -17,13 +17,13 @@ def _values(path, **options):
     return [dict(record.values) for record in read_file(path, **options)]
 
 
-def _explained(act, *words):
+def _assert_error(act, *fragments):
     with pytest.raises(SqueezeError) as caught:
         act()
     message = str(caught.value)
     assert "\n" not in message
-    for word in words:
-        assert word in message, message
+    for fragment in fragments:
+        assert fragment in message, message
 
 
 def _file(directory, name, content):
@@ -48,22 +48,22 @@ def test_without_a_header_columns_are_numbered(tmp_path):
     assert _values(path) == _values(path, header=HEADER)
 
 
-def test_a_column_without_a_name_goes_by_its_place(tmp_path):
+def test_an_unnamed_column_is_called_by_its_position(tmp_path):
     assert _values(_file(tmp_path, "a.csv", ",label\n0,x\n"), header=HEADER) == [{"1": "0", "label": "x"}]
 
 
-def test_two_columns_of_one_name(tmp_path):
+def test_two_columns_with_one_name(tmp_path):
     path = _file(tmp_path, "a.tsv", "label\tlabel\nx\ty\n")
-    _explained(lambda: read_file(path, header=HEADER), "a.tsv:1", "two columns are called 'label'")
+    _assert_error(lambda: read_file(path, header=HEADER), "a.tsv:1", "two columns are called 'label'")
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_characters="\0\r", codec="utf-8")), min_size=2, max_size=2)))
-def test_csv_comes_back_as_the_csv_module_wrote_it(tmp_path_factory, rows):
+def test_csv_returns_what_the_csv_module_wrote(tmp_path_factory, rows):
     stream = io.StringIO(newline="")
     csv.writer(stream, lineterminator="\n").writerows([["label", "text"], *rows])
     path = _file(tmp_path_factory.mktemp("csv"), "a.csv.gz", stream.getvalue())
     if not rows:
-        _explained(lambda: read_file(path, header=HEADER), "is empty")
+        _assert_error(lambda: read_file(path, header=HEADER), "is empty")
     else:
         assert [list(row.values()) for row in _values(path, header=HEADER)] == rows
 
@@ -73,7 +73,7 @@ def test_a_long_field_of_a_csv_is_read(tmp_path):
     assert _values(_file(tmp_path, "a.csv", f'label,sentence\nx,"{text}"\n'), header=HEADER)[0]["sentence"] == text
 
 
-def test_rows_of_csv_over_several_lines_keep_their_line(tmp_path):
+def test_csv_rows_over_several_lines_keep_their_first_line(tmp_path):
     path = _file(tmp_path, "a.csv", 'label,text\r\nx,"one\r\ntwo ""2"""\r\ny,three\r\n')
     records = read_file(path, header=HEADER)
     assert [(record.where, record.values["text"]) for record in records] == [
@@ -100,21 +100,21 @@ def test_rows_of_csv_over_several_lines_keep_their_line(tmp_path):
         ("a.jsonl", "\n \n", ("a.jsonl is empty",)),
         ("a.json", " \n", ("a.json is empty",)),
         ("a.json", "[]", ("a.json is empty",)),
-        ("a.jsonl", '{"a": 1}\n{"a": \n', ("a.jsonl:2", "not JSON", "column")),
+        ("a.jsonl", '{"a": 1}\n{"a": \n', ("a.jsonl:2", "invalid JSON", "column")),
         ("a.jsonl", '{"a": 1}\n[1]\n', ("a.jsonl:2", "a JSON list")),
-        ("a.jsonl", '{"a": 1, "b": 2, "a": 3}\n', ("a.jsonl", "the key 'a' stands twice")),
+        ("a.jsonl", '{"a": 1, "b": 2, "a": 3}\n', ("a.jsonl", "the key 'a' occurs twice")),
         ("a.txt", '{"a": 1}\n7\n', ("a.txt:2", "a JSON int")),
-        ("a.json", '[{"a": 1},\n {"a": }]', ("a.json:2", "not JSON")),
+        ("a.json", '[{"a": 1},\n {"a": }]', ("a.json:2", "invalid JSON")),
         ("a.json", '[{"a": 1}, "b"]', ("a.json[1]", "a JSON str")),
-        ("a.json", '{"1": {"a": 1},\n "1": {"a": 2}}', ("a.json", "the key '1' stands twice")),
+        ("a.json", '{"1": {"a": 1},\n "1": {"a": 2}}', ("a.json", "the key '1' occurs twice")),
         ("a.json", '{"1": {"id": "2"}}', ('a.json["1"]', "another id, '2'")),
         ("a.json", '{"version": "1.1", "data": [{}]}', ("neither a list", "version: str, data: list")),
         ("a.json", "3", ("neither a list", "a int")),
     ],
 )
-def test_what_cannot_be_read_is_named_by_file_and_line(tmp_path, name, content, words):
+def test_errors_name_file_and_line(tmp_path, name, content, words):
     path = _file(tmp_path, name, content)
-    _explained(lambda: read_file(path, header=HEADER), *words)
+    _assert_error(lambda: read_file(path, header=HEADER), *words)
 
 
 RECORDS = [{"text": "caf\u00e9 \u2028 and", "label": "yes", "n": [1, 2]}, {"text": "", "label": None, "n": []}]
@@ -139,28 +139,28 @@ def test_json_lists_and_objects_of_records_by_id(tmp_path, indent):
     assert read_file(path)[0].where == f'{path}["77"]'
 
 
-def test_reads_splits_and_says_what_it_took(tmp_path, capsys):
+def test_reads_splits_and_logs_files_and_columns(tmp_path, capsys):
     _file(tmp_path, "train.tsv", "label\tsentence\nx\ta\ny\tb\n")
     _file(tmp_path, "devel.jsonl", '{"label": "x", "text": "c"}\n')
     _file(tmp_path, "test.txt", "x\td\n")
-    made = read_records(str(tmp_path), ("train", "dev", "test"), header=HEADER)
-    assert {split: len(records) for split, records in made.items()} == {"train": 2, "dev": 1, "test": 1}
-    said = " ".join(capsys.readouterr().err.split())
-    assert "train train.tsv 2 records (label, sentence)" in said
-    assert "dev devel.jsonl 1 records (label, text); test test.txt 1 records (1, 2)" in said
+    splits = read_records(str(tmp_path), ("train", "dev", "test"), header=HEADER)
+    assert {split: len(records) for split, records in splits.items()} == {"train": 2, "dev": 1, "test": 1}
+    log = " ".join(capsys.readouterr().err.split())
+    assert "train train.tsv 2 records (label, sentence)" in log
+    assert "dev devel.jsonl 1 records (label, text); test test.txt 1 records (1, 2)" in log
     assert splits_of(str(tmp_path)) == ("train", "dev", "test")
 
 
-def test_a_missing_split_a_file_and_an_unknown_split(tmp_path):
+def test_missing_and_unknown_splits(tmp_path):
     _file(tmp_path, "train_0.tsv", "x\ty\n")
-    _explained(lambda: read_records(str(tmp_path), ("train",)), "no train split", "train_0.tsv", ".jsonl", "rename")
+    _assert_error(lambda: read_records(str(tmp_path), ("train",)), "no train split", "train_0.tsv", ".jsonl", "rename")
     assert splits_of(str(tmp_path)) == ()
-    _explained(lambda: read_records(str(tmp_path / "train_0.tsv"), ("train",)), "is a file", str(tmp_path))
+    _assert_error(lambda: read_records(str(tmp_path / "train_0.tsv"), ("train",)), "is a file", str(tmp_path))
     with pytest.raises(UsageError, match="'tst'"):
         read_records(str(tmp_path), ("tst",))
 
 
-# As the benchmarks' own counts have it: rows of each split.
+# The published row counts of each split.
 REAL = {
     "biosses/blurb": {"train": 64, "dev": 16, "test": 20},
     "hoc/blurb": {"train": 12119, "dev": 1798, "test": 3547},
@@ -171,8 +171,8 @@ REAL = {
 @pytest.mark.real
 @pytest.mark.parametrize("name", REAL)
 def test_real_tables_count_as_published(real_data, name):
-    made = read_records(str(real_data / name), tuple(REAL[name]), header=("score", "labels"))
-    assert {split: len(records) for split, records in made.items()} == REAL[name]
+    splits = read_records(str(real_data / name), tuple(REAL[name]), header=("score", "labels"))
+    assert {split: len(records) for split, records in splits.items()} == REAL[name]
 
 
 @pytest.mark.real
@@ -181,7 +181,7 @@ def test_pubmedqa_reads_by_id(real_data):
     assert len({record.values["id"] for record in records}) == len(records) == 1000
 
 
-def test_half_a_character_is_told_with_its_line(tmp_path):
+def test_a_single_surrogate_is_reported_with_its_line(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"text": "rash \\ud83d\\ude00"}\n{"text": "rash \\ud83d"}\n')
-    with pytest.raises(SqueezeError, match=r"train\.jsonl:2: half a character"):
+    with pytest.raises(SqueezeError, match=r"train\.jsonl:2: a single surrogate"):
         list(read_file(tmp_path / "train.jsonl"))

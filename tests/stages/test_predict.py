@@ -253,7 +253,7 @@ def test_bad_record_stops_after_the_records_before_it(ner, tmp_path):
     predictions = predict.run(_options(ner, source)).lines
     with closing(predictions):
         assert json.loads(next(predictions))["id"] == 1
-        with pytest.raises(SqueezeError, match=r"bad\.jsonl:2: no JSON.*--skip-bad"):
+        with pytest.raises(SqueezeError, match=r"bad\.jsonl:2: invalid JSON.*--skip-bad"):
             next(predictions)
     out = tmp_path / "out.jsonl"
     with pytest.raises(SqueezeError, match=r"out\.jsonl\.partial holds the predictions of the first 1 records"):

@@ -180,7 +180,7 @@ def test_title_and_abstract_are_joined_and_pmid_is_the_id(tmp_path):
     assert data.splits["dev"][0].texts == (f"{TEXTS['dev'][0]} Long, quoted.",)
     assert data.splits["dev"][0].id == "dev0"
     write(tmp_path, "csv", dev=files["dev"] + f"dev0,{TEXTS['test'][1]},,,B\n")
-    explained(lambda: read(tmp_path), "dev.csv:3: the id 'dev0' stands already at", "dev.csv:2")
+    explained(lambda: read(tmp_path), "dev.csv:3: the id 'dev0' is already used at", "dev.csv:2")
 
 
 def test_column_names_another_text(tmp_path):
@@ -266,7 +266,7 @@ def test_hoc_has_no_columns_to_name(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (hoc_row({1}, "Again .", "11_s0"), ("train.tsv:6: the index '11_s0' stands already", "train.tsv:3")),
+        (hoc_row({1}, "Again .", "11_s0"), ("train.tsv:6: the index '11_s0' is already used", "train.tsv:3")),
         (hoc_row({1}, "Again .", "11-0"), ("train.tsv:6", "PMID_sNUMBER")),
         ("0_1,1_0\tAgain .\t15_s0\n", ("train.tsv:6", "up to 9")),
         (hoc_row({1}, " ", "15_s0"), ("train.tsv:6", "15 has no text")),

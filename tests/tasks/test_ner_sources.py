@@ -80,7 +80,7 @@ def test_files_that_could_be_either_are_not_guessed(tmp_path):
         KIND.read(str(tmp_path), ("train",))
     (tmp_path / "B_train.txt").unlink()
     (tmp_path / "A_train.txt").unlink()
-    with pytest.raises(SqueezeError, match=r"no train split.*train_dev.txt, which is not taken for it"):
+    with pytest.raises(SqueezeError, match=r"no train split.*train_dev.txt, which does not match"):
         KIND.read(str(tmp_path), ("train",))
 
 
@@ -95,7 +95,7 @@ def test_train_and_dev_together_are_said_to_be_left_out(tmp_path, capsys):
 
 def test_offsets_beyond_the_text_are_named(tmp_path):
     (tmp_path / "train.pubtator").write_text(PUBTATOR.replace("35\t39", "350\t354"))
-    with pytest.raises(SqueezeError, match=r"train.pubtator:6: 'Zinc' is said to be at 350-354"):
+    with pytest.raises(SqueezeError, match=r"train.pubtator:6: 'Zinc' has the offsets 350-354"):
         KIND.read(str(tmp_path), ("train",))
 
 
@@ -179,7 +179,7 @@ def test_records_that_do_not_fit(tmp_path, record, says):
         ({"start": 0, "end": 4}, "is no entity"),
         ({"start": "0", "end": 4, "label": "X"}, "is no entity"),
         ([0, 4, "X"], "is no entity"),
-        ({"start": 0, "end": 4, "label": "X", "text": "Zing"}, "but there stands 'Zinc'"),
+        ({"start": 0, "end": 4, "label": "X", "text": "Zing"}, "but the text there is 'Zinc'"),
     ],
 )
 def test_entities_that_do_not_fit(tmp_path, entity, says):

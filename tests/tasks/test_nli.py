@@ -207,7 +207,7 @@ def test_bioasq_yes_or_no_questions_are_read_from_its_own_files(tmp_path, capsys
         ({"body": ""}, ("questions[0]: no first",)),
         ({"snippets": []}, ("questions[0]: no second",)),
         ({"type": "list"}, ("no question of type yesno",)),
-        ({"id": "q5"}, ("the id 'q5' stands already at", "questions[0]")),
+        ({"id": "q5"}, ("the id 'q5' is already used at", "questions[0]")),
     ],
 )
 def test_damaged_bioasq_is_explained(tmp_path, changed, words):
@@ -251,7 +251,7 @@ def test_bad_records_are_explained(tmp_path):
     records(tmp_path, dev="a\tIs it so at all?\tIt is so.\t2\n")
     explained(lambda: read(tmp_path, ("train", "dev")), "dev.tsv:1: the label '2' is none of train's (0, 1)")
     records(tmp_path, dev="a\tIs it so at all?\tIt is so.\t1\na\tIs it not?\tIt is not.\t1\n")
-    explained(lambda: read(tmp_path, ("train", "dev")), "dev.tsv:2: the id 'a' stands already")
+    explained(lambda: read(tmp_path, ("train", "dev")), "dev.tsv:2: the id 'a' is already used")
     records(tmp_path, dev="a\tIs it so at all?\t\t1\n")
     explained(lambda: read(tmp_path, ("train", "dev")), "dev.tsv:1: no second")
     records(tmp_path, dev=(tmp_path / "test.tsv").read_text())

@@ -260,7 +260,7 @@ def test_a_head_without_a_tail(tmp_path):
 
 def test_ids_that_come_twice(tmp_path):
     write(tmp_path, train_tsv=BLURB + "1.T1.T2\t@CHEMICAL$ and @GENE$.\tfalse\n")
-    with pytest.raises(SqueezeError, match=r"train.tsv:4: the index '1.T1.T2' stands already at .*train.tsv:2"):
+    with pytest.raises(SqueezeError, match=r"train.tsv:4: the index '1.T1.T2' is already used at .*train.tsv:2"):
         read(tmp_path, ("train",))
 
 

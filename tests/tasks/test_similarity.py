@@ -111,7 +111,7 @@ def test_headerless_and_renamed_columns(tmp_path):
         ("z\tA cell.\tB cell.\thigh\n", ("dev.tsv:2: the score 'high' is no number",)),
         ("z\tA cell.\tB cell.\tnan\n", ("dev.tsv:2: the score 'nan' is no number",)),
         ("z\tA cell.\t \t2\n", ("dev.tsv:2: no second", "remove")),
-        ("z\tA cell.\tB cell.\t2\nz\tC cell.\tD cell.\t2\n", ("dev.tsv:3: the id 'z' stands already",)),
+        ("z\tA cell.\tB cell.\t2\nz\tC cell.\tD cell.\t2\n", ("dev.tsv:3: the id 'z' is already used",)),
         ("z\tA cell.\t2\n", ("dev.tsv:2: 3 columns",)),
     ],
 )

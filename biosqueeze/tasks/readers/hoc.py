@@ -50,7 +50,7 @@ def documents(records: Sequence[DataRecord]) -> list[Labelled]:
         of_document = sentences.setdefault(document, {})
         if number in of_document:
             raise SqueezeError(
-                f"{record.where}: the index {record.values['index']!r} stands already at "
+                f"{record.where}: the index {record.values['index']!r} is already used at "
                 f"{of_document[number][0].where}; remove one of the two"
             )
         of_document[number] = record, _labels(record)

@@ -58,7 +58,7 @@ class Roles:
     def _placed(self, first: DataRecord, columns: Columns) -> Columns:
         """Where a table has no header, roles go by the places of its columns."""
         names = list(first.values)
-        if names != [str(place) for place in range(1, len(names) + 1)] or columns.asked:
+        if names != [str(place) for place in range(1, len(names) + 1)] or columns.requested:
             return columns
         if len(names) not in self.places:
             widths = " or ".join(f"{width} ({', '.join(roles)})" for width, roles in self.places.items())
@@ -276,7 +276,7 @@ def _check_ids(examples: Sequence[Labelled]) -> None:
     for example in examples:
         if example.id and example.id in seen:
             raise SqueezeError(
-                f"{example.where}: the id {example.id!r} stands already at {seen[example.id]}; "
+                f"{example.where}: the id {example.id!r} is already used at {seen[example.id]}; "
                 "remove one of the two, or give it another"
             )
         seen[example.id] = example.where

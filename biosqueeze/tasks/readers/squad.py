@@ -9,7 +9,7 @@ from typing import Any
 
 from biosqueeze.data import hub
 from biosqueeze.data.lines import numbered_lines
-from biosqueeze.data.splits import STEMS, check_splits, find_split, open_directory
+from biosqueeze.data.splits import SPELLINGS, check_splits, find_split, open_directory
 from biosqueeze.data.tables import SUFFIXES, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -90,7 +90,7 @@ def _check_there(directory: Path, split: str) -> None:
         public = "; SQuAD's own test set is not public: evaluate with --split dev" if split == "test" else ""
         raise SqueezeError(
             f"{directory} has no {split} split: looked for a .json with {split} in its name (as in {split}-v1.1.json), "
-            f"and for {', '.join(STEMS[split])} with {', '.join(SUFFIXES)} (.gz allowed); rename the file{public}"
+            f"and for {', '.join(SPELLINGS[split])} with {', '.join(SUFFIXES)} (.gz allowed); rename the file{public}"
         )
 
 

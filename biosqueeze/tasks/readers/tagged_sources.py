@@ -180,7 +180,7 @@ def _of_records(records: Sequence[DataRecord], form: Formulation) -> list[Source
     roles = Columns({**_WORDS.known, **_TEXTS.known}, asked)
     there = records[0].values
     if "text" in asked or "entities" in asked or ("entities" in there and not asked):
-        texts = Columns(_TEXTS.known, {role: name for role, name in roles.asked.items() if role in _TEXTS.known})
+        texts = Columns(_TEXTS.known, {role: name for role, name in roles.requested.items() if role in _TEXTS.known})
         columns = texts.of(records)
         documents = (_document(one, columns["text"], columns["entities"]) for one in records)
         return _of_documents(documents, Path(records[0].where), form)
