@@ -138,15 +138,6 @@ def count_by_part(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     return counts | {"total": sum(counts.values())}
 
 
-def problem_in(config: Mapping[str, Any]) -> str:
-    """What the head that config.json names answers, as `tasks.problem_of` calls it."""
-    head = head_of(config)
-    if head == "sequence-classification":
-        kinds = {"multi_label_classification": "multi", "regression": "score"}
-        return kinds.get(str(config.get("problem_type")), "single")
-    return "span" if head == "question-answering" else "tokens"
-
-
 def head_of(config: Mapping[str, Any]) -> str:
     """The kind of head that config.json's architecture names: mlm, token-classification, ... or base."""
     architecture = (config.get("architectures") or [""])[0]

@@ -16,8 +16,8 @@ from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files
+from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import problem_in
 from biosqueeze.models.custom_head_files import copy_head
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import output_of
@@ -151,7 +151,7 @@ def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--to
     write_onnx(model, path)
     config = model.config
     batches = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)
-    parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, problem_in(checkpoint.config))
+    parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, output_type_of_config(checkpoint.config))
     if not parity.max_difference <= tolerance:
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "

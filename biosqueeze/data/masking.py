@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.feature_keys import IGNORED
+
 Ids = NDArray[np.int64]
-IGNORED = -100
 _MASKED, _RANDOM = 0.8, 0.1
 
 

@@ -17,6 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.data.collate import Features
+from biosqueeze.data.feature_keys import TEACHER_LOGITS, TEACHER_POSITIONS, WORDS
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import mean_logits
 from biosqueeze.errors import UsageError
@@ -62,8 +64,8 @@ class CrossVocabularyTeachers:
             what: what these examples are, for the progress.
 
         Returns:
-            for each window its features; `answer.logits` (rows, classes), and for tokens `asked` (length,): 1 where
-            there is a row, on the first piece of each word that the window answers for.
+            for each window its features; `teacher.logits` (rows, classes), and for tokens `teacher_positions`
+            (length,): 1 where there is a row, on the first piece of each word that the window answers for.
         """
         said: list[_Said] = []
         with track(f"ask the teachers about {what}", len(examples)) as progress:
@@ -98,7 +100,7 @@ class CrossVocabularyTeachers:
         logits = [torch.from_numpy(np.stack([one[word] for word in words])) for one in said]
         total = sum(self.shares)
         shares = [share / total for share in self.shares]
-        mean = mean_logits(logits, shares, self.recipe.temperature, self.recipe.question.of_rows).numpy()
+        mean = mean_logits(logits, shares, self.recipe.temperature, self.recipe.question.tensors.row_kind).numpy()
         return dict(zip(words, mean, strict=True))
 
 
@@ -106,21 +108,22 @@ def _by_word(features: Mapping[str, NDArray[Any]], logits: Floats) -> _Said:
     """Logits (length, classes) on the first piece of each word that the window answers for; or (classes,) of a text."""
     if logits.ndim == 1:
         return {WHOLE: logits}
-    places = np.flatnonzero(features["words"] >= 0)
-    return {int(features["words"][place]): logits[place] for place in places}
+    places = np.flatnonzero(features[WORDS] >= 0)
+    return {int(features[WORDS][place]): logits[place] for place in places}
 
 
 def _with_answer(window: Window, said: _Said, classes: int) -> Features:
-    features = {name: values for name, values in window.features.items() if name != "words"}
+    features = {name: values for name, values in window.features.items() if name != WORDS}
     if WHOLE in said:
-        return {**features, "answer.logits": said[WHOLE][None]}
-    words = window.features["words"]
+        return {**features, TEACHER_LOGITS: said[WHOLE][None]}
+    words = window.features[WORDS]
     asked = np.array([word in said for word in words.tolist()], dtype=np.int64)
     rows = [said[word] for word in words[asked > 0].tolist()]
-    return {**features, "asked": asked, "answer.logits": np.array(rows, dtype=np.float32).reshape(-1, classes)}
+    logits = np.array(rows, dtype=np.float32).reshape(-1, classes)
+    return {**features, TEACHER_POSITIONS: asked, TEACHER_LOGITS: logits}
 
 
-def check_foreign(recipe: LossConfig, problem: str, student: str, teacher: str) -> None:
+def check_foreign(recipe: LossConfig, output_type: OutputType, student: str, teacher: str) -> None:
     """Say what cannot be learned across vocabularies.
 
     Raises:
@@ -130,7 +133,7 @@ def check_foreign(recipe: LossConfig, problem: str, student: str, teacher: str) 
     why = f"{student} and {teacher} have different vocabularies, so their tokens do not match"
     if states:
         raise UsageError(f"{why}, and --loss {', '.join(states)} compares them token by token; give --loss kl or soft")
-    if problem == "span":
+    if output_type.classes_are_positions:
         raise UsageError(
             f"{why}, and a span is said in tokens; take a student with the teacher's vocabulary (biosqueeze shrink)"
         )

@@ -3,7 +3,7 @@
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -15,7 +15,7 @@ from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
 from biosqueeze.data.incoming import open_input
-from biosqueeze.data.masking import IGNORED
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.data.sampling import hold_out
 from biosqueeze.distillation.augmentation import Augmentation
@@ -41,7 +41,7 @@ class UnlabelledBlocks:
     """Unlabelled blocks in the form of labelled examples, the truth left open."""
 
     blocks: Blocks
-    problem: str
+    output_type: OutputType
     classes: int
     token_types: bool
 
@@ -57,7 +57,7 @@ class UnlabelledBlocks:
         """What the block has, and the truth of nobody knows what."""
         block = self.blocks.features(item)
         types = {"token_type_ids": np.zeros_like(block["input_ids"])} if self.token_types else {}
-        return {**block, **types, **unknown(self.problem, len(block["input_ids"]), self.classes)}
+        return {**block, **types, **self.output_type.unlabelled(len(block["input_ids"]), self.classes)}
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _unlabelled(pairing: DistillationModels, material: DataSources, labelled: Se
     if pairing.task_name in _PLAIN:
         blocks = prepare_corpus(material.corpus, material.field, pairing.tokenizer, pairing.length, pack=False)
         types = bool(labelled) and "token_type_ids" in labelled[0]
-        return UnlabelledBlocks(blocks, pairing.problem, len(pairing.labels), types)
+        return UnlabelledBlocks(blocks, pairing.output_type, len(pairing.labels), types)
     return Posed(_posed_features(pairing, material.corpus))
 
 
@@ -230,7 +230,7 @@ def _answered_by(
     windows = _task(pairing).encode(examples, pairing.labels, pairing.tokenizer, pairing.length)
     answered = foreigners.answered(examples, windows, "the unlabelled text")
     classes = len(pairing.labels)
-    return Posed([{**f, **unknown(pairing.problem, len(f["input_ids"]), classes)} for f in answered])
+    return Posed([{**f, **pairing.output_type.unlabelled(len(f["input_ids"]), classes)} for f in answered])
 
 
 def _posed_features(pairing: DistillationModels, corpus: Sequence[str]) -> list[Features]:
@@ -240,7 +240,7 @@ def _posed_features(pairing: DistillationModels, corpus: Sequence[str]) -> list[
             for records in _batches(_records(source, task)):
                 for window in task.encode(records, pairing.labels, pairing.tokenizer, pairing.length):
                     given = window.features
-                    truth = unknown(pairing.problem, len(given["input_ids"]), len(pairing.labels))
+                    truth = pairing.output_type.unlabelled(len(given["input_ids"]), len(pairing.labels))
                     features.append({**given, **truth})
                 progress.advance(len(records))
     note(f"unlabelled: {len(features):,} sequences of {', '.join(corpus)}")
@@ -278,17 +278,3 @@ def _without_columns(task: Task) -> Task:
 def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:
     while batch := list(islice(examples, _RECORDS_AT_ONCE)):
         yield batch
-
-
-def unknown(problem: str, length: int, classes: int) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The truth of an example that nobody has labelled, in the form that `tasks.problem_of` gives each problem."""
-    match problem:
-        case "tokens":
-            return {"labels": np.full(length, IGNORED, dtype=np.int64)}
-        case "multi":
-            return {"targets": np.full(classes, np.nan, dtype=np.float32)}
-        case "score":
-            return {"targets": np.array(np.nan, dtype=np.float32)}
-        case "span":
-            return {name: np.array(IGNORED, dtype=np.int64) for name in ("starts", "ends")}
-    return {"labels": np.array(IGNORED, dtype=np.int64)}

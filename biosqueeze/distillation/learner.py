@@ -89,7 +89,7 @@ class Distiller(Learner):
         """The sum of each of these losses over some rows: (losses,)."""
         teacher: Tensor | TopK | None = answer.rows(part) if answer.rows else None
         recipe = self.recipe
-        rows = Rows(student, teacher, labels, recipe.temperature, recipe.question.of_rows)
+        rows = Rows(student, teacher, labels, recipe.temperature, recipe.question.tensors.row_kind)
         return torch.stack([self.losses[name].loss(rows) for name in names])
 
     def _of_layers(
@@ -122,11 +122,7 @@ class Distiller(Learner):
     def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The truth of each row: see `objectives.Rows`."""
         question = self.recipe.question
-        if question.problem == "tokens":
-            return batch["labels"][row_mask(question, batch)]
-        if question.problem == "span":
-            return torch.stack([batch["starts"], batch["ends"]], dim=1).flatten()  # (2 batch,)
-        return batch["labels" if question.problem == "single" else "targets"]
+        return question.tensors.row_labels(batch, row_mask(question, batch))
 
 
 def _projections(recipe: LossConfig, narrow: int, wide: int) -> nn.ModuleDict:

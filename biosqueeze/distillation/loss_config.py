@@ -7,6 +7,7 @@ from types import ModuleType
 from transformers import PreTrainedConfig
 
 from biosqueeze import registry
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.loss_presets import LossPreset, Projection, parse_losses
 from biosqueeze.distillation.options import DistillationOptions, layer_weights
 from biosqueeze.distillation.teachers import Question
@@ -73,7 +74,7 @@ class LossConfig:
 def build_loss_config(
     options: DistillationOptions,
     kind: str,
-    problem: str,
+    output_type: OutputType,
     models: tuple[PreTrainedConfig, PreTrainedConfig],
     origin: Sequence[int] | None = None,
 ) -> LossConfig:
@@ -82,7 +83,7 @@ def build_loss_config(
     Args:
         options: of the stage.
         kind: "mlm" or "task".
-        problem: see `tasks.problem_of`; "tokens" for mlm.
+        output_type: of the task's head; TOKENS for mlm.
         models: the configs of the student and of the first teacher.
         origin: see `models.layer_maps`.
 
@@ -96,7 +97,7 @@ def build_loss_config(
     pairs = _layers(options, mix, modules, (student.num_hidden_layers, teacher.num_hidden_layers), origin)
     recipe = LossConfig(
         weights=mix.weights,
-        question=Question(kind, problem, logits=_reads_soft_labels(modules)),
+        question=Question(kind, output_type, logits=_reads_soft_labels(modules)),
         temperature=mix.temperature if options.temperature is None else options.temperature,
         layers=pairs,
         layer_weights=layer_weights(options.layer_weights, len(pairs)),
@@ -223,7 +224,9 @@ def refuse_idle_temperature(options: DistillationOptions, recipe: LossConfig) ->
     Raises:
         UsageError: --temperature is given, and there are no soft labels to soften further.
     """
-    if options.temperature is not None and not (recipe.question.logits and recipe.question.problem != "score"):
+    if options.temperature is not None and not (
+        recipe.question.logits and recipe.question.output_type.has_probabilities
+    ):
         raise UsageError(_acts_on_none("--temperature", recipe.weights))
 
 

@@ -21,6 +21,7 @@ from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.data.collate import Features
+from biosqueeze.data.feature_keys import LABELS
 from biosqueeze.distillation.chunked_loss import Work, summed
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import DistillationModels
@@ -246,14 +247,14 @@ class HeadFitter(Learner):
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """How many tokens are masked."""
-        return {"mlm": int((batch["labels"] >= 0).sum())}
+        return {"mlm": int((batch[LABELS] >= 0).sum())}
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """`mlm`: the mean cross entropy of the true tokens at the masked positions, a scalar."""
         with torch.no_grad():
             hidden = self.model.base_model(**model_inputs(self.model, batch)).last_hidden_state
-        masked = batch["labels"] >= 0  # (batch, length)
-        rows, labels = hidden[masked], batch["labels"][masked]  # (rows, hidden), (rows,)
+        masked = batch[LABELS] >= 0  # (batch, length)
+        rows, labels = hidden[masked], batch[LABELS][masked]  # (rows, hidden), (rows,)
         head = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         total = summed(Work(partial(self._sums, labels), [1.0]), rows, head)
         return {"mlm": total[0] / max(1, len(labels))}

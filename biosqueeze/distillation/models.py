@@ -8,17 +8,18 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_config, output_type_of_scheme
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
-from biosqueeze.manifest import head_of, problem_in
+from biosqueeze.manifest import head_of
 from biosqueeze.models.custom_heads import task_head_in
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
-from biosqueeze.tasks import Task, problem_of
+from biosqueeze.tasks import Task
 from biosqueeze.training.options import fitting_length
 
 
@@ -36,7 +37,7 @@ class DistillationModels:
     task_name: str | None = None
     task: Task | None = None
     labels: tuple[str, ...] = ()
-    problem: str = "tokens"  # see tasks.problem_of
+    output_type: OutputType = TOKENS
     metric: str = "f1"  # by which the best student is chosen
     origin: tuple[int, ...] | None = None  # see models.layer_maps
 
@@ -159,9 +160,10 @@ def _with_task(
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
     teacher = teachers[0]
     noted = (teacher.manifest or {}).get("task") or {}
-    problem = problem_of(str(noted["scheme"])) if noted.get("scheme") else problem_in(teacher.config)
+    scheme = noted.get("scheme")
+    output_type = output_type_of_scheme(str(scheme)) if scheme else output_type_of_config(teacher.config)
     metric = str(noted.get("metric") or task.METRIC)
-    return replace(pairing, task_name=name, task=task, labels=teacher.labels, problem=problem, metric=metric)
+    return replace(pairing, task_name=name, task=task, labels=teacher.labels, output_type=output_type, metric=metric)
 
 
 def dismiss_teachers(pairing: DistillationModels) -> None:

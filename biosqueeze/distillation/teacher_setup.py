@@ -61,7 +61,7 @@ def foreigners_of(options: DistillationOptions, faculty: TeacherSetup, student: 
     pairing, recipe = faculty.pairing, faculty.recipe
     if not pairing.foreign:
         return None
-    check_foreign(recipe, pairing.problem, student, faculty.checkpoints[0].name)
+    check_foreign(recipe, pairing.output_type, student, faculty.checkpoints[0].name)
     if options.cache_teacher:
         raise UsageError(
             "--cache-teacher keeps what is said of tokens, and teacher and student do not share them; leave it out: "

@@ -11,19 +11,29 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from biosqueeze.data.feature_keys import (
+    ATTENTION_MASK,
+    LABELS,
+    TEACHER_HIDDEN,
+    TEACHER_LOGITS,
+    TEACHER_POSITIONS,
+    TEACHER_REST,
+    TEACHER_TOP_IDS,
+    TEACHER_TOP_LOG_PROBABILITIES,
+)
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.models.heads import mlm_logits, output_of
 from biosqueeze.models.hooks import HiddenStateHooks, States
 from biosqueeze.models.inputs import Texts, model_inputs
 from biosqueeze.models.layers import layers_by_depth
-from biosqueeze.objectives import Layer, Problem, TopK
+from biosqueeze.models.output_tensors import OutputTensors, tensors_of
+from biosqueeze.models.row_kinds import RowKind
+from biosqueeze.objectives import Layer, TopK
 from biosqueeze.progress import note
 
 # Logits of some of the rows: asked for in parts, so that those over a vocabulary never lie in memory all at once.
 RowsOf = Callable[[slice], Tensor | TopK]
 Batch = Mapping[str, Tensor]
-
-# A span's start and end are classes of the positions; this is what those in the padding get.
-IMPOSSIBLE = -30_000.0
 
 
 @dataclass(frozen=True)
@@ -46,33 +56,20 @@ class Question:
     """What is asked of teacher and student alike: which rows, and which layers."""
 
     kind: str  # "mlm" or "task"
-    problem: str  # "tokens", "single", "multi", "score" or "span" (tasks.problem_of); "tokens" for mlm
+    output_type: OutputType  # TOKENS for mlm
     logits: bool  # whether any loss reads the teacher's rows
 
     @property
-    def of_rows(self) -> Problem:
-        """What a row of logits is."""
-        known: dict[str, Problem] = {"multi": "multi", "score": "score"}
-        return known.get(self.problem, "class")
+    def tensors(self) -> OutputTensors:
+        """Operations on the logits and labels of the output type."""
+        return tensors_of(self.output_type)
 
 
 def row_mask(question: Question, batch: Batch) -> Tensor:
     """Which positions are rows, bool (batch, length): the masked ones, or all that are real or were asked about."""
-    return batch["labels"] >= 0 if question.kind == "mlm" else batch.get("asked", batch["attention_mask"]).bool()
-
-
-def task_rows(question: Question, logits: Tensor, batch: Batch) -> Tensor:
-    """The rows of a head's logits: (rows, classes).
-
-    Those of tokens are the real ones; a sequence is one row; a span has a row for its start and one for its end, whose
-    classes are the positions.
-    """
-    if question.problem == "tokens":
-        return logits[row_mask(question, batch)]
-    if question.problem == "span":
-        real = batch["attention_mask"].bool().unsqueeze(-1)  # (batch, length, 1)
-        return logits.masked_fill(~real, IMPOSSIBLE).transpose(1, 2).flatten(0, 1)  # (2 batch, length)
-    return logits
+    if question.kind == "mlm":
+        return batch[LABELS] >= 0
+    return batch.get(TEACHER_POSITIONS, batch[ATTENTION_MASK]).bool()
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,8 @@ def look(model: PreTrainedModel, taps: HiddenStateHooks, question: Question, bat
     inputs = model_inputs(model, batch)
     with taps.open() as states:
         if question.kind == "task":
-            return ForwardOutput(task_rows(question, output_of(model(**inputs)), batch), states)
+            rows = question.tensors.rows(output_of(model(**inputs)), row_mask(question, batch))
+            return ForwardOutput(rows, states)
         encoder: Any = model.base_model
         hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
     return ForwardOutput(hidden[row_mask(question, batch)], states)
@@ -166,7 +164,7 @@ class LiveTeacher:
         if len(logits) == 1:
             return logits[0]
         floats = [one.float() for one in logits]
-        return mean_logits(floats, self.weights, self.temperature, self.question.of_rows)
+        return mean_logits(floats, self.weights, self.temperature, self.question.tensors.row_kind)
 
 
 def _shard(models: Sequence[PreTrainedModel]) -> None:
@@ -186,20 +184,14 @@ def _local(parameter: Tensor) -> Tensor:
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
-def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, problem: Problem) -> Tensor:
+def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, kind: RowKind) -> Tensor:
     """Logits whose distribution at the temperature is the weighted mean of several distributions: (rows, classes) each.
 
     The weights add up to 1. A score is averaged as the number that it is.
     """
     shares = torch.tensor(weights, device=logits[0].device).view(-1, 1, 1)
     stacked = torch.stack(list(logits)) / temperature  # (teachers, rows, classes)
-    if problem == "score":
-        return (shares * stacked).sum(dim=0) * temperature
-    if problem == "multi":
-        yes = (torch.nn.functional.logsigmoid(stacked) + shares.log()).logsumexp(dim=0)
-        no = (torch.nn.functional.logsigmoid(-stacked) + shares.log()).logsumexp(dim=0)
-        return (yes - no) * temperature
-    return (stacked.log_softmax(dim=-1) + shares.log()).logsumexp(dim=0) * temperature
+    return kind.mean_logits(stacked, shares) * temperature
 
 
 class NoTeacher:
@@ -218,19 +210,19 @@ class CachedTeacher:
         self.question = question
 
     def answer(self, batch: Batch) -> Answer:
-        """What the batch brings along under `answer.*`."""
+        """What the batch brings along under `teacher.*`."""
         layers = {
             int(name.rpartition(".")[2]): Layer(hidden=tensor)
             for name, tensor in batch.items()
-            if name.startswith("answer.hidden.")
+            if name.startswith(TEACHER_HIDDEN)
         }
         return Answer(self._rows(batch) if self.question.logits else None, layers)
 
     def _rows(self, batch: Batch) -> RowsOf | None:
-        if "answer.logits" in batch:
-            logits = batch["answer.logits"]
+        if TEACHER_LOGITS in batch:
+            logits = batch[TEACHER_LOGITS]
             return lambda part: logits[part]
-        if "answer.ids" not in batch:
+        if TEACHER_TOP_IDS not in batch:
             return None  # the losses read rows of the student alone
-        ids, likely, rest = (batch[f"answer.{name}"] for name in ("ids", "log_probabilities", "rest"))
+        ids, likely, rest = (batch[key] for key in (TEACHER_TOP_IDS, TEACHER_TOP_LOG_PROBABILITIES, TEACHER_REST))
         return lambda part: TopK(ids[part].long(), likely[part].float(), rest[part].float())

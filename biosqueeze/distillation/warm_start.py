@@ -40,7 +40,7 @@ def warm_start(
     folder.mkdir(exist_ok=True)
     resumed = options.resume and any(folder.glob(STATE_GLOB))
     own = replace(options, epochs=options.warm_epochs, steps=None, resume=resumed)
-    learner = FineTuner(pairing.student, pairing.problem)
+    learner = FineTuner(pairing.student, pairing.output_type)
     summary = train(
         TrainingJob(
             what="warm start",

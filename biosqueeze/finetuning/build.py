@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.class_weights import balanced_weights
 from biosqueeze.finetuning.learner import FineTuner
@@ -18,7 +19,7 @@ from biosqueeze.models.siamese import CosineHead
 def fine_tuner(
     options: FineTuningOptions,
     model: PreTrainedModel | HeadedEncoder,
-    problem: str,
+    output_type: OutputType,
     features: Sequence[Features],
     loss: Loss | None = None,
 ) -> FineTuner:
@@ -27,12 +28,12 @@ def fine_tuner(
     Args:
         options: of the stage.
         model: with its head.
-        problem: see `tasks.problem_of`.
+        output_type: of the task.
         features: the training windows, whose labels are counted for --class-weights.
-        loss: the head's own, of whole sequences of labels (a CRF's), in place of the problem's.
+        loss: the head's own, of whole sequences of labels (a CRF's), in place of the output type's.
 
     Raises:
-        UsageError: an option does not fit the model, the problem or the loss.
+        UsageError: an option does not fit the model, the output type or the loss.
     """
     if loss is not None:
         _refuse_for_own_loss(options)
@@ -41,8 +42,10 @@ def fine_tuner(
     reinitialise(model, options.reinit_layers, options.seed)
     balance = None
     if options.class_weights == "balanced":
-        balance = torch.from_numpy(balanced_weights(features, problem, model.config.num_labels or 0))
-    return FineTuner(model, problem, loss=loss, balance=balance, smart=options.smart, layer_decay=options.layer_decay)
+        balance = torch.from_numpy(balanced_weights(features, output_type, model.config.num_labels or 0))
+    return FineTuner(
+        model, output_type, loss=loss, balance=balance, smart=options.smart, layer_decay=options.layer_decay
+    )
 
 
 def _refuse_for_own_loss(options: FineTuningOptions) -> None:

@@ -6,19 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.errors import UsageError
 
 Weights = NDArray[np.float32]
 
 
-def balanced_weights(features: Sequence[Features], problem: str, classes: int) -> Weights:
+def balanced_weights(features: Sequence[Features], output_type: OutputType, classes: int) -> Weights:
     """Weights by scikit-learn's "balanced" formula (King and Zeng 2001): n / (classes that occur * count).
 
     Over the whole training set they have mean 1, so the loss keeps its scale.
 
     Args:
         features: the training windows.
-        problem: tokens, single or multi (see `tasks.problem_of`).
+        output_type: tokens, single or multi.
         classes: how many labels the model tells apart.
 
     Returns:
@@ -26,18 +27,15 @@ def balanced_weights(features: Sequence[Features], problem: str, classes: int) -
         for multi: what a decision weighs where the label does not hold, and where it does.
 
     Raises:
-        UsageError: the problem has no classes.
+        UsageError: the labels are not classes.
     """
-    if problem == "multi":
-        held = np.stack([feature["targets"] for feature in features]) > 0.5  # (items, classes)
-        return np.stack([_balanced(np.bincount(held[:, c], minlength=2)) for c in range(classes)], axis=1)
-    if problem not in ("tokens", "single"):
+    counts = output_type.class_counts(features, classes)
+    if counts is None:
         raise UsageError("--class-weights balanced needs labels that are classes; leave it out for this task")
-    labels = np.concatenate([np.atleast_1d(feature["labels"]) for feature in features])
-    return _balanced(np.bincount(labels[labels >= 0], minlength=classes))
+    return _balanced(counts)
 
 
 def _balanced(counts: NDArray[np.int64]) -> Weights:
     occurring = counts > 0
-    weights = counts.sum() / (max(1, occurring.sum()) * np.maximum(counts, 1))
+    weights = counts.sum(axis=0) / (np.maximum(1, occurring.sum(axis=0)) * np.maximum(counts, 1))
     return np.where(occurring, weights, 1.0).astype(np.float32)

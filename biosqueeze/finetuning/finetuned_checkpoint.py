@@ -5,6 +5,7 @@ from typing import Any
 
 from biosqueeze.benchmarks.suite import resolve
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.manifest import head_of
 from biosqueeze.models.custom_heads import task_head_in
@@ -44,8 +45,9 @@ def task_of(
     known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
     name = _kind(checkpoint, asked, purpose)
     same = known.get("name") == name
-    multi = checkpoint.config.get("problem_type") == "multi_label_classification"
-    scheme = str(known.get("scheme") or "") if same else ("multi" if multi else "single") * (name == "classification")
+    several = checkpoint.config.get("problem_type") == MULTI.problem_type
+    unnoted = (MULTI if several else SINGLE).name if name == "classification" else ""
+    scheme = str(known.get("scheme") or "") if same else unnoted
     form = Formulation.noted(known if same else None)
     return name, open_task(name, form.with_reading(reading) if reading else form, scheme)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from biosqueeze.models.output_tensors import OutputTensors
 from biosqueeze.training.rng_state import RngState
 
 Batch = Mapping[str, Tensor]
@@ -42,20 +42,20 @@ class Perturbed:
             handle.remove()
 
 
-def smoothness(perturbed: Perturbed, clean: Tensor, batch: Batch, problem: str) -> Tensor:
+def smoothness(perturbed: Perturbed, clean: Tensor, batch: Batch, tensors: OutputTensors) -> Tensor:
     """How far adversarial noise moves the prediction. Scalar, at least 0, with gradients through both predictions.
 
     Args:
         perturbed: the model.
         clean: its logits without noise.
         batch: what it read; `attention_mask` (batch, length) tells padding, which gets no noise.
-        problem: see `tasks.problem_of`.
+        tensors: of the output type.
     """
-    noise = adversarial_noise(perturbed, clean.detach(), batch, problem)
-    return divergence(perturbed(noise), clean, batch, problem)
+    noise = adversarial_noise(perturbed, clean.detach(), batch, tensors)
+    return tensors.mean_distance(perturbed(noise), clean, batch)
 
 
-def adversarial_noise(perturbed: Perturbed, clean: Tensor, batch: Batch, problem: str) -> Tensor:
+def adversarial_noise(perturbed: Perturbed, clean: Tensor, batch: Batch, tensors: OutputTensors) -> Tensor:
     """Noise (batch, length, width) that moves the prediction away from `clean`, within the ball."""
     real = batch["attention_mask"].unsqueeze(-1)  # (batch, length, 1)
     with torch.no_grad():
@@ -64,7 +64,7 @@ def adversarial_noise(perturbed: Perturbed, clean: Tensor, batch: Batch, problem
         noise = torch.randn_like(embedded) * START * radius * real
     for _ in range(STEPS):
         noise.requires_grad = True
-        moved = divergence(perturbed(noise), clean, batch, problem)
+        moved = tensors.mean_distance(perturbed(noise), clean, batch)
         (slope,) = torch.autograd.grad(moved, noise)
         steepest = slope.abs().amax(dim=-1, keepdim=True).clamp(min=_TINY)  # (batch, length, 1)
         noise = (noise.detach() + radius * slope / steepest).clamp(-radius, radius) * real
@@ -75,36 +75,6 @@ def _size(embedded: Tensor, real: Tensor) -> Tensor:
     """Root mean square of the embeddings of each sequence's real tokens: (batch, 1, 1)."""
     squares = (embedded.square() * real).sum(dim=(1, 2), keepdim=True)
     return (squares / (real.sum(dim=1, keepdim=True) * embedded.shape[-1])).sqrt()
-
-
-def divergence(moved: Tensor, clean: Tensor, batch: Batch, problem: str) -> Tensor:
-    """The mean distance of two predictions over what the loss scores. Scalar.
-
-    Args:
-        moved: logits as `tasks.problem_of` says: (batch, length, labels), (batch, labels) or (batch, length, 2).
-        clean: the same shape.
-        batch: tells what is scored.
-        problem: see `tasks.problem_of`.
-    """
-    if problem == "tokens":
-        scored = batch["labels"] >= 0
-        return _symmetric(moved[scored], clean[scored]).sum() / scored.sum().clamp(min=1)
-    if problem == "single":
-        return _symmetric(moved, clean).mean()
-    if problem == "multi":
-        return ((moved.sigmoid() - clean.sigmoid()) * (moved - clean)).mean()
-    if problem == "score":
-        return functional.mse_loss(moved, clean)
-    real = batch["attention_mask"].bool().unsqueeze(-1)
-    lowest = torch.finfo(clean.dtype).min
-    sides = (logits.masked_fill(~real, lowest).transpose(1, 2) for logits in (moved, clean))  # (batch, 2, length)
-    return _symmetric(*sides).mean()
-
-
-def _symmetric(first: Tensor, second: Tensor) -> Tensor:
-    """Both Kullback-Leibler divergences, added: (..., classes) -> (...)."""
-    one, other = first.log_softmax(-1), second.log_softmax(-1)
-    return ((one.exp() - other.exp()) * (one - other)).sum(-1)
 
 
 def word_embedding(model: Any) -> nn.Module:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from biosqueeze.data.feature_keys import LABELS
+
 # A CRF's few scores start at zero and must reach several units, where an encoder's weights move by thousandths: at the
 # encoder's learning rate they would stay where they are. A power of two, so that multiplying by it is exact.
 FASTER = 64
@@ -38,7 +40,7 @@ class Crf(nn.Module):
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """See `negative_log_likelihood`: logits (batch, length, labels), labels (batch, length)."""
-        return negative_log_likelihood(logits, batch["labels"], self.scores())
+        return negative_log_likelihood(logits, batch[LABELS], self.scores())
 
     def scores(self) -> Scores:
         """The scores that the parameters stand for."""

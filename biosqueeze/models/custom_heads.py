@@ -324,7 +324,7 @@ def _tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 
 def loss_of(model: "PreTrainedModel | HeadedEncoder") -> Loss | None:
-    """The loss that a head brings with it; None where the problem's own is right."""
+    """The loss that a head brings with it; None for that of the output type."""
     head = model.head if isinstance(model, HeadedEncoder) else None
     return head.loss if isinstance(head, Crf) else None
 

@@ -17,12 +17,10 @@ Padding counts for nothing: rows and tokens are real ones only, and a `Pair` say
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
-# What a row of logits says: one class of many, each class for itself, or a number.
-Problem = Literal["class", "multi", "score"]
+from biosqueeze.models.row_kinds import ONE_CLASS, RowKind
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Rows:
     teacher: Tensor | TopK | None  # the same of the teacher; None where no loss reads it
     labels: Tensor  # (rows,) class, -100 unknown; multi: (rows, classes); score: (rows,); NaN unknown in both
     temperature: float = 1.0
-    problem: Problem = "class"
+    kind: RowKind = ONE_CLASS
 
 
 @dataclass(frozen=True)

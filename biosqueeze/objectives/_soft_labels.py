@@ -8,23 +8,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import Problem, Rows, TopK, full
+from biosqueeze.objectives import Rows, TopK, full
 
 
 def distributions(rows: Rows) -> tuple[Tensor, Tensor]:
     """Logarithms of probabilities, student first: (rows, classes); multi: (rows, classes, 2); top k: (rows, k + 1).
 
     Raises:
-        ValueError: there are no teacher's logits, or top ones for a problem that has no likeliest class.
+        ValueError: there are no teacher's logits, or top ones for rows that have no likeliest class.
     """
     if rows.teacher is None:
         raise ValueError("this loss needs the teacher's logits")
     student = _softened(rows.student, rows.temperature)
     if not isinstance(rows.teacher, TopK):
         teacher = _softened(rows.teacher, rows.temperature)
-        return _log_probabilities(student, rows.problem), _log_probabilities(teacher, rows.problem)
-    if rows.problem != "class":
-        raise ValueError(f"the likeliest classes say nothing about a {rows.problem}")
+        return rows.kind.log_probabilities(student), rows.kind.log_probabilities(teacher)
+    if not rows.kind.has_one_class:
+        raise ValueError(f"the likeliest classes are those of one class per row, not of a {rows.kind.name}")
     return _grouped(student, rows.teacher.ids), _renormalized(rows.teacher)
 
 
@@ -33,7 +33,7 @@ def scale(rows: Rows) -> float:
 
     The square keeps the size of gradients, which fall with it.
     """
-    return rows.temperature**2 / (rows.student.shape[-1] if rows.problem == "multi" else 1)
+    return rows.temperature**2 / rows.kind.decisions(rows.student.shape[-1])
 
 
 def squared_difference(rows: Rows) -> Tensor:
@@ -53,12 +53,6 @@ def _softened(logits: Tensor, temperature: float) -> Tensor:
         return logits
     softened = logits / temperature
     return softened if temperature > 1 else softened.clamp(min=_lowest(logits))  # impossible classes stay finite
-
-
-def _log_probabilities(logits: Tensor, problem: Problem) -> Tensor:
-    if problem == "multi":
-        return torch.stack((functional.logsigmoid(logits), functional.logsigmoid(-logits)), dim=-1)
-    return functional.log_softmax(logits, dim=-1)
 
 
 def _grouped(logits: Tensor, ids: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Hard labels: what fine-tuning learns from, on the rows that have a label."""
 
 from torch import Tensor
-from torch.nn import functional
 
 from biosqueeze.objectives import Rows, full, labelled
 
@@ -18,10 +17,4 @@ def loss(rows: Rows) -> Tensor:
     over classes; of a score, the squared difference.
     """
     known = labelled(rows.labels)
-    student, labels = full(rows.student[known]), rows.labels[known]
-    if rows.problem == "class":
-        return functional.cross_entropy(student, labels, reduction="sum")
-    labels = labels.to(student.dtype)
-    if rows.problem == "score":
-        return functional.mse_loss(student.squeeze(-1), labels, reduction="sum")
-    return functional.binary_cross_entropy_with_logits(student, labels, reduction="sum") / student.shape[-1]
+    return rows.kind.label_loss(full(rows.student[known]), rows.labels[known])

@@ -23,7 +23,7 @@ def loss(rows: Rows) -> Tensor:
     Raises:
         ValueError: the teacher's answer is missing.
     """
-    if rows.problem == "score":
+    if not rows.kind.has_probabilities:
         return squared_difference(rows)
     student, teacher = distributions(rows)
     return (teacher.exp() * (teacher - student)).sum() * scale(rows)

@@ -30,10 +30,11 @@ def check_agreement(
     """
     from biosqueeze.backends import open_predictor
     from biosqueeze.backends.parity import compare
+    from biosqueeze.data.output_types import output_type_of_config
 
-    problem = manifest.problem_in(checkpoint.config)
+    output_type = output_type_of_config(checkpoint.config)
     reference, quantized = (open_predictor(checkpoint, spec) for spec in ("torch", "onnxruntime:int8"))
-    parity = compare(reference, quantized, batches, problem)
+    parity = compare(reference, quantized, batches, output_type)
     headless = manifest.head_of(checkpoint.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
     if not isfinite(parity.max_difference):
@@ -42,8 +43,7 @@ def check_agreement(
             f"written; try {remedies}"
         )
     if not agreement >= tolerance:
-        share = "scores with a correlation of" if problem == "score" else "the same predictions for a share of"
-        measure = "a cosine of" if headless else share
+        measure = "a cosine of" if headless else output_type.agreement_measure
         raise SqueezeError(
             f"the int8 graph of {checkpoint.name} is broken: {measure} {agreement:.3f} with PyTorch's, under the "
             f"tolerance of {tolerance:g}; nothing was written; try {remedies}"

@@ -310,7 +310,7 @@ def _faculty(options: Options, setting: _Setting, pairing: "DistillationModels")
     from biosqueeze.training.loop import check_options
 
     configs = (pairing.student.config, pairing.teachers[0].config)
-    recipe = build_loss_config(_asked(options, pairing), setting.kind, pairing.problem, configs, pairing.origin)
+    recipe = build_loss_config(_asked(options, pairing), setting.kind, pairing.output_type, configs, pairing.origin)
     check_unused_options(options, pairing, setting.teachers, recipe)
     headless = [teacher.name for teacher, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
     recipe = drop_losses_without_head(recipe, [] if options.fit_head else headless, asked=bool(options.loss))

@@ -254,7 +254,6 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "TrainingSummar
     from biosqueeze.finetuning.dev_evaluation import DevSet
     from biosqueeze.models.custom_heads import loss_of
     from biosqueeze.models.load import load_tokenizer
-    from biosqueeze.tasks import problem_of
     from biosqueeze.training.hashes import checkpoint_hash, source_hash
     from biosqueeze.training.loop import TrainingJob, precision_of, train
     from biosqueeze.training.sources import Mixture
@@ -266,7 +265,7 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "TrainingSummar
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     features = [window.features for window in windows["train"]]
-    learner = fine_tuner(options, model, problem_of(data.scheme), features, loss_of(model))
+    learner = fine_tuner(options, model, data.output_type, features, loss_of(model))
     trained_on = Mixture(features, None, 0.0, tokenizer.pad_token_id)
     identity = {
         "checkpoint": checkpoint_hash(source),
@@ -301,15 +300,11 @@ def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") 
     own = wanted_head(task.form)
     if own:
         model = new_headed(source, own, data.labels, options.seed)
-        stretch_to(model, [e.gold for e in data.splits["train"]] if data.scheme == "score" else ())
+        stretch_to(model, [example.gold for example in data.splits["train"]])
         return model
     say_left_behind(source)
-    problems = {
-        "single": "single_label_classification",
-        "multi": "multi_label_classification",
-        "score": "regression",
-    }
-    changes: dict[str, Any] = {"problem_type": problems[data.scheme]} if data.scheme in problems else {}
+    problem_type = data.output_type.problem_type
+    changes: dict[str, Any] = {"problem_type": problem_type} if problem_type else {}
     return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Dataset", "Example", "Formulation", "ReadingOptions", "Task", "Window", "bound", "open_task", "problem_of"]
+    from biosqueeze.data.output_types import OutputType
 
-_SEQUENCE_SCHEMES = ("single", "multi", "score", "span")
+__all__ = ["Dataset", "Example", "Formulation", "ReadingOptions", "Task", "Window", "bound", "open_task"]
 
 
 class Example(Protocol):
@@ -38,7 +38,7 @@ class Window(Protocol):
 
     @property
     def features(self) -> "Mapping[str, NDArray[Any]]":
-        """Arrays for `data.collate.pad`: input_ids, the truth (see `problem_of`), and what else the kind needs."""
+        """Arrays for `data.collate.pad`: input_ids, labels (see `data.output_types`), and what else the kind needs."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,14 @@ class Dataset:
 
     splits: Mapping[str, tuple[Any, ...]]  # of the kind's Example
     labels: tuple[str, ...]  # by output id; ("score",) for a regression, () for spans
-    scheme: str  # how the truth is written: BIO, IO, BIOUL, or single, multi, score, span
+    scheme: str  # how the gold is written: a tag scheme (BIO, IO, BIOUL), or the name of an output type
 
+    @property
+    def output_type(self) -> "OutputType":
+        """The output type of a model of this data set."""
+        from biosqueeze.data.output_types import output_type_of_scheme  # numpy, which --help need not import
 
-def problem_of(scheme: str) -> str:
-    """What kind of truth the features hold, and with it the loss.
-
-    - tokens: `labels` (length,), -100 where nothing is asked.
-    - single: `labels` (), the id of one class.
-    - multi: `targets` (labels,), 1.0 for every label that holds.
-    - score: `targets` (), a number.
-    - span: `starts` and `ends` (), token positions; 0 for no answer here.
-    """
-    return scheme if scheme in _SEQUENCE_SCHEMES else "tokens"
+        return output_type_of_scheme(self.scheme)
 
 
 class Task(Protocol):

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.feature_keys import TARGETS
+from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -46,7 +48,7 @@ class Kind(Answering):
         Raises:
             UsageError: it is neither single nor multi.
         """
-        kinds = {"single": Kind, "multi": MultiLabel}
+        kinds = {SINGLE.name: Kind, MULTI.name: MultiLabel}
         if scheme not in kinds:
             raise UsageError(f"a classification is single or multi, not {scheme!r}; see the task in biosqueeze.json")
         return kinds[scheme](self.form, scheme)
@@ -70,14 +72,14 @@ class Kind(Answering):
         rows = _rows.rows_by_role(source, known, ROLES, columns)
         how = _how([row for items in rows.values() for row in items], self.scheme)
         examples = {split: [_example(row, how) for row in items] for split, items in rows.items()}
-        labels = _rows.classes_of(examples) if how.scheme == "single" else _names_in(examples)
+        labels = _rows.classes_of(examples) if how.scheme == SINGLE.name else _names_in(examples)
         note(f"{source}: {how.said}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, how.scheme)
 
     def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[DataRecord]]) -> Dataset:
         if self.form.column:
             raise UsageError(f"--column {self.form.column[0]} means nothing to BLURB's HoC; leave it out")
-        if self.scheme == "single":
+        if self.scheme == SINGLE.name:
             raise SqueezeError(
                 f"{source} is HoC, where an abstract has any number of labels, but the model was fine-tuned to give "
                 "one; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
@@ -87,7 +89,7 @@ class Kind(Answering):
             f"{source}: BLURB's HoC: sentences are joined to abstracts, which have all labels of their sentences; "
             f"10 labels (0 to 9: {', '.join(_hoc.HALLMARKS)}); abstracts: {_rows.counts(examples)}"
         )
-        return _rows.assemble(source, splits, examples, _hoc.HALLMARKS, "multi")
+        return _rows.assemble(source, splits, examples, _hoc.HALLMARKS, MULTI.name)
 
     def pose(self, record: Mapping[str, Any]) -> Labelled:
         """An unlabelled text from {"text": ...} or {"title": ..., "abstract": ...}.
@@ -137,16 +139,18 @@ class _How:
 
 def _how(rows: Sequence[_rows.RoleValues], scheme: str) -> _How:
     """Look at all labels; where a scheme is given, it decides."""
-    if scheme == "single":
-        return _How("single", "one label each")
+    if scheme == SINGLE.name:
+        return _How(SINGLE.name, "one label each")
     values = [row.values["label"] for row in rows]
     if any(_listed(value) is not None for value in values):
-        return _How("multi", "multi-label, as lists")
+        return _How(MULTI.name, "multi-label, as lists")
     texts = [str(value) for value in values if value is not None]
     separator = next((sign for sign in SEPARATORS if any(sign in text for text in texts)), None)
     if separator:
-        return _How("multi", f"multi-label, parted by {separator!r}", separator)
-    return _How("multi", "multi-label, no record with more than one") if scheme else _How("single", "one label each")
+        return _How(MULTI.name, f"multi-label, parted by {separator!r}", separator)
+    return (
+        _How(MULTI.name, "multi-label, no record with more than one") if scheme else _How(SINGLE.name, "one label each")
+    )
 
 
 def _listed(value: Any) -> list[Any] | None:
@@ -163,7 +167,7 @@ def _listed(value: Any) -> list[Any] | None:
 
 
 def _example(row: _rows.RoleValues, how: _How) -> Labelled:
-    gold = _rows.label_of(row) if how.scheme == "single" else _label_set(row, how)
+    gold = _rows.label_of(row) if how.scheme == SINGLE.name else _label_set(row, how)
     return Labelled((_text(row),), gold, _id(row), row.where)
 
 
@@ -201,4 +205,4 @@ def _targets(example: Labelled, ids: Mapping[str, int]) -> dict[str, NDArray[Any
         return {}
     targets = np.zeros(len(ids), dtype=np.float32)
     targets[[id_of(label, ids, example.where) for label in sorted(example.gold)]] = 1.0
-    return {"targets": targets}
+    return {TARGETS: targets}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.hub import is_hub
+from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.splits import check_splits
 from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
@@ -43,7 +44,7 @@ class Kind(Answering):
         examples = self._examples(source, splits)
         labels = _rows.classes_of(examples)
         note(f"{source}: {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
-        return _rows.assemble(source, splits, examples, labels, "single")
+        return _rows.assemble(source, splits, examples, labels, SINGLE.name)
 
     def _examples(self, source: str, splits: Sequence[str]) -> dict[str, list[Labelled]]:
         check_splits(splits)

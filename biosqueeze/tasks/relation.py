@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
+from biosqueeze.data.feature_keys import LABELS
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks import Dataset
@@ -184,7 +185,7 @@ def _ratio(part: float, whole: int) -> float:
 def _truth(example: Relation, ids: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     if example.gold is None:
         return {}
-    return {"labels": np.array(id_of(example.gold, ids, example.where), dtype=np.int64)}
+    return {LABELS: np.array(id_of(example.gold, ids, example.where), dtype=np.int64)}
 
 
 def _say_cut(kept: Sequence[Kept], max_length: int) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.feature_keys import TARGETS
+from biosqueeze.data.output_types import SCORE
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -62,7 +64,7 @@ class Kind(Answering):
         examples = {split: [_example(row) for row in items] for split, items in rows.items()}
         scores = [one.gold for items in examples.values() for one in items]
         note(f"{source}: scores from {min(scores):g} to {max(scores):g}; {_rows.counts(examples)}")
-        return _rows.assemble(source, splits, examples, LABELS, "score")
+        return _rows.assemble(source, splits, examples, LABELS, SCORE.name)
 
     def encode(
         self,
@@ -146,4 +148,4 @@ def _score(row: _rows.RoleValues) -> float:
 
 
 def _target(example: Labelled) -> dict[str, NDArray[Any]]:
-    return {} if example.gold is None else {"targets": np.array(example.gold, dtype=np.float32)}
+    return {} if example.gold is None else {TARGETS: np.array(example.gold, dtype=np.float32)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.collate import ANSWER
+from biosqueeze.data.feature_keys import TEACHER
 from biosqueeze.data.prepared import Corpus
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import Blocks, Mixture
@@ -54,7 +54,7 @@ def _feed(digest: Any, value: Any) -> None:
             _feed(digest, [value.labelled, value.unlabelled])
         case Mapping():
             # What a teacher said of an item follows from the teacher, and differs in its last digits by machine.
-            named = {key: entry for key, entry in value.items() if not str(key).startswith(ANSWER)}
+            named = {key: entry for key, entry in value.items() if not str(key).startswith(TEACHER)}
             _feed(digest, sorted(named))
             _feed(digest, [named[key] for key in sorted(named)])
         case _ if is_dataclass(value):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, WORDS
 from biosqueeze.data.masking import mask
 from biosqueeze.training.batches import Features, ItemSource
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 
-_FOR_DECODING = ("words",)  # no model reads these
+_FOR_DECODING = (WORDS,)  # no model reads these
 
 
 class Blocks(Protocol):
@@ -63,7 +64,7 @@ class MaskedBlocks:
         ids, labels = mask(
             block["input_ids"], self.special_ids, self.vocabulary, self.mask_token_id, rng, rate=self.rate
         )
-        return {**block, "input_ids": ids, "labels": labels}
+        return {**block, INPUT_IDS: ids, LABELS: labels}
 
 
 @dataclass(frozen=True)

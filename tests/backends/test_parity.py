@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from biosqueeze.backends.parity import compare, random_batches
+from biosqueeze.data.output_types import MULTI, SCORE, SINGLE, SPAN
 
 
 class Table:
@@ -85,14 +86,14 @@ def test_whole_sequence_answers_are_compared_row_by_row() -> None:
         def predict(self, batch):
             return self.logits[batch["input_ids"][:, 0]]
 
-    parity = compare(First(logits()), First(logits()), BATCHES, "single")
+    parity = compare(First(logits()), First(logits()), BATCHES, SINGLE)
     assert (parity.tokens, parity.max_difference) == (7, 0)
 
 
 @pytest.mark.parametrize("labels", [3, 4])
 def test_as_many_labels_as_tokens_are_no_tokens(labels: int) -> None:
     right = np.eye(2, labels)
-    parity = compare(Fixed(right), Fixed(right[::-1]), PAIR, "single")
+    parity = compare(Fixed(right), Fixed(right[::-1]), PAIR, SINGLE)
     assert (parity.tokens, parity.agreement) == (2, 0)
 
 
@@ -123,21 +124,21 @@ def test_spans_agree_where_they_start_and_end_at_the_same_tokens() -> None:
     ends = [[0, 1, 5, 0], [3, 0, 9, 9]]
     right = np.stack([starts, ends], axis=-1)
     noisy = right + np.array([0.0, 0.4])  # for most tokens the end is now likelier than the start
-    assert compare(Fixed(right), Fixed(noisy), PAIR, "span").agreement == 1
+    assert compare(Fixed(right), Fixed(noisy), PAIR, SPAN).agreement == 1
     wrong = right.copy()
     wrong[0, 3, 1] = 7
-    assert compare(Fixed(right), Fixed(wrong), PAIR, "span").agreement == 0.75
+    assert compare(Fixed(right), Fixed(wrong), PAIR, SPAN).agreement == 0.75
 
 
 def test_scores_agree_as_far_as_they_are_correlated() -> None:
     right = np.array([[0.1], [0.9], [0.4]])
-    assert compare(Fixed(right), Fixed(2 * right + 1), PAIR, "score").agreement == pytest.approx(1)
-    assert compare(Fixed(right), Fixed(-right), PAIR, "score").agreement == pytest.approx(-1)
-    assert compare(Fixed(right), Fixed(0 * right), PAIR, "score").agreement == 0
-    assert compare(Fixed(right), Fixed(right * np.nan), PAIR, "score").agreement == 0
+    assert compare(Fixed(right), Fixed(2 * right + 1), PAIR, SCORE).agreement == pytest.approx(1)
+    assert compare(Fixed(right), Fixed(-right), PAIR, SCORE).agreement == pytest.approx(-1)
+    assert compare(Fixed(right), Fixed(0 * right), PAIR, SCORE).agreement == 0
+    assert compare(Fixed(right), Fixed(right * np.nan), PAIR, SCORE).agreement == 0
 
 
 def test_each_label_of_several_counts() -> None:
     right = np.array([[2.0, 1.0, -1.0], [-1.0, -2.0, 3.0]])
     wrong = right * np.array([1.0, -1.0, 1.0])  # the likeliest labels are the same
-    assert compare(Fixed(right), Fixed(wrong), PAIR, "multi").agreement == pytest.approx(4 / 6)
+    assert compare(Fixed(right), Fixed(wrong), PAIR, MULTI).agreement == pytest.approx(4 / 6)

@@ -42,9 +42,9 @@ def _answered(lengths: list[int], rows: list[int], width: int) -> list[dict[str,
     return [
         {
             "input_ids": np.arange(length),
-            "answer.ids": rng.integers(0, 99, size=(count, width)).astype(np.uint16),
-            "answer.rest": rng.random(count).astype(np.float16),
-            "answer.hidden.3": rng.random((length, width)).astype(np.float16),
+            "teacher.ids": rng.integers(0, 99, size=(count, width)).astype(np.uint16),
+            "teacher.rest": rng.random(count).astype(np.float16),
+            "teacher.hidden.3": rng.random((length, width)).astype(np.float16),
         }
         for length, count in zip(lengths, rows, strict=True)
     ]
@@ -55,16 +55,16 @@ def test_answers_are_joined_row_by_row_and_get_no_padding(sizes: list[tuple[int,
     lengths, rows = map(list, zip(*sizes, strict=True))
     features = _answered(lengths, rows, width)
     batch = pad(features, pad_token_id=0)
-    for name in ("answer.ids", "answer.rest", "answer.hidden.3"):
+    for name in ("teacher.ids", "teacher.rest", "teacher.hidden.3"):
         assert [row.tolist() for row in batch[name]] == [row.tolist() for f in features for row in f[name]]
         assert batch[name].dtype == features[0][name].dtype
         assert batch[name].shape[1:] == features[0][name].shape[1:]
     # The states lie in the order in which a mask over the padded batch would take them.
-    assert len(batch["answer.hidden.3"]) == batch["attention_mask"].sum()
+    assert len(batch["teacher.hidden.3"]) == batch["attention_mask"].sum()
     assert batch["input_ids"].shape == (len(sizes), max(lengths))
 
 
 def test_answers_follow_the_order_of_the_batch():
     features = _answered([2, 5], [1, 2], 3)
     there, back = pad(features, 0), pad(features[::-1], 0)
-    assert back["answer.ids"].tolist() == there["answer.ids"][[1, 2, 0]].tolist()
+    assert back["teacher.ids"].tolist() == there["teacher.ids"][[1, 2, 0]].tolist()

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.data.masking import IGNORED, mask
+from biosqueeze.data.feature_keys import IGNORED
+from biosqueeze.data.masking import mask
 
 VOCABULARY, MASK = 40, 4
 SPECIAL = {0, 1, 2, 3, MASK, 17, 39}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.loss_config import build_loss_config
 from biosqueeze.distillation.options import DistillationOptions
@@ -96,7 +97,7 @@ def test_what_a_recipe_compares(options, origin, wanted, base: Path, tmp_path: P
     student.num_hidden_layers = 2
     asked = DistillationOptions(lr=1e-4, batch_size=4, out=None, **options)
     recipe = build_loss_config(
-        asked, "mlm" if options["loss"] == ("compact",) else "task", "tokens", (student, teacher), origin
+        asked, "mlm" if options["loss"] == ("compact",) else "task", TOKENS, (student, teacher), origin
     )
     assert recipe.layers == wanted
     told = "cut from (1:1,2:4); --layer-map uniform" in capsys.readouterr().err

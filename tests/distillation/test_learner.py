@@ -9,6 +9,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, log_so
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
 from biosqueeze.distillation import chunked_loss as chunks
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
@@ -16,6 +17,7 @@ from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers import LiveTeacher, Question, mean_logits
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.load import load_model
+from biosqueeze.models.output_tensors import tensors_of
 from tests import pico
 
 SAME = {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
@@ -25,8 +27,8 @@ def model_of(path, head: str = "mlm", attention: str = "eager", **changes):
     return load_model(open_checkpoint(str(path)), head, attention=attention, **changes).model
 
 
-def question(kind: str = "mlm", problem: str = "tokens") -> Question:
-    return Question(kind, problem, logits=True)
+def question(kind: str = "mlm", output_type: str = "tokens") -> Question:
+    return Question(kind, OUTPUT_TYPES[output_type], logits=True)
 
 
 def distiller(student, teacher, recipe: LossConfig) -> Distiller:
@@ -159,7 +161,7 @@ def test_a_narrow_student_is_widened(projection: str, pico_bert, tmp_path) -> No
     student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
     recipe = LossConfig(
         weights={"hidden": 1.0, "embedding": 1.0, "cosine": 1.0, "minilmv2": 1.0},
-        question=Question("mlm", "tokens", logits=False),
+        question=Question("mlm", TOKENS, logits=False),
         layers=layer_map("uniform", student.config.num_hidden_layers, 4),
         projection=projection,
     )
@@ -187,10 +189,10 @@ def test_projections_are_drawn_with_the_seed_alone(pico_bert, pair) -> None:
     assert not torch.equal(drawn(3, state=1), drawn(4, state=1))
 
 
-@pytest.mark.parametrize("problem", ["tokens", "single", "multi", "score", "span"])
-def test_every_head_is_taught(problem: str, pico_bert) -> None:
-    head = {"tokens": "token-classification", "span": "question-answering"}.get(problem, "sequence-classification")
-    labels = {"score": ("score",), "span": None}.get(problem, ("a", "b", "c"))
+@pytest.mark.parametrize("output_type", ["tokens", "single", "multi", "score", "span"])
+def test_every_head_is_taught(output_type: str, pico_bert) -> None:
+    head = {"tokens": "token-classification", "span": "question-answering"}.get(output_type, "sequence-classification")
+    labels = {"score": ("score",), "span": None}.get(output_type, ("a", "b", "c"))
     student = model_of(pico_bert, head, labels=labels, seed=1, num_hidden_layers=2)
     teacher = model_of(pico_bert, head, labels=labels, seed=2)
     batch = pico.padded_batch(teacher)
@@ -202,8 +204,8 @@ def test_every_head_is_taught(problem: str, pico_bert) -> None:
         "multi": {"targets": torch.rand(size, 3).round()},
         "score": {"targets": torch.rand(size)},
         "span": {"starts": lengths // 3, "ends": lengths // 2},
-    }[problem]
-    recipe = LossConfig(weights={"kl": 1.0, "hard": 1.0}, question=question("task", problem), temperature=2.0)
+    }[output_type]
+    recipe = LossConfig(weights={"kl": 1.0, "hard": 1.0}, question=question("task", output_type), temperature=2.0)
     learner = distiller(student, teacher, recipe)
     with torch.no_grad():
         losses = learner(**batch)
@@ -212,7 +214,7 @@ def test_every_head_is_taught(problem: str, pico_bert) -> None:
     padded = learner(**wide)
     assert all(torch.allclose(losses[n], padded[n], atol=1e-5) for n in losses)
     assert all(float(loss.detach()) > 0 for loss in losses.values())
-    if problem == "single":
+    if output_type == "single":
         logits = student(**{n: batch[n] for n in ("input_ids", "attention_mask")}).logits
         wanted = cross_entropy(logits[1:], batch["labels"][1:]).detach()
         assert float(losses["hard"].detach()) == pytest.approx(float(wanted), 1e-4)
@@ -235,11 +237,11 @@ def test_several_teachers_are_averaged(pico_bert) -> None:
     assert torch.allclose((rows.double() / 2).softmax(dim=-1), 0.75 * wanted[0] + 0.25 * wanted[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("problem", ["multi", "score"])
-def test_means_of_other_problems(problem: str) -> None:
+@pytest.mark.parametrize("output_type", ["multi", "score"])
+def test_mean_logits_of_scores_and_independent_classes(output_type: str) -> None:
     a, b = torch.randn(2, 5, 3)
-    mean = mean_logits([a, b], [0.25, 0.75], 2.0, problem)
-    if problem == "score":
+    mean = mean_logits([a, b], [0.25, 0.75], 2.0, tensors_of(OUTPUT_TYPES[output_type]).row_kind)
+    if output_type == "score":
         assert torch.allclose(mean, 0.25 * a + 0.75 * b, atol=1e-6)
     else:
         wanted = 0.25 * (a / 2).sigmoid() + 0.75 * (b / 2).sigmoid()

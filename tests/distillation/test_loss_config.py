@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.loss_config import LossConfig, build_loss_config
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.stages.distill import Options
@@ -14,7 +15,7 @@ def recipe(kind: str = "mlm", **given: Any) -> LossConfig:
     student, teacher = (pico.config_of("bert", 50) for _ in range(2))
     student.num_hidden_layers, student.hidden_size = 2, pico.HIDDEN // 2
     options = Options(teacher=("teacher",), student="tiny", **given)
-    return build_loss_config(options, kind, "tokens", (student, teacher))
+    return build_loss_config(options, kind, TOKENS, (student, teacher))
 
 
 @pytest.mark.parametrize(

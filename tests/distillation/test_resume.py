@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import LiveTeacher, Question
@@ -20,7 +21,7 @@ from tests.training.test_loop import press_ctrl_c
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=1)
 RECIPE = LossConfig(
     weights={"kl": 1.0, "hard": 1.0, "hidden": 1.0, "attention-kl": 1.0, "minilmv2": 1.0},
-    question=Question("task", "tokens", logits=True),
+    question=Question("task", TOKENS, logits=True),
     temperature=2.0,
     layers=((1, 2), (2, 4)),
     projection="per-layer",

@@ -6,36 +6,38 @@ import torch
 from scipy.special import expit, log_softmax, rel_entr, softmax
 from torch.nn import functional
 
+from biosqueeze.data.output_types import MULTI, SCORE, SINGLE, SPAN, TOKENS, OutputType
 from biosqueeze.finetuning.learner import FineTuner
-from biosqueeze.finetuning.smart import RADIUS, START, Perturbed, divergence, smoothness, word_embedding
+from biosqueeze.finetuning.smart import RADIUS, START, Perturbed, smoothness, word_embedding
+from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.rng_state import RngState
 from tests import pico
 
 CPU = torch.device("cpu")
-FAMILY_HEADS = {"tokens": "token-classification", "single": "sequence-classification"}
+FAMILY_HEADS = {TOKENS: "token-classification", SINGLE: "sequence-classification"}
 
 
-def batch_of(model: torch.nn.Module, problem: str) -> dict[str, torch.Tensor]:
+def batch_of(model: torch.nn.Module, output_type: OutputType) -> dict[str, torch.Tensor]:
     """Three rows, two of them padded with ids that are not the padding's."""
     batch = pico.padded_batch(model, rows=3, length=12)
     real = batch["attention_mask"] == 1
     batch["input_ids"] = torch.where(real, batch["input_ids"], torch.full_like(batch["input_ids"], 7))
-    if problem == "single":
+    if output_type is SINGLE:
         return batch | {"labels": torch.tensor([0, 2, 1])}
     labels = batch["input_ids"] % 3
     return batch | {"labels": torch.where(real & (labels != 1), labels, torch.full_like(labels, -100))}
 
 
-def found_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], problem: str) -> torch.Tensor:
+def found_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], output_type: OutputType) -> torch.Tensor:
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     chance = RngState(CPU)
     clean = model(**inputs).logits
     perturbed = Perturbed(lambda: model(**inputs).logits, word_embedding(model), chance)
     torch.manual_seed(11)
-    return smoothness(perturbed, clean, batch, problem)
+    return smoothness(perturbed, clean, batch, tensors_of(output_type))
 
 
-def naive_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], problem: str) -> torch.Tensor:
+def naive_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], output_type: OutputType) -> torch.Tensor:
     """One ascent step for each row alone, its padding cut off."""
     table = model.get_input_embeddings()
     torch.manual_seed(11)
@@ -46,7 +48,7 @@ def naive_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], problem: 
         rows = table(batch["input_ids"][row, :length])  # (length, width)
         embedded = rows.detach()
         places = slice(None)
-        if problem == "tokens":
+        if output_type is TOKENS:
             places = batch["labels"][row, :length] >= 0
         clean = model(inputs_embeds=rows[None]).logits[0]
         radius = RADIUS * float(embedded.square().mean().sqrt())
@@ -58,7 +60,7 @@ def naive_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], problem: 
             noise[token] += radius * slope[token] / slope[token].abs().max()
             noise[token] = noise[token].clamp(-radius, radius)
         total = total + both_ways(model(inputs_embeds=(rows + noise)[None]).logits[0], clean, places)
-        scored += int(places.sum()) if problem == "tokens" else 1
+        scored += int(places.sum()) if output_type is TOKENS else 1
     return total / scored
 
 
@@ -68,12 +70,12 @@ def both_ways(first: torch.Tensor, second: torch.Tensor, places: object) -> torc
     return kl(one, other, reduction="sum", log_target=True) + kl(other, one, reduction="sum", log_target=True)
 
 
-@pytest.mark.parametrize("problem", ["tokens", "single"])
+@pytest.mark.parametrize("output_type", [TOKENS, SINGLE])
 @pytest.mark.parametrize("family", ["bert", "electra", "distilbert"])
-def test_the_term_and_its_gradients_are_those_of_a_naive_one(family: str, problem: str) -> None:
-    model = pico.model_of(family, 60, FAMILY_HEADS[problem]).double()
-    batch = batch_of(model, problem)
-    found, naive = found_term(model, batch, problem), naive_term(model, batch, problem)
+def test_the_term_and_its_gradients_are_those_of_a_naive_one(family: str, output_type: OutputType) -> None:
+    model = pico.model_of(family, 60, FAMILY_HEADS[output_type]).double()
+    batch = batch_of(model, output_type)
+    found, naive = found_term(model, batch, output_type), naive_term(model, batch, output_type)
     assert found.item() > 1e-7
     torch.testing.assert_close(found, naive, rtol=1e-6, atol=0)
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -97,24 +99,24 @@ def test_no_noise_is_no_change_even_under_dropout() -> None:
 
 def test_adversarial_noise_moves_more_than_chance_does() -> None:
     model = pico.model_of("bert", 60, "token-classification").double()
-    batch = batch_of(model, "tokens")
+    batch = batch_of(model, TOKENS)
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     clean = model(**inputs).logits
     embedded = word_embedding(model)(batch["input_ids"])
     perturbed = Perturbed(lambda: model(**inputs).logits, word_embedding(model), RngState(CPU))
     radius = RADIUS * float(embedded.square().mean().sqrt())
     chance = [radius * torch.randn_like(embedded).sign() for _ in range(20)]
-    moved = [float(divergence(perturbed(noise), clean, batch, "tokens")) for noise in chance]
-    assert float(found_term(model, batch, "tokens")) > max(moved)
+    moved = [float(tensors_of(TOKENS).mean_distance(perturbed(noise), clean, batch)) for noise in chance]
+    assert float(found_term(model, batch, TOKENS)) > max(moved)
 
 
 def test_the_learner_adds_the_weighted_term() -> None:
     model = pico.model_of("bert", 60, "token-classification")
-    learner = FineTuner(model, "tokens", smart=2.5)
-    terms = learner(**batch_of(model, "tokens"))
+    learner = FineTuner(model, TOKENS, smart=2.5)
+    terms = learner(**batch_of(model, TOKENS))
     assert set(terms) == {"labels", "smart"} == set(learner.weights)
     assert learner.weights["smart"] == 2.5
-    assert set(FineTuner(model, "tokens").weights) == {"labels"}
+    assert set(FineTuner(model, TOKENS).weights) == {"labels"}
 
 
 def test_distances_are_those_of_scipy() -> None:
@@ -123,11 +125,13 @@ def test_distances_are_those_of_scipy() -> None:
     p, q = softmax(moved, axis=-1), softmax(clean, axis=-1)
     kl = (rel_entr(p, q) + rel_entr(q, p)).sum(-1).mean()
     tensors = torch.from_numpy(moved), torch.from_numpy(clean)
-    assert float(divergence(*tensors, {}, "single")) == pytest.approx(kl, rel=1e-9)
+    assert float(tensors_of(SINGLE).mean_distance(*tensors, {})) == pytest.approx(kl, rel=1e-9)
     p, q = expit(moved), expit(clean)
     each = rel_entr(p, q) + rel_entr(1 - p, 1 - q) + rel_entr(q, p) + rel_entr(1 - q, 1 - p)
-    assert float(divergence(*tensors, {}, "multi")) == pytest.approx(each.mean(), rel=1e-9)
-    assert float(divergence(*tensors, {}, "score")) == pytest.approx(((moved - clean) ** 2).mean(), rel=1e-9)
+    assert float(tensors_of(MULTI).mean_distance(*tensors, {})) == pytest.approx(each.mean(), rel=1e-9)
+    assert float(tensors_of(SCORE).mean_distance(*tensors, {})) == pytest.approx(
+        ((moved - clean) ** 2).mean(), rel=1e-9
+    )
 
 
 def test_spans_are_distributions_over_the_real_positions() -> None:
@@ -140,5 +144,5 @@ def test_spans_are_distributions_over_the_real_positions() -> None:
             one, other = (log_softmax(x[row, :length, side]) for x in (moved, clean))
             expected.append(((np.exp(one) - np.exp(other)) * (one - other)).sum())
     batch = {"attention_mask": torch.from_numpy(mask)}
-    found = divergence(torch.from_numpy(moved), torch.from_numpy(clean), batch, "span")
+    found = tensors_of(SPAN).mean_distance(torch.from_numpy(moved), torch.from_numpy(clean), batch)
     assert float(found) == pytest.approx(np.mean(expected), rel=1e-9)

@@ -9,7 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from biosqueeze.objectives import Layer, Pair, Problem, Rows, TopK
+from biosqueeze.models.row_kinds import EACH_CLASS, NUMBER, ONE_CLASS, RowKind
+from biosqueeze.objectives import Layer, Pair, Rows, TopK
 
 Signals = TypeVar("Signals", Rows, Pair)
 
@@ -75,12 +76,12 @@ def hidden_pair(tokens: int = 7, width: int = 5, seed: int = 0) -> Pair:
     return Pair(Layer(student), Layer(teacher), torch.ones(1, tokens, tokens, dtype=torch.bool))
 
 
-def rows(problem: Problem = "class", *, count: int = 6, classes: int = 5, temperature: float = 1.0) -> Rows:
+def rows(kind: RowKind = ONE_CLASS, *, count: int = 6, classes: int = 5, temperature: float = 1.0) -> Rows:
     """All labels known."""
-    width = 1 if problem == "score" else classes
+    width = 1 if kind is NUMBER else classes
     drawn = normal(count, classes, seed=3)
-    labels = {"class": drawn.argmax(-1), "multi": (drawn > 0).double(), "score": drawn[:, 0]}[problem]
-    return Rows(normal(count, width, seed=1), normal(count, width, seed=2), labels, temperature, problem)
+    labels = {ONE_CLASS: drawn.argmax(-1), EACH_CLASS: (drawn > 0).double(), NUMBER: drawn[:, 0]}[kind]
+    return Rows(normal(count, width, seed=1), normal(count, width, seed=2), labels, temperature, kind)
 
 
 def signals_for(module: ModuleType) -> Rows | Pair:

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze import registry
-from biosqueeze.objectives import Problem, Rows, TopK
+from biosqueeze.models.row_kinds import EACH_CLASS, NUMBER, ONE_CLASS, RowKind
+from biosqueeze.objectives import Rows, TopK
 from tests.objectives.signals import cast, normal, rows, top_k, value_and_gradients
 
-PROBLEMS: tuple[Problem, ...] = ("class", "multi", "score")
+ROW_KINDS = (ONE_CLASS, EACH_CLASS, NUMBER)
 SOFT = ("kl", "soft")
 with_soft_labels = pytest.mark.parametrize("name", SOFT)
 
@@ -38,11 +39,11 @@ def yes_or_no(logit: float) -> list[float]:
 def naive_hard(rows: Rows) -> float:
     total = 0.0
     for logits, label in zip(rows.student.tolist(), rows.labels.tolist(), strict=True):
-        if rows.problem == "class" and label >= 0:
+        if rows.kind is ONE_CLASS and label >= 0:
             total -= math.log(softmax(logits)[label])
-        elif rows.problem == "score" and not math.isnan(label):
+        elif rows.kind is NUMBER and not math.isnan(label):
             total += (logits[0] - label) ** 2
-        elif rows.problem == "multi" and not any(map(math.isnan, label)):
+        elif rows.kind is EACH_CLASS and not any(map(math.isnan, label)):
             each = [cross_entropy([y, 1 - y], yes_or_no(z)) for z, y in zip(logits, label, strict=True)]
             total += sum(each) / len(each)
     return total
@@ -52,9 +53,9 @@ def naive_soft_labels(rows: Rows, compare: Callable[[list[float], list[float]], 
     total, heat = 0.0, rows.temperature
     for student, teacher in zip(rows.student.tolist(), rows.teacher.tolist(), strict=True):
         ours, theirs = [z / heat for z in student], [z / heat for z in teacher]
-        if rows.problem == "class":
+        if rows.kind is ONE_CLASS:
             total += compare(softmax(theirs), softmax(ours)) * heat**2
-        elif rows.problem == "score":
+        elif rows.kind is NUMBER:
             total += (student[0] - teacher[0]) ** 2
         else:
             each = [compare(yes_or_no(t), yes_or_no(s)) for s, t in zip(ours, theirs, strict=True)]
@@ -79,18 +80,18 @@ def loss_of(name: str, rows: Rows) -> float:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 @pytest.mark.parametrize(
-    ("name", "problem"), [("mlm", "class"), *((name, problem) for name in ("hard", *SOFT) for problem in PROBLEMS)]
+    ("name", "kind"), [("mlm", ONE_CLASS), *((name, kind) for name in ("hard", *SOFT) for kind in ROW_KINDS)]
 )
-def test_loss_equals_the_naive_sum_over_rows(name: str, problem: Problem, temperature: float) -> None:
-    signals = rows(problem, temperature=temperature)
+def test_loss_equals_the_naive_sum_over_rows(name: str, kind: RowKind, temperature: float) -> None:
+    signals = rows(kind, temperature=temperature)
     assert loss_of(name, signals) == pytest.approx(NAIVE[name](signals), rel=1e-10)
 
 
-@pytest.mark.parametrize(("name", "problem"), [("mlm", "class"), *(("hard", problem) for problem in PROBLEMS)])
+@pytest.mark.parametrize(("name", "kind"), [("mlm", ONE_CLASS), *(("hard", kind) for kind in ROW_KINDS)])
 @pytest.mark.parametrize("blank", [[1, 4], [0, 1, 2, 3, 4, 5]])
-def test_rows_without_a_label_count_nothing(name: str, problem: Problem, blank: list[int]) -> None:
-    signals = rows(problem)
-    signals.labels[blank] = -100 if problem == "class" else math.nan
+def test_rows_without_a_label_count_nothing(name: str, kind: RowKind, blank: list[int]) -> None:
+    signals = rows(kind)
+    signals.labels[blank] = -100 if kind is ONE_CLASS else math.nan
     loss, (gradient,) = value_and_gradients(registry.load("objectives", name), signals)
     assert float(loss) == pytest.approx(NAIVE[name](signals), rel=1e-10)
     assert not gradient[blank].any()
@@ -100,7 +101,7 @@ def test_rows_without_a_label_count_nothing(name: str, problem: Problem, blank: 
 
 
 def test_a_text_with_some_classes_unknown_is_unlabelled() -> None:
-    signals = rows("multi")
+    signals = rows(EACH_CLASS)
     signals.labels[2, 3] = math.nan
     known = [0, 1, 3, 4, 5]
     expected = naive_hard(replace(signals, student=signals.student[known], labels=signals.labels[known]))
@@ -108,18 +109,18 @@ def test_a_text_with_some_classes_unknown_is_unlabelled() -> None:
 
 
 @with_soft_labels
-@pytest.mark.parametrize("problem", ["multi", "score"])
-def test_gradients_of_other_problems_are_those_of_finite_differences(name: str, problem: Problem) -> None:
-    signals = rows(problem, temperature=2.0)
+@pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
+def test_gradients_of_other_row_kinds_are_those_of_finite_differences(name: str, kind: RowKind) -> None:
+    signals = rows(kind, temperature=2.0)
     loss = registry.load("objectives", name).loss
     assert torch.autograd.gradcheck(
         lambda student: loss(replace(signals, student=student)), signals.student.requires_grad_()
     )
 
 
-@pytest.mark.parametrize("problem", ["multi", "score"])
-def test_gradients_of_labels_are_those_of_finite_differences(problem: Problem) -> None:
-    signals = rows(problem)
+@pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
+def test_gradients_of_labels_are_those_of_finite_differences(kind: RowKind) -> None:
+    signals = rows(kind)
     loss = registry.load("objectives", "hard").loss
     assert torch.autograd.gradcheck(
         lambda student: loss(replace(signals, student=student)), signals.student.requires_grad_()
@@ -134,9 +135,9 @@ def test_the_gradient_is_the_difference_of_probabilities_times_the_temperature(n
     torch.testing.assert_close(gradient, expected)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_equal_answers_diverge_by_exactly_nothing(problem: Problem) -> None:
-    signals = rows(problem, temperature=2.0)
+@pytest.mark.parametrize("kind", ROW_KINDS)
+def test_equal_answers_diverge_by_exactly_nothing(kind: RowKind) -> None:
+    signals = rows(kind, temperature=2.0)
     assert loss_of("kl", replace(signals, teacher=signals.student)) == 0
 
 
@@ -237,17 +238,17 @@ def test_what_half_precision_rounds_on_disk_still_adds_up_to_one() -> None:
 
 
 @with_soft_labels
-@pytest.mark.parametrize("problem", ["multi", "score"])
-def test_the_likeliest_classes_belong_to_classes(name: str, problem: Problem) -> None:
-    signals = replace(rows(problem), teacher=top_k(rows().teacher, 2))
+@pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
+def test_the_likeliest_classes_belong_to_classes(name: str, kind: RowKind) -> None:
+    signals = replace(rows(kind), teacher=top_k(rows().teacher, 2))
     with pytest.raises(ValueError, match=r"likeliest classes|teacher's scores"):
         loss_of(name, signals)
 
 
 @with_soft_labels
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_extreme_logits_stay_finite(name: str, problem: Problem) -> None:
-    signals = cast(rows(problem, temperature=2.0), torch.float32)
+@pytest.mark.parametrize("kind", ROW_KINDS)
+def test_extreme_logits_stay_finite(name: str, kind: RowKind) -> None:
+    signals = cast(rows(kind, temperature=2.0), torch.float32)
     loss, (gradient,) = value_and_gradients(
         registry.load("objectives", name),
         replace(signals, student=signals.student * 1e4, teacher=signals.teacher * -1e4),

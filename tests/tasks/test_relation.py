@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from biosqueeze.data.collate import pad
+from biosqueeze.data.output_types import SINGLE, output_type_of_scheme
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.tasks import Formulation, open_task, problem_of
+from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.encoding.entities import Mention, Relation
 from tests import pico
 
@@ -224,7 +225,7 @@ def test_text_as_it_stands_may_be_posed_if_that_is_asked():
 def test_the_kind_says_what_it_is():
     task = kind()
     assert (task.HEAD, task.METRIC) == ("sequence-classification", "f1")
-    assert problem_of("single") == "single"
+    assert output_type_of_scheme("single") is SINGLE
     assert task.with_scheme("single") is task
     with pytest.raises(SqueezeError, match="--stride means nothing"):
         kind(stride=4)

@@ -4,7 +4,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from biosqueeze.data.masking import IGNORED
+from biosqueeze.data.feature_keys import IGNORED
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import MaskedBlocks, Mixture

@@ -187,8 +187,7 @@ def _like_lengths(source: ItemSource, masking: int, items: Ids, batch_size: int)
 def _entries(kept: Kept, answer: Answer, batch: Batch, masking: int) -> list[Entry]:
     """What was said about each item of a batch."""
     tokens = batch["attention_mask"].sum(dim=1)  # (batch,)
-    by_token = kept.question.problem == "tokens"
-    rows = row_mask(kept.question, batch).sum(dim=1) if by_token else torch.ones_like(tokens)  # (batch,)
+    rows = kept.question.tensors.row_counts(row_mask(kept.question, batch))  # (batch,)
     parts = {name: _split(array, rows) for name, array in _rows(kept, answer, int(rows.sum())).items()}
     for depth in kept.depths:
         states = _half(answer.layers[depth].hidden, f"hidden states at depth {depth}")

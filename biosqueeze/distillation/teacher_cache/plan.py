@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import write_json
-from biosqueeze.data.collate import ANSWER, Features
+from biosqueeze.data.collate import Features
+from biosqueeze.data.feature_keys import TEACHER
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.distillation.teacher_cache.store import Ids, Store, checksum
@@ -66,7 +67,7 @@ def kept_of(recipe: LossConfig, top: int | None = None) -> Kept:
             f"leave --cache-teacher out, or leave {'them' if len(inside) > 1 else 'it'} out of the losses"
         )
     asked = any(loss.NEEDS_TEACHER_LOGITS for loss in losses.values())
-    if asked and question.problem == "span":
+    if asked and question.output_type.classes_are_positions:
         raise UsageError(
             "--cache-teacher does not work with a head that marks spans, whose classes are the positions of a batch; "
             "leave it out"
@@ -117,7 +118,7 @@ class CacheRequest:
             "teachers": [[t, round(share / total, 9)] for t, share in zip(self.teachers, self.shares, strict=True)],
             "data": source_hash(self.source),
             "kind": kept.question.kind,
-            "problem": kept.question.problem,
+            "output type": kept.question.output_type.name,
             "masking seed": options.seed if kept.question.kind == "mlm" else None,
             "mask rate": options.mask_rate if kept.question.kind == "mlm" else None,
             "rows": kept.rows,
@@ -151,7 +152,7 @@ class Answered(WrappedSource):
         for masking in range(self.maskings):
             entry = self.store.find(masking, item)
             if entry is not None and entry.asked == asked:
-                return {**features, **{ANSWER + name: array for name, array in entry.arrays.items()}}
+                return {**features, **{TEACHER + name: array for name, array in entry.arrays.items()}}
         raise SqueezeError(
             f"{self.store.folder} lacks what the teacher says about item {item} as it is now; run the command again, "
             f"and if that does not help, delete the folder"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
+from biosqueeze.data.feature_keys import LABELS
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn
 
@@ -132,7 +133,7 @@ def class_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[
     """
     ids = {label: number for number, label in enumerate(labels)}
     return [
-        {} if example.gold is None else {"labels": np.array(id_of(example.gold, ids, example.where), dtype=np.int64)}
+        {} if example.gold is None else {LABELS: np.array(id_of(example.gold, ids, example.where), dtype=np.int64)}
         for example in examples
     ]
 

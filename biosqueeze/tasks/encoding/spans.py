@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
+from biosqueeze.data.feature_keys import ENDS, STARTS
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks.encoding.sequences import SequenceFrame
@@ -44,8 +45,8 @@ class SpanWindow:
         return {
             "input_ids": self.input_ids,
             "token_type_ids": self.token_type_ids,
-            "starts": np.array(start, dtype=np.int64),
-            "ends": np.array(end, dtype=np.int64),
+            STARTS: np.array(start, dtype=np.int64),
+            ENDS: np.array(end, dtype=np.int64),
         }
 
 

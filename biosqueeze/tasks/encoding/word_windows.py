@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
-from biosqueeze.data.masking import IGNORED
+from biosqueeze.data.feature_keys import IGNORED, LABELS, NO_WORD, WORDS
 from biosqueeze.tasks.readers.tagged import Sentence
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 SENTENCES_AT_ONCE = 1024
-NO_WORD = -1
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class TagWindow:
     @property
     def features(self) -> dict[str, Ids]:
         """What `data.collate.pad` takes."""
-        return {"input_ids": self.input_ids, "labels": self.labels, "words": self.words}
+        return {"input_ids": self.input_ids, LABELS: self.labels, WORDS: self.words}
 
 
 class TagIds(NamedTuple):

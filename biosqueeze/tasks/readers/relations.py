@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.record import DataRecord
 from biosqueeze.data.tables import Columns, check_unique, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
@@ -59,8 +60,8 @@ def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
     _check_labels(everything, labels)
     _check_disjoint(parsed, source)
     wanted = {split: parsed[split] for split in splits}
-    _say(source, columns[splits[0]], style, Dataset(wanted, labels, "single"), form)
-    return Dataset(wanted, labels, "single")
+    _say(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), form)
+    return Dataset(wanted, labels, SINGLE.name)
 
 
 def unlabelled_relation(form: Formulation, record: Mapping[str, object]) -> Relation:

@@ -9,6 +9,7 @@ from typing import Any
 
 from biosqueeze.data import hub
 from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.output_types import SPAN
 from biosqueeze.data.splits import SPELLINGS, check_splits, find_split, open_directory
 from biosqueeze.data.tables import SUFFIXES, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
@@ -60,7 +61,7 @@ def read_questions(source: str, splits: Sequence[str], column: Sequence[str]) ->
             check_disjoint(split, _texts(questions), test, source)
     for split, questions in read.items():
         _say(source, split, questions)
-    return Dataset(read, (), "span")
+    return Dataset(read, (), SPAN.name)
 
 
 def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ...]:

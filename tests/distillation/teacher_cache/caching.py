@@ -8,6 +8,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
+from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
@@ -35,8 +36,8 @@ def masked(text: Path, *, pack: bool = False, rate: float = 0.15, field: str = "
     return MaskedBlocks.of(prepare_corpus([str(text)], field, TOKENIZER, 48, pack=pack), TOKENIZER, rate)
 
 
-def labelled(problem: str, count: int = 13, seed: int = 0) -> Mixture:
-    """Windows of ragged lengths with a truth of the problem; there is one whose truth nobody knows."""
+def labelled(output_type: str, count: int = 13, seed: int = 0) -> Mixture:
+    """Windows of ragged lengths with labels of an output type; the first of some is unlabelled."""
     rng = np.random.default_rng(seed)
     items: list[Features] = []
     for number in range(count):
@@ -46,19 +47,19 @@ def labelled(problem: str, count: int = 13, seed: int = 0) -> Mixture:
             "single": {"labels": np.array(-100 if number == 0 else number % CLASSES)},
             "multi": {"targets": rng.integers(0, 2, size=CLASSES).astype(np.float32)},
             "score": {"targets": np.array(np.nan if number == 0 else rng.random(), dtype=np.float32)},
-        }[problem]
+        }[output_type]
         items.append({"input_ids": ids, **truth})
     return Mixture(items, None, 0.0, 0)
 
 
 def mlm_recipe(**changes) -> LossConfig:
     weights = {"mlm": 1.0, "kl": 2.0, "cosine": 1.0, "embedding": 1.0}
-    question = Question("mlm", "tokens", logits=True)
+    question = Question("mlm", TOKENS, logits=True)
     return replace(LossConfig(weights=weights, question=question, temperature=2.0, layers=((2, 1), (4, 3))), **changes)
 
 
-def task_recipe(problem: str, **changes) -> LossConfig:
-    question = Question("task", problem, logits=True)
+def task_recipe(output_type: str, **changes) -> LossConfig:
+    question = Question("task", OUTPUT_TYPES[output_type], logits=True)
     made = LossConfig(weights={"kl": 1.0, "hard": 1.0, "hidden": 1.0}, question=question, layers=((2, 1), (4, 3)))
     return replace(made, temperature=2.0, **changes)
 

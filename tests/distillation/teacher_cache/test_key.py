@@ -28,7 +28,7 @@ CHANGES: dict[str, Callable[[CacheRequest, Path], CacheRequest]] = {
     "no rows": lambda a, _: replace(a, recipe=replace(a.recipe, weights={"mlm": 1.0, "cosine": 1.0})),
     "task": lambda a, _: replace(a, source=labelled("tokens"), recipe=task_recipe("tokens")),
     "labels": lambda a, _: replace(a, source=labelled("tokens", seed=1), recipe=task_recipe("tokens")),
-    "problem": lambda a, _: replace(a, source=labelled("tokens"), recipe=task_recipe("multi")),
+    "output type": lambda a, _: replace(a, source=labelled("tokens"), recipe=task_recipe("multi")),
     "teachers of a task": lambda a, _: replace(
         a, source=labelled("tokens"), recipe=task_recipe("tokens"), teachers=["a", "b"], shares=[1.0, 1.0]
     ),

@@ -66,16 +66,16 @@ def test_all_classes_but_one_are_as_good_as_the_live_teacher(pack: bool, text: P
     compare(tmp_path, asked, live(recipe), student)
 
 
-@pytest.mark.parametrize("problem", ["tokens", "single", "multi", "score"])
-def test_logits_of_a_task_are_as_good_as_the_live_teacher(problem: str, tmp_path: Path) -> None:
-    head = "token-classification" if problem == "tokens" else "sequence-classification"
-    labels = ("one",) if problem == "score" else pico.LABELS
+@pytest.mark.parametrize("output_type", ["tokens", "single", "multi", "score"])
+def test_logits_of_a_task_are_as_good_as_the_live_teacher(output_type: str, tmp_path: Path) -> None:
+    head = "token-classification" if output_type == "tokens" else "sequence-classification"
+    labels = ("one",) if output_type == "score" else pico.LABELS
 
     def made(seed: int) -> PreTrainedModel:
         return pico.model_of("bert", len(TOKENIZER), head, labels, seed=seed)
 
-    recipe = task_recipe(problem)
-    asked = inquiry(tmp_path / "kept", labelled(problem), recipe, epochs=2)
+    recipe = task_recipe(output_type)
+    asked = inquiry(tmp_path / "kept", labelled(output_type), recipe, epochs=2)
     compare(tmp_path, asked, live(recipe, made(0)), lambda: made(1))
 
 
@@ -127,7 +127,7 @@ def test_another_masking_asks_for_that_one_alone(text: Path, tmp_path: Path) -> 
     assert len(teacher.items) == len(two.source.blocks)
     first, second = ([answers.source.features(2, np.random.default_rng([0, 1 + m, 2]))] for m in (0, 1))
     assert first[0]["labels"].tolist() != second[0]["labels"].tolist()
-    assert first[0]["answer.ids"].tolist() != second[0]["answer.ids"].tolist()
+    assert first[0]["teacher.ids"].tolist() != second[0]["teacher.ids"].tolist()
 
 
 def test_a_short_run_asks_for_what_it_sees_and_a_longer_one_for_the_rest(text: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_short_run_asks_for_what_it_sees_and_a_longer_one_for_the_rest(text: P
     assert 8 <= len(teacher.items) <= 8 + 4 + 1  # its batches, the longest one, and one for idle processes
     distil(tmp_path / "short", short, answers.source, CachedTeacher(recipe.question), model_of(seed=1))
     for make_batch in (longest_batch, single_item_batch):
-        assert "answer.ids" in make_batch(replace(short.schedule, source=answers.source))
+        assert "teacher.ids" in make_batch(replace(short.schedule, source=answers.source))
 
     rest = Counting(live(recipe))
     ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe, steps=40)), rest)
@@ -164,10 +164,10 @@ def test_pickled_for_a_worker_it_gives_the_same(text: Path, tmp_path: Path) -> N
     assert len(pickle.dumps(Store(answers.store.folder))) < 1000  # the folder's name, and no answer
     for item in range(40):
         mine, its = (s.features(item, np.random.default_rng([0, 1, item])) for s in (answers.source, copy))
-        assert set(mine) == set(its) >= {"answer.ids", "answer.rest", "answer.log_probabilities", "answer.hidden.0"}
+        assert set(mine) == set(its) >= {"teacher.ids", "teacher.rest", "teacher.log_probabilities", "teacher.hidden.0"}
         assert all(np.array_equal(mine[name], its[name]) for name in mine)
-    assert mine["answer.ids"].dtype == np.uint16
-    assert isinstance(mine["answer.hidden.0"].base, np.ndarray)  # a view of the map
+    assert mine["teacher.ids"].dtype == np.uint16
+    assert isinstance(mine["teacher.hidden.0"].base, np.ndarray)  # a view of the map
 
 
 def test_several_teachers_are_kept_as_their_mean(text: Path, tmp_path: Path) -> None:
