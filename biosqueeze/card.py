@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from biosqueeze.command_line import option_defaults, option_flags
+
 PIPELINE_TAGS = {
     "token-classification": "token-classification",
     "sequence-classification": "text-classification",
@@ -15,9 +17,6 @@ PIPELINE_TAGS = {
 }
 # The Hub's names for the kinds of task that are not about whole texts.
 _TASK_TYPES = {"ner": "token-classification", "pico": "token-classification", "qa": "question-answering"}
-
-# Switches that are on if nothing is said.
-_SWITCHED_ON = {"embeddings"}
 
 
 def render(name: str, manifest: Mapping[str, Any]) -> str:
@@ -95,18 +94,9 @@ def _body(name: str, manifest: Mapping[str, Any]) -> str:
 
 def _command(entry: Mapping[str, Any]) -> str:
     """The command that would repeat one stage: only the options that were not left at their defaults."""
-    words = [f"biosqueeze {entry['stage']}"]
-    sources = entry.get("sources", {})
-    for key, value in entry["options"].items():
-        flag = key.replace("_", "-")
-        if value is None or key in ("out", "force", "resume"):
-            continue
-        if key == "checkpoint":
-            words.insert(1, shlex.quote(str(value)))
-        elif sources.get(key, "default") == "default":
-            continue
-        elif isinstance(value, bool):
-            words += [f"--{flag}"] if value else [f"--no-{flag}"] * (key in _SWITCHED_ON)
-        else:
-            words += [f"--{flag} {shlex.quote(str(v))}" for v in (value if isinstance(value, list) else [value])]
-    return " ".join(words)
+    options, sources = entry["options"], entry.get("sources", {})
+    left_out = {"checkpoint", "out", "force", "resume"}
+    values = {key: options[key] for key in options if key not in left_out and sources.get(key, "default") != "default"}
+    checkpoint = [str(options["checkpoint"])] if options.get("checkpoint") is not None else []
+    flags = option_flags(values, option_defaults(entry["stage"]))
+    return shlex.join(["biosqueeze", entry["stage"], *checkpoint, *flags])

@@ -18,15 +18,15 @@ from typing import Any, Literal, NoReturn
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import has_state, open_checkpoint, write_json
+from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
 from biosqueeze.progress import note, track
+from biosqueeze.training.fingerprint import INCIDENTAL
 
 Keep = Literal["all", "best", "none"]
 
 COMMAND = (sys.executable, "-m", "biosqueeze")
-# What may differ between two runs that are the same run.
-_INCIDENTAL = {"checkpoint", "out", "force", "resume", "save_every", "workers"}
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,12 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
 def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResult:
     if not run.directory.is_dir():
         resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
-        arguments = [*_flags(run.options), "--out", str(run.directory), *(["--resume"] if resume else ["--force"])]
+        arguments = [
+            *option_flags(run.options, option_defaults("finetune")),
+            "--out",
+            str(run.directory),
+            *(["--resume"] if resume else ["--force"]),
+        ]
         _call(run, crew, place, ["finetune", run.checkpoint, *arguments])
     told = manifest.read(run.directory)
     if told is None:
@@ -273,7 +278,7 @@ def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResul
 def _check_same(run: FineTuningRun, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
     """What is there must have been made with the options of this run."""
     given = {name for name, source in sources.items() if source != "default"}
-    names = (given | set(run.options)) - _INCIDENTAL
+    names = (given | set(run.options)) - INCIDENTAL - {"checkpoint"}  # its weights are compared
     changed = [name for name in sorted(names) if not _alike(options.get(name), run.options.get(name))]
     if changed:
         raise SqueezeError(
@@ -293,17 +298,6 @@ def _check_inputs(run: FineTuningRun, known: Mapping[str, str], where: Path) -> 
 
 def _alike(a: Any, b: Any) -> bool:
     return (list(a) if isinstance(a, tuple) else a) == (list(b) if isinstance(b, tuple) else b)
-
-
-def _flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """The options as command-line arguments."""
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            yield from [flag] if value else []
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                yield from () if one is None else (flag, str(one))
 
 
 def _call(run: FineTuningRun, crew: _Crew, place: Mapping[str, str], arguments: Sequence[str]) -> str:

@@ -294,7 +294,6 @@ def test_the_card_tells_commands_that_can_be_typed() -> None:
         "teacher": ["a teacher"],
         "checkpoint": None,
         "weight_decay": 0.0,
-        "embeddings": False,
         "compile": False,
         "resume": True,
         "loss": ["kl=1", "mse=2"],
@@ -302,7 +301,9 @@ def test_the_card_tells_commands_that_can_be_typed() -> None:
         "out": "x",
     }
     entry = {"stage": "distill", "options": options, "sources": dict.fromkeys(options, "flag") | {"steps": "default"}}
-    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --no-embeddings --loss kl=1 --loss mse=2"
+    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --loss kl=1 --loss mse=2"
     assert card._command(entry) == wanted
     entry["options"] = {"checkpoint": "a b"}
     assert card._command(entry) == "biosqueeze distill 'a b'"
+    entry = {"stage": "quantize", "options": {"embeddings": False}, "sources": {"embeddings": "flag"}}
+    assert card._command(entry) == "biosqueeze quantize --no-embeddings"

@@ -227,10 +227,3 @@ def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert runs._places(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in runs._places(3)] == ["3", "5", "3"]
-
-
-def test_flags_say_what_the_options_say() -> None:
-    options = {"lr": 1e-5, "label_all_pieces": True, "force": False, "column": ("text=a", "label=b"), "steps": None}
-    assert list(runs._flags(options)) == [
-        *("--lr", "1e-05", "--label-all-pieces", "--column", "text=a", "--column", "label=b")
-    ]

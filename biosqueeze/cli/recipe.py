@@ -30,6 +30,7 @@ from biosqueeze.cli.command import (
 )
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import STDIN, stdout_kept_clean
+from biosqueeze.command_line import option_flags
 from biosqueeze.errors import UsageError
 from biosqueeze.files import content_hash
 from biosqueeze.options import (
@@ -178,17 +179,19 @@ def _context(step: Step, run: Run, previous: Path | None) -> click.Context:
 
 
 def _as_flags(step: Step, run: Run) -> list[str]:
-    words: list[str] = []
     options = {key: given for key, given in step.overrides.items() if not step.fields[key].marker(Argument)}
-    for key, value in ((key, value) for key, given in options.items() for value in given):
-        flag = f"--{key.replace('_', '-')}"
-        if step.fields[key].type is bool:
-            if value not in ("true", "false"):
-                raise UsageError(f"--set {step.name}.{key}={value}: expected true or false")
-            words += [flag] if value == "true" else []
-        else:
-            words += [flag, str(_dereference(step, value, run))]
-    return words
+    values = {key: [_override(step, key, value, run) for value in given] for key, given in options.items()}
+    plain = {key: given[-1] if step.fields[key].type is bool else given for key, given in values.items()}
+    return option_flags(plain, {name: field.default for name, field in step.fields.items()})
+
+
+def _override(step: Step, key: str, value: str, run: Run) -> bool | str:
+    """Return the value that --set gives to one option."""
+    if step.fields[key].type is not bool:
+        return str(_dereference(step, value, run))
+    if value not in ("true", "false"):
+        raise UsageError(f"--set {step.name}.{key}={value}: expected true or false")
+    return value == "true"
 
 
 def _dereference(step: Step, value: Any, run: Run) -> Any:

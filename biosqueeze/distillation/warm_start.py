@@ -43,9 +43,10 @@ def warm_start(
     learner = FineTuner(pairing.student, pairing.output_type)
     summary = train(
         TrainingJob(
-            what="warm start",
+            title="warm start",
             learner=learner,
             source=lessons.labelled,
+            uncompared=("checkpoint", "teacher", "data", "corpus", "cache_teacher"),
             options=own,
             directory=folder,
             evaluate=lessons.judge(precision_of(options)),

@@ -278,8 +278,9 @@ def _train(
     }
     summary = train(
         TrainingJob(
-            what="distil",
+            title="distil",
             identity=identity,
+            uncompared=("checkpoint", "teacher", "data", "corpus", "cache_teacher"),
             learner=learner,
             source=source,
             options=after,
@@ -318,7 +319,7 @@ def _faculty(options: Options, setting: _Setting, pairing: "DistillationModels")
     refuse_idle_temperature(options, recipe)
     faculty = TeacherSetup(pairing, recipe, setting.teachers, setting.shares)
     refuse_idle_sharding(options, faculty)
-    check_options(options, pairing.student, judged=options.data is not None)
+    check_options(options, pairing.student, evaluated=options.data is not None)
     if options.cache_teacher:
         kept_of(recipe, options.cache_top)
     return faculty

@@ -276,7 +276,7 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "TrainingSummar
     }
     summary = train(
         TrainingJob(
-            what="fine-tune",
+            title="fine-tune",
             learner=learner,
             source=trained_on,
             identity=identity,

@@ -1,8 +1,8 @@
 """The options that every training stage has. Torch-free."""
 
 import math
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from biosqueeze.errors import UsageError
 from biosqueeze.options import WritingOptions
@@ -45,35 +45,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cache_top": (1, math.inf),
     "maskings": (1, math.inf),
 }
-
-# Options that came after the first saved states: at their defaults they are left out of what --resume compares.
-_LATER = (
-    "gradient_checkpointing",
-    "eval_every",
-    "patience",
-    "layer_decay",
-    "reinit_layers",
-    "class_weights",
-    "smart",
-    "train_size",
-    "cache_top",
-    "fit_head",
-    "augment",
-    "augment_with",
-    "precision",
-    "teacher_weights",
-    "loss",
-    "temperature",
-    "layer_map",
-    "layer_weights",
-    "projection",
-    "relation_heads",
-    "mask_rate",
-    "unlabelled",
-    "warm_start",
-    "warm_epochs",
-    "dropout",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +100,3 @@ class TrainingOptions(WritingOptions):
                 least = "above 0" if low == _POSITIVE else f"at least {low:g}"
                 bounds = least if math.isinf(high) else f"{least} and at most {high:,.0f}"
                 raise UsageError(f"--{name.replace('_', '-')} must be {bounds}, not {value:g}")
-
-    def changed(self) -> dict[str, Any]:
-        """What a resumed run must share beside the first options; None where it is at its default."""
-        defaults = {field.name: field.default for field in fields(self)}
-        values = {name: getattr(self, name) for name in _LATER if name in defaults}
-        changed = {name: None if value == defaults[name] else value for name, value in values.items()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}  # as JSON

@@ -249,15 +249,6 @@ def test_options_that_have_no_use_are_refused() -> None:
         DistillationOptions(augment=-1)
 
 
-def test_a_resumed_run_must_augment_alike() -> None:
-    assert (
-        DistillationOptions(augment=2).changed()
-        != DistillationOptions(augment=1).changed()
-        != DistillationOptions().changed()
-    )
-    assert DistillationOptions(fit_head=2).changed() != DistillationOptions().changed()
-
-
 QUICK = ("--student", "distil", "--precision", "fp32", "--batch-size", "8", "--max-length", "32", "--steps", "3")
 
 
