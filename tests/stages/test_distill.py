@@ -1,12 +1,9 @@
 """Distillation: both kinds learn, teachers without a head are handled, BioBERT's old layout works, resume is exact."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForTokenClass
 
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from tests import pico
-from tests.cli.run import Shell
+from tests.cli.run import Shell, start
 
 # To what share of its first value a loss must fall in forty steps.
 FALLS = {
@@ -360,10 +357,6 @@ def test_output_kl_from_a_headless_teacher_is_refused(biobert: str, text: Path, 
 # ------------------------------------------------------------------ kill and resume
 
 
-def run_apart(*words: object) -> list[str]:
-    return [sys.executable, "-m", "biosqueeze", *map(str, words)]
-
-
 def test_killed_and_resumed_equals_never_killed(pico_bert: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
     common = (
         "distill",
@@ -380,13 +373,10 @@ def test_killed_and_resumed_equals_never_killed(pico_bert: Path, text: Path, tmp
     )
     whole = shell(*common, "--out", "whole", *QUICK)
     assert whole.code == 0, whole.err
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    killed = subprocess.Popen(run_apart(*common, "--out", "killed", *QUICK), cwd=tmp_path, env=environment)
+    running = start(*common, "--out", "killed", *QUICK, log=tmp_path / "log")
     log = tmp_path / "killed.partial" / "metrics.jsonl"
-    while killed.poll() is None and not (log.is_file() and log.read_text().count("\n") >= 12):
-        time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    running.wait_for(lambda: log.is_file() and log.read_text().count("\n") >= 12)
+    running.end(signal.SIGKILL)
     assert not (tmp_path / "killed").exists()
     refused = shell(*common, "--out", "killed", *QUICK)
     assert refused.code == 1
@@ -402,16 +392,10 @@ def test_killed_and_resumed_equals_never_killed(pico_bert: Path, text: Path, tmp
 
 def test_resuming_with_other_options_is_refused(pico_bert: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
     common = ("distill", "--teacher", pico_bert, "--student", "distil", "--corpus", text, "--out", "x", *QUICK)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(
-        run_apart(*common, "--steps", 5000, "--save-every", 2), cwd=tmp_path, env=environment, stderr=subprocess.PIPE
-    )
-    while process.poll() is None and not list(tmp_path.glob("x.partial/state-*")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"--resume goes on from there" in err
+    running = start(*common, "--steps", 5000, "--save-every", 2, log=tmp_path / "log")
+    running.wait_for(lambda: list(tmp_path.glob("x.partial/state-*")))
+    assert running.end(signal.SIGINT) == 130
+    assert "--resume goes on from there" in running.log.read_text()
     for words, names in (
         (("--lr", "1e-5"), "lr"),
         (("--loss", "mlm", "--loss", "cosine"), "loss"),
@@ -489,7 +473,7 @@ def test_a_warm_start_that_is_interrupted_goes_on(tuned: Path, tags: Path, shell
     )  # fmt: skip
     assert shell(*words, "--out", "whole").code == 0
     for phase in ("warm-start", "."):
-        killed_when(Path(f"{phase}-cut.partial") / phase, [*map(str, words), "--out", f"{phase}-cut"])
+        killed_when(Path(f"{phase}-cut.partial") / phase, [*words, "--out", f"{phase}-cut"])
         if phase == "warm-start":
             cold = [word for word in words if word not in ("--warm-start", "finetune", "--warm-epochs", 2)]
             said = shell(*cold, "--out", f"{phase}-cut", "--resume")
@@ -504,16 +488,11 @@ def weights(path: Path) -> bytes:
     return (path / "model.safetensors").read_bytes()
 
 
-def killed_when(folder: Path, words: list[str]) -> None:
+def killed_when(folder: Path, words: Sequence[object]) -> None:
     """Start a command and kill it when the folder has a training state."""
-    process = subprocess.Popen([sys.executable, "-m", "biosqueeze", *words], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("state-*")):
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
+    running = start(*words, log=Path("log"))
+    running.wait_for(lambda: list(folder.glob("state-*")))
+    running.end(signal.SIGKILL)
 
 
 def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
