@@ -16,11 +16,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NoReturn
 
-from biosqueeze import manifest
-from biosqueeze.checkpoint import has_state, open_checkpoint, write_json
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.output import has_state
+from biosqueeze.files import write_json
 from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.files import content_hash
+from biosqueeze.files import content_hash, read_json, write_json
+from biosqueeze.manifest import read_manifest
+from biosqueeze.output import has_state
 from biosqueeze.progress import note, track
 from biosqueeze.training.fingerprint import INCIDENTAL
 
@@ -246,7 +250,7 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
     """The result of a run that is done."""
     if not run.record.is_file():
         return None
-    told = manifest.read_json(run.record)
+    told = read_json(run.record)
     _check_same(run, told["options"], dict.fromkeys(told["options"], "flag"), run.record)
     _check_inputs(run, told.get("inputs", {}), run.record)
     return RunResult(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
@@ -262,15 +266,15 @@ def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResul
             *(["--resume"] if resume else ["--force"]),
         ]
         _call(run, crew, place, ["finetune", run.checkpoint, *arguments])
-    told = manifest.read(run.directory)
-    if told is None:
+    written = read_manifest(run.directory)
+    if written is None:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
-    entry = told["history"][-1]
-    _check_same(run, entry["options"], entry["sources"], run.directory)
-    _check_inputs(run, {"checkpoint": entry["parents"]["parent"]["sha256"]}, run.directory)
+    entry = written.history[-1]
+    _check_same(run, entry.options, entry.sources, run.directory)
+    _check_inputs(run, {"checkpoint": entry.parent.sha256}, run.directory)
     test = json.loads(_call(run, crew, place, ["evaluate", str(run.directory), "--json"])) if run.test else None
-    judged_by = told["task"].get("metric", "f1")
-    result = RunResult(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
+    judged_by = (written.task and written.task.metric) or "f1"
+    result = RunResult(dict(run.options), {**written.metrics, "judged_by": judged_by}, test)
     write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
     return result
 

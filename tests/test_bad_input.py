@@ -70,7 +70,7 @@ def test_no_checkpoint(command: str, ask: Callable[..., Said]) -> None:
 def test_no_config(command: str, pico_ner: Path, copy_of: Callable[[Path], Path], ask: Callable[..., Said]) -> None:
     path = copy_of(pico_ner)
     (path / "config.json").unlink()
-    ask(command, path, says=f"{path} has no config.json, so it is no checkpoint; name the directory")
+    ask(command, path, says=f"{path} has no config.json, so it is not a checkpoint; name the directory")
 
 
 @pytest.mark.parametrize("command", OPENING)

@@ -18,7 +18,6 @@ import click
 from click.core import ParameterSource
 
 from biosqueeze import __version__, progress, registry
-from biosqueeze.checkpoint import has_state, write_json
 from biosqueeze.cli.command import (
     answer,
     common_options,
@@ -32,7 +31,7 @@ from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.streams import STDIN, stdout_kept_clean
 from biosqueeze.command_line import option_flags
 from biosqueeze.errors import UsageError
-from biosqueeze.files import content_hash
+from biosqueeze.files import content_hash, write_json
 from biosqueeze.options import (
     Argument,
     Hidden,
@@ -43,6 +42,7 @@ from biosqueeze.options import (
     option_fields,
     resolved,
 )
+from biosqueeze.output import has_state
 
 _STATE_FILE = "recipe-state.json"
 _REFERENCE = "@"

@@ -7,11 +7,11 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import STATE_GLOB
 from biosqueeze.distillation.datasets import TrainingData
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.finetuning.learner import FineTuner
+from biosqueeze.output import STATE_GLOB
 from biosqueeze.progress import note
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
 

@@ -1,11 +1,11 @@
 """Measure checkpoints on backends: one process for each, all loaded, one running at a time, in interleaved rounds."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
+from biosqueeze.environment import current_environment
 from biosqueeze.errors import UsageError
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import bench_rows, show_rows
@@ -130,7 +130,7 @@ def run(options: Options) -> Outcome:
     measure_models(models, settings)
     rows = bench_rows(models, settings.shapes)
     show_rows(rows, settings.threads)
-    machine = {**manifest.environment(), "threads": settings.threads}
+    machine = {**asdict(current_environment()), "threads": settings.threads}
     result = {"rows": rows, "machine": machine, "rounds": settings.rounds, "seconds": settings.seconds}
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     for checkpoint in checkpoints:

@@ -300,7 +300,7 @@ def _board(
 
 
 def _write(board: "Scoreboard", setting: _Setting) -> None:
-    from biosqueeze.checkpoint import write_json
+    from biosqueeze.files import write_json
     from biosqueeze.reporting.scoreboard import latex, markdown
 
     stem = setting.out / setting.suite.name

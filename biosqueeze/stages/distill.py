@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import UsageError
-from biosqueeze.manifest import head_of
+from biosqueeze.manifest import TaskRecord
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
@@ -212,15 +214,15 @@ def run(options: Options) -> Outcome:
     setting = _settle(options)
     options = _fitting(options, setting)
     inputs = [c for c in (*setting.teachers, setting.student) if c is not None]
-    with drafting(setting.out, inputs, force=options.force, resume=options.resume) as draft:
+    with open_output(setting.out, inputs, force=options.force, resume=options.resume) as output:
         pairing = load_models(
             options, setting.kind, setting.teachers, setting.student or str(options.student), options.task
         )
-        student, metrics = _train(options, setting, pairing, draft.path)
+        student, metrics = _train(options, setting, pairing, output.path)
         if processes.is_main():
-            student.save_pretrained(draft.path)
-            pairing.tokenizer.save_pretrained(draft.path)
-        made = draft.finish(_record(options, setting, pairing, metrics))
+            student.save_pretrained(output.path)
+            pairing.tokenizer.save_pretrained(output.path)
+        made = output.finish(_record(options, setting, pairing, metrics))
     return Outcome(made.path, {"metrics": metrics})
 
 
@@ -358,23 +360,23 @@ def _corpus(options: Options, kind: str) -> tuple[str, ...]:
     return (SAMPLE_TEXT,)
 
 
-def _record(options: Options, setting: _Setting, pairing: "DistillationModels", metrics: dict[str, Any]) -> Record:
+def _record(options: Options, setting: _Setting, pairing: "DistillationModels", metrics: dict[str, Any]) -> StageRecord:
     task = None
     if setting.kind == "task":
-        earlier = (setting.teacher.manifest or {}).get("task") or {}
-        known = {
+        changes: dict[str, Any] = {
             "name": pairing.task_name,
             "data": options.data,
-            "labels": list(pairing.labels),
+            "labels": pairing.labels,
             "max_length": pairing.length,
             "formulation": pairing.task.form.chosen() if pairing.task else None,
         }
-        task = {**earlier, **{key: value for key, value in known.items() if value}}
+        inherited = setting.teacher.task or TaskRecord(name=str(pairing.task_name))
+        task = replace(inherited, **{key: value for key, value in changes.items() if value})
     others = ((f"teacher {n}", teacher) for n, teacher in enumerate(setting.teachers[1:], 2))
-    return Record(
+    return StageRecord(
         stage="distill",
         parent=setting.student or setting.teacher,
-        also=(("teacher", setting.teacher), *others),
+        other_parents=(("teacher", setting.teacher), *others),
         options=options,
         task=task,
         metrics=metrics,

@@ -60,13 +60,13 @@ def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
 
     floors = dict(map(_floor, options.min))
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
-    finetuned_on: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
-    data = options.data or finetuned_on.get("data")
+    recorded = checkpoint.task
+    data = options.data or (recorded and recorded.data)
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
         )
-    kind, task = task_of(checkpoint, options.task or finetuned_on.get("name") or DEFAULT_TASK, "to score", options)
+    kind, task = task_of(checkpoint, options.task or (recorded.name if recorded else DEFAULT_TASK), "to score", options)
     inference = InferenceSettings(
         backend=normal_spec(options.backend) if options.backend else default_spec(checkpoint),
         batch_size=options.batch_size,

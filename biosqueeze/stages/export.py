@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
 EXAMPLE = "biosqueeze export ner-tiny"
@@ -66,13 +67,13 @@ def run(options: Options) -> Outcome:
     _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "export", allowed=("crf",))
-    with drafting(_out(options, source), (source,), force=options.force) as draft:
+    with open_output(_out(options, source), (source,), force=options.force) as output:
         load_tokenizer(source)  # one that does not belong to the model is refused here
-        copy = copy_stock(source, draft.path)
+        copy = copy_stock(source, output.path)
         parity = export_checked(copy, options.tolerance)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
         metrics = {"export": {**parity.as_dict(), "opset": OPSET, "megabytes": megabytes}}
-        made = draft.finish(Record(stage="export", parent=source, options=options, metrics=metrics))
+        made = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"

@@ -5,21 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import (
-    Checkpoint,
-    Record,
-    copy_curves,
-    copy_files,
-    derive_out,
-    drafting,
-    open_checkpoint,
-    write_json,
-    write_result,
-)
+from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import read_json, write_json
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.manifest import read_json
+from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import Argument, Outcome, Plan, option_fields
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
 from biosqueeze.tasks.formulation import Formulation
@@ -126,12 +118,12 @@ def run(options: Options) -> Outcome:
     kind, task = _task(options)
     if _is_search(options):
         return _search(options, source)
-    with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
+    with open_output(_out(options, source), (source,), force=options.force, resume=options.resume) as output:
         data = _read(options, task)
         task = task.with_scheme(data.scheme)
         metric = _metric(options, task, data)
-        summary = _train(options, source, _Work(task, data, metric, draft.path))
-        made = draft.finish(_record(options, source, _described(options, kind, task.form, data, metric), summary))
+        summary = _train(options, source, _Work(task, data, metric, output.path))
+        made = output.finish(_record(options, source, _described(options, kind, task.form, data, metric), summary))
     note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
     return Outcome(made.path, {"metrics": summary.as_metrics()})
 
@@ -157,7 +149,7 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
 
     out = _out(options, source)
     work = out.with_name(out.name + ".runs")
-    with drafting(out, (source,), force=options.force) as draft:
+    with open_output(out, (source,), force=options.force) as output:
         plan = _search_plan(options, work)
         # What --force replaces is the output: of an interrupted search for it, the runs that are done are kept.
         begun = work / "search.json"
@@ -168,12 +160,11 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
         write_json(begun, identity)
         found = search(plan, options.jobs)
         chosen = open_checkpoint(str(found.best.directory))
-        copy_files(chosen, draft.path)
-        copy_curves(chosen, draft.path)
-        told = chosen.manifest or {}
-        metrics = {**told["metrics"], "chosen": found.best.name}
-        made = draft.finish(
-            Record(stage="finetune", parent=source, options=options, task=told["task"], metrics=metrics)
+        copy_files(chosen, output.path)
+        copy_curves(chosen, output.path)
+        metrics = {**(chosen.manifest.metrics if chosen.manifest else {}), "chosen": found.best.name}
+        made = output.finish(
+            StageRecord(stage="finetune", parent=source, options=options, task=chosen.task, metrics=metrics)
         )
     write_result(made, "search", found.as_dict())
     shutil.rmtree(work)
@@ -308,20 +299,19 @@ def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") 
     return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
 
 
-def _described(options: Options, kind: str, form: Formulation, data: "Dataset", metric: str) -> dict[str, Any]:
-    """What the manifest says of the task."""
-    chosen = form.chosen()
-    return {
-        "name": kind,
-        "data": options.data,
-        "labels": list(data.labels),
-        "scheme": data.scheme,
-        "metric": metric,
-        "max_length": options.max_length,
-        **({"formulation": chosen} if chosen else {}),
-        **({"benchmark": options.task} if options.task != kind else {}),
-    }
+def _described(options: Options, kind: str, form: Formulation, data: "Dataset", metric: str) -> TaskRecord:
+    """Describe the task for the manifest."""
+    return TaskRecord(
+        name=kind,
+        data=options.data,
+        labels=tuple(data.labels),
+        scheme=data.scheme,
+        metric=metric,
+        max_length=options.max_length,
+        formulation=form.chosen(),
+        benchmark=options.task if options.task != kind else None,
+    )
 
 
-def _record(options: Options, source: Checkpoint, task: dict[str, Any], summary: "TrainingSummary") -> Record:
-    return Record(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
+def _record(options: Options, source: Checkpoint, task: TaskRecord, summary: "TrainingSummary") -> StageRecord:
+    return StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())

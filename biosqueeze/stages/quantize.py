@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.options import Argument, Choices, Outcome, Plan, WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.quantizers import METHOD_OPTIONS, QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
@@ -126,17 +127,19 @@ def run(options: Options) -> Outcome:
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "quantize", allowed=("crf",))
     quantizer = _quantizer(options)
-    with drafting(_out(options, source), (source,), force=options.force) as draft:
+    with open_output(_out(options, source), (source,), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)
-        copy = copy_stock(source, draft.path)
+        copy = copy_stock(source, output.path)
         if not _graph_of(copy).is_file():
             remedy = f"quantize what `biosqueeze export {source.name} --tolerance ...` writes"
             export_checked(copy, _EXPORT_TOLERANCE, remedy)
         facts = {"method": options.method, **quantizer.quantize(_job(options, copy, quantizer, calibration))}
         parity = check_agreement(copy, compared, options.tolerance, _remedies(quantizer))
         metrics = {"quantize": {**parity.as_dict(), **graph_sizes(copy)}}
-        record = Record(stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": facts})
-        quantized = draft.finish(record)
+        record = StageRecord(
+            stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": facts}
+        )
+        quantized = output.finish(record)
     note_comparison(source.name, metrics["quantize"])
     return Outcome(quantized.path, {"metrics": metrics})
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import copy_head, refuse_own_head
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
 if TYPE_CHECKING:
@@ -146,15 +147,15 @@ def run(options: Options) -> Outcome:
 
     from biosqueeze.models.count import count_model, parameters_of
 
-    with drafting(_out(options, source), (source,), force=options.force) as draft:
+    with open_output(_out(options, source), (source,), force=options.force) as output:
         made = _student(options, source) if options.student else _cut(options, source)
         before, after = parameters_of(source), count_model(made.model)["total"]
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
-        made.model.save_pretrained(draft.path)
-        made.tokenizer.save_pretrained(draft.path)
-        copy_head(source, draft.path)  # a CRF's scores are between labels, whatever the encoder's shape
-        record = Record(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
-        checkpoint = draft.finish(record)
+        made.model.save_pretrained(output.path)
+        made.tokenizer.save_pretrained(output.path)
+        copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
+        record = StageRecord(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
+        checkpoint = output.finish(record)
     return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
 
 

@@ -51,20 +51,19 @@ class Formulation(ReadingOptions):
         return cls(**{f.name: getattr(options, f.name) for f in dataclasses.fields(cls) if hasattr(options, f.name)})
 
     @classmethod
-    def noted(cls, task: Mapping[str, Any] | None) -> Self:
-        """What a manifest's task says; unknown keys are of a newer version.
+    def noted(cls, chosen: Mapping[str, Any]) -> Self:
+        """Restore a formulation from the fields that a manifest recorded; unknown ones are of a newer version.
 
         Raises:
             UsageError: the manifest names something that this version does not know.
         """
-        said = dict((task or {}).get("formulation") or {})
-        unknown = said.keys() - {f.name for f in dataclasses.fields(cls)}
+        unknown = chosen.keys() - {f.name for f in dataclasses.fields(cls)}
         if unknown:
             raise UsageError(
                 f"the checkpoint was fine-tuned with {', '.join(sorted(unknown))}, which this version does not know; "
                 "install the version that made it (see biosqueeze.json)"
             )
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items()}
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()}
         return cls(**values)
 
     def with_reading(self, reading: ReadingOptions) -> Self:

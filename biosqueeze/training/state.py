@@ -11,7 +11,6 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
-from biosqueeze.checkpoint import STATE_GLOB, UNFINISHED_STATE, write_json
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training.fingerprint import differing
 

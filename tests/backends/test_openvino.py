@@ -1,7 +1,6 @@
 """OpenVINO says what stock transformers says, in the precision asked for; without the package it says what to type."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.quantizers import Job
 from tests import pico
+from tests.manifests import write_manifest
 
 # Not importorskip: importing the package here, and not as the backend does, would let its telemetry loose.
 needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="the extra is not installed")
@@ -41,8 +41,7 @@ def quantized(exported, copy_of):
         source, target = (path / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
         job = Job(checkpoint=open_checkpoint(str(path)), source=source, target=target, batches=batches)
         registry.load("quantizers", method).quantize(job)
-        manifest = {"stage": "quantize", "notes": {"quantize": {"method": method}}}
-        (path / "biosqueeze.json").write_text(json.dumps(manifest))
+        write_manifest(path, stage="quantize", notes={"quantize": {"method": method}})
         return open_checkpoint(str(path))
 
     return make
@@ -83,7 +82,7 @@ def test_rows_only_for_those_who_installed_it(pico_ner, copy_of, monkeypatch) ->
         (path / "onnx" / name).touch()
 
     def rows(method):
-        (path / "biosqueeze.json").write_text(json.dumps({"notes": {"quantize": {"method": method}}}))
+        write_manifest(path, notes={"quantize": {"method": method}})
         return openvino.available(open_checkpoint(str(path)))
 
     assert openvino.available(open_checkpoint(str(pico_ner))) == ()

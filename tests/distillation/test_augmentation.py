@@ -1,6 +1,5 @@
 """Augmentation: entities and tags stay, chance is the seed's, and candidates are the model's own, word by word."""
 
-import json
 import re
 import string
 from dataclasses import replace
@@ -31,12 +30,13 @@ from biosqueeze.distillation.datasets import DataSources, load_training_data
 from biosqueeze.distillation.models import load_models
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import UsageError
-from biosqueeze.manifest import sha256_of
+from biosqueeze.model_facts import sha256_of
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.tasks.encoding.sequences import Labelled
 from biosqueeze.tasks.readers.tagged import Sentence
 from tests import pico
 from tests.cli.run import Shell
+from tests.manifests import history_entry, write_manifest
 
 TAGS = ("O", "B-Disease", "I-Disease")
 
@@ -236,9 +236,8 @@ def _tuned_from(tuned: Path, source: Path, folder: Path) -> Path:
     for file in tuned.glob("*.*"):
         (copy / file.name).write_bytes(file.read_bytes())
     parent = {"name": str(source), "sha256": sha256_of([source / "model.safetensors"])}
-    history = [{"stage": stage, "parents": {"parent": parent}, "options": {}} for stage in ("shrink", "finetune")]
-    history[0]["parents"] = {}
-    (copy / "biosqueeze.json").write_text(json.dumps({"format": 1, "history": history}))
+    history = [history_entry(stage="shrink"), history_entry(stage="finetune", parents={"parent": parent})]
+    write_manifest(copy, history=history)
     return copy
 
 

@@ -7,6 +7,7 @@ import pytest
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.stages import evaluate
 from tests import pico
+from tests.manifests import write_manifest
 
 TEST = "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n.\tO\n\nNo\tO\nhepti\tB-Disease\nin\tO\nfibneu\tB-Disease\n"
 
@@ -215,9 +216,7 @@ def test_multi_label_checkpoint_without_manifest(tmp_path):
 def test_data_default_to_those_of_the_fine_tuning(checkpoint, data, gold_but):
     with pytest.raises(UsageError, match=r"give --data"):
         evaluate.run(evaluate.Options(checkpoint=str(checkpoint)))
-    (checkpoint / "biosqueeze.json").write_text(
-        json.dumps({"format": 1, "stage": "finetune", "task": {"name": "ner", "data": str(data)}})
-    )
+    write_manifest(checkpoint, stage="finetune", task={"name": "ner", "data": str(data)})
     gold_but()
     assert evaluate.run(evaluate.Options(checkpoint=str(checkpoint))).facts["metrics"]["f1"] == 1
 

@@ -21,6 +21,7 @@ from biosqueeze.data.incoming import InputRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.stages import predict
 from tests import pico
+from tests.manifests import write_manifest
 
 WORDS = st.sampled_from(
     [*pico.words()[:30], "p53", "BRCA-1", "caf\u00e9", "\U0001f600", "\u03b1-ci", "(ti)", ".", "No."]
@@ -367,7 +368,7 @@ def test_record_that_cannot_be_encoded_is_found(annotator):
 def test_plain_text_ignores_columns_of_the_fine_tuning(classifier, copy_of, tmp_path):
     path = copy_of(Path(classifier))
     task = {"name": "classification", "scheme": "single", "formulation": {"column": ["text=body"]}}
-    (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
+    write_manifest(path, task=task)
     (predictions,) = _predict(path, _write(tmp_path / "r.txt", "car ci"))
     (same,) = _predict(path, _write(tmp_path / "r.jsonl", {"body": "car ci"}))
     assert predictions["scores"] == pytest.approx(same["scores"])
