@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze import processes
-from biosqueeze.files import write_json
 from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import TEACHER
 from biosqueeze.distillation.loss_config import LossConfig
