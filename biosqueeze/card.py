@@ -4,9 +4,8 @@ import json
 import shlex
 from pathlib import Path
 
-from biosqueeze.manifest import HistoryEntry, Manifest
-
 from biosqueeze.command_line import option_defaults, option_flags
+from biosqueeze.manifest import HistoryEntry, Manifest
 
 PIPELINE_TAGS = {
     "token-classification": "token-classification",

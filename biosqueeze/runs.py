@@ -16,10 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NoReturn
 
-
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.output import has_state
-from biosqueeze.files import write_json
 from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json

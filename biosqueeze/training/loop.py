@@ -14,9 +14,9 @@ from accelerate.utils import set_seed
 from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
-from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.errors import UsageError, is_out_of_memory
 from biosqueeze.models.attention import quick_to_train
+from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.progress import detail, note, track
 from biosqueeze.training import failures, state
 from biosqueeze.training.accelerator import build_accelerator

@@ -12,6 +12,8 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import write_json
+from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.training.fingerprint import differing
 
 Weights = dict[str, torch.Tensor]
