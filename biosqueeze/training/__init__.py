@@ -1,1 +1,1 @@
-"""The training engine: Accelerate, AdamW, linear warm-up and decay, exact resume. It knows no loss and no task."""
+"""The one training loop: Accelerate, AdamW, linear warm-up and decay, exact resume."""

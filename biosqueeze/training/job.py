@@ -1,6 +1,6 @@
-"""The input of the training loop (`TrainingJob`) and its result (`TrainingSummary`)."""
+"""What the loop is given, and what it gives back."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -13,41 +13,30 @@ from biosqueeze.training.options import TrainingOptions
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything that the training loop needs.
+    """What the loop is given; `evaluate` scores the model on dev by `metric`, higher is better."""
 
-    `evaluate` computes scores of the model on the dev split; the weights with the highest score of the name `metric`
-    are kept.
-    """
-
-    title: str  # of the progress bar
-    learner: Learner  # its `model` has the trained weights at the end
+    what: str
+    learner: Learner  # its `model` is the trained one at the end
     source: ItemSource
     options: TrainingOptions
-    directory: Path  # of training states and metrics.jsonl
+    directory: Path
     evaluate: Callable[[Any], dict[str, float]] | None = None
     metric: str = "f1"
-    identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
-    uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`
-    maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what else must be the same for --resume, as JSON
+    maskings: int | None = None  # so many different maskings of each item, over and over; None is a new one each epoch
 
     def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> BatchSchedule:
-        """Return the batches of one of the processes."""
+        """The batches of one of the processes."""
+        options = self.options
         return BatchSchedule(
-            self.source,
-            self.options.batch_size,
-            self.options.seed,
-            total,
-            start,
-            process,
-            processes,
-            self.maskings,
+            self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings
         )
 
 
 def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:
-    """Return the number of optimiser steps in an epoch, rounded up, and in the whole run.
+    """Optimiser steps in an epoch, rounded up, and in the whole run.
 
-    A step may take batches of two epochs, so the number for the whole run is rounded once and not in each epoch.
+    A step may take batches of two epochs, so the whole is rounded once and not in each.
     """
     per_epoch = batches_per_epoch / options.accumulate
     return ceil(per_epoch), options.steps or max(1, round(options.epochs * per_epoch))
@@ -55,20 +44,20 @@ def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int
 
 @dataclass
 class TrainingSummary:
-    """Steps, speed, losses and best dev scores of a finished training."""
+    """How a run ended."""
 
     steps: int
     tokens: int
     seconds: float
     precision: str
     device: str
-    last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
-    best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
+    last: dict[str, float] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
     best_step: int | None = None
-    chosen: dict[str, int] = field(default_factory=dict)  # number of processes, and batch size of --auto-batch
+    chosen: dict[str, int] = field(default_factory=dict)  # what no option says: processes, and what --auto-batch found
 
     def as_metrics(self) -> dict[str, Any]:
-        """Return the values for the manifest."""
+        """For the manifest."""
         speed = self.tokens / self.seconds if self.seconds else 0.0
         metrics: dict[str, Any] = {
             "steps": self.steps,
