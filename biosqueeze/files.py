@@ -1,13 +1,15 @@
-"""What directories need of the file system: a lock, room, a flush and a rename of those being written, and hashes."""
+"""Reading and writing files safely: JSON, a lock and an atomic rename of directories, content hashes."""
 
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from biosqueeze.errors import SqueezeError
 
@@ -15,6 +17,33 @@ from biosqueeze.errors import SqueezeError
 _NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
 # How directories end that are still being written.
 _UNFINISHED = (".partial", ".runs")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        SqueezeError: the file is not UTF-8, not JSON, not an object, nested too deeply, or holds an endless number.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        cause = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SqueezeError(f"{path} is not valid JSON ({cause}); restore the file or fetch it again") from error
+    if not isinstance(value, dict):
+        raise SqueezeError(f"{path} holds a {type(value).__name__}, a JSON object was expected; fetch it again")
+    return value
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON atomically: a reader sees the old file or the new one."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        temporary.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

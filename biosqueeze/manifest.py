@@ -1,218 +1,286 @@
-"""What a checkpoint remembers: facts of the model, hashes, environment, history. Torch-free."""
+"""The manifest biosqueeze.json: how a checkpoint was made, as typed records; read with checks, written as JSON."""
 
-import hashlib
-import json
-import platform
-import re
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from biosqueeze import __version__
+from biosqueeze.environment import Environment
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+from biosqueeze.json_object import JsonObject
+from biosqueeze.model_facts import ModelShape
 
 FILE_NAME = "biosqueeze.json"
 FORMAT = 1
-# A head that stock transformers lacks lies in a file of its own, whose metadata say under this key which one it is.
-HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"
-PARTS = ("embeddings", "attention", "ffn", "head")
-
-# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT and MobileBERT, the first pattern that matches wins.
-_PART_PATTERNS = (
-    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.")),
-    (
-        "ffn",
-        re.compile(
-            r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
-        ),
-    ),
-    ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),
-)
-_METADATA = "__metadata__"  # the entry of a safetensors header that is no tensor
-_NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
-
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "accelerate",
-    "onnx",
-    "onnxruntime",
-    "torch-pruning",
-    "neural-compressor",
-)
-_CPU_FLAGS = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx_vnni",
-    "amx_int8",
-    "amx_bf16",
-    "asimddp",
-    "i8mm",
-)
+_ADVICE = "restore the file or fetch it again, or delete it, which loses the checkpoint's task and history"
 
 
-def read(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a directory, or None where there is none.
+@dataclass(frozen=True)
+class ParentRef:
+    """A checkpoint that a stage read: its name as the user typed it, and the hash of its weights."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryEntry:
+    """One stage that a checkpoint or an ancestor of it went through.
+
+    Args:
+        stage: the subcommand.
+        version: of biosqueeze.
+        created: ISO 8601, UTC.
+        options: the resolved options.
+        sources: where each option's value came from: flag, environment, recipe or default.
+        parents: the checkpoints that were read, by role: "parent", and for a distillation "teacher", "teacher 2", ...
+        layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
+            all are unchanged.
+        extra: entries of a later release, kept as they are.
+    """
+
+    stage: str
+    version: str
+    created: str
+    options: Mapping[str, Any]
+    sources: Mapping[str, str]
+    parents: Mapping[str, ParentRef]
+    layers: tuple[int, ...] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parent(self) -> ParentRef:
+        """The checkpoint that the stage continued from."""
+        return self.parents["parent"]
+
+    def given_options(self) -> dict[str, Any]:
+        """Return the options that were not left at their defaults."""
+        return {name: value for name, value in self.options.items() if self.sources.get(name, "default") != "default"}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry as it is written."""
+        return {
+            "stage": self.stage,
+            "version": self.version,
+            "created": self.created,
+            "options": dict(self.options),
+            "sources": dict(self.sources),
+            "parents": {role: asdict(parent) for role, parent in self.parents.items()},
+            **({"layers": list(self.layers)} if self.layers is not None else {}),
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRecord:
+    """The task that a checkpoint was fine-tuned on.
+
+    Args:
+        name: the kind of task, such as ner.
+        data: the data set as the user named it.
+        labels: class names in the order of the logits.
+        scheme: the tag scheme, or the output type of a task on whole texts.
+        metric: the score by which the best step was chosen.
+        max_length: tokens in a sequence.
+        formulation: the fields of `tasks.formulation.Formulation` that are not at their defaults.
+        benchmark: the named benchmark, such as blurb/hoc.
+        extra: entries of a later release, kept as they are.
+    """
+
+    name: str
+    data: str | None = None
+    labels: tuple[str, ...] = ()
+    scheme: str | None = None
+    metric: str | None = None
+    max_length: int | None = None
+    formulation: Mapping[str, Any] = field(default_factory=dict)
+    benchmark: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as it is written: what is unknown is left out."""
+        values = {name: value for name, value in vars(self).items() if name != "extra" and value not in (None, {})}
+        return {**values, "labels": list(self.labels), **self.extra}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """The weights and their shape; `parameters` by part (embeddings, attention, ffn, head) and in total."""
+
+    family: str | None
+    sha256: str
+    shape: ModelShape
+    parameters: Mapping[str, int]
+    megabytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All that biosqueeze.json holds.
+
+    Args:
+        stage: the stage that wrote the checkpoint.
+        version: of biosqueeze.
+        created: ISO 8601, UTC.
+        parent: the checkpoint that the stage continued from.
+        head: the kind of head, such as token-classification.
+        custom_head: the head in head.safetensors, such as crf, where there is one.
+        task: None for a checkpoint that is not fine-tuned.
+        model: facts of the weights.
+        metrics: the stage's measurements.
+        notes: details of the stage, by its name.
+        environment: versions and processor.
+        history: every stage, the first one first.
+    """
+
+    stage: str
+    version: str
+    created: str
+    parent: ParentRef
+    head: str
+    custom_head: str | None
+    task: TaskRecord | None
+    model: ModelFacts
+    metrics: Mapping[str, Any]
+    notes: Mapping[str, Any]
+    environment: Environment
+    history: tuple[HistoryEntry, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the manifest as it is written."""
+        return {
+            "format": FORMAT,
+            "stage": self.stage,
+            "version": self.version,
+            "created": self.created,
+            "parent": asdict(self.parent),
+            "head": self.head,
+            **({"own_head": self.custom_head} if self.custom_head else {}),
+            "task": self.task.as_json() if self.task else None,
+            "model": asdict(self.model),
+            "metrics": dict(self.metrics),
+            "notes": dict(self.notes),
+            "environment": asdict(self.environment),
+            "history": [entry.as_json() for entry in self.history],
+        }
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """Read the manifest of a directory; None where there is none.
+
+    Keys that this version does not know are ignored, and kept in the history and the task, which a child inherits.
 
     Raises:
-        SqueezeError: the file is there and is no JSON object.
+        SqueezeError: the file is not JSON, of a newer format, or a key is missing or of the wrong type.
     """
     path = directory / FILE_NAME
     if not path.is_file():
         return None
-    return read_json(path)
+    return parse_manifest(read_json(path), str(path))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        SqueezeError: it is no UTF-8, no JSON, or no object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise SqueezeError(f"{path} is not valid JSON ({error}); restore the file or fetch it again") from error
-    if not isinstance(value, dict):
-        raise SqueezeError(f"{path} holds a {type(value).__name__}, a JSON object was expected; fetch it again")
-    return value
-
-
-def part_of(tensor_name: str) -> str:
-    """Which part of the model a tensor belongs to: embeddings, attention, ffn or head (pooler included)."""
-    return next((part for part, pattern in _PART_PATTERNS if pattern.search(tensor_name)), "head")
-
-
-def tensor_shapes(safetensors_file: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes in a safetensors file, read from its header alone.
+def parse_manifest(values: Mapping[str, Any], source: str) -> Manifest:
+    """Check a parsed manifest; `source` names the file in errors.
 
     Raises:
-        SqueezeError: the header or the data is cut short.
+        SqueezeError: it is of a newer format, or a key is missing or of the wrong type.
     """
-    header = _header(safetensors_file)
-    return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != _METADATA}
+    json = JsonObject(values, source, _ADVICE)
+    _check_format(json)
+    task = json.optional_child("task")
+    history = tuple(_parse_entry(entry) for entry in json.children("history"))
+    if not history:
+        raise json.error("history", "is empty, at least one stage was expected")
+    return Manifest(
+        stage=json.get("stage", str),
+        version=json.get("version", str),
+        created=json.get("created", str),
+        parent=_parse_parent(json.child("parent")),
+        head=json.get("head", str),
+        custom_head=json.optional("own_head", str),
+        task=_parse_task(task) if task else None,
+        model=_parse_model(json.child("model")),
+        metrics=json.get("metrics", dict),
+        notes=json.get("notes", dict),
+        environment=_parse_environment(json.child("environment")),
+        history=history,
+    )
 
 
-def own_head(directory: Path) -> str | None:
-    """The head in a directory's head.safetensors; None where there is none that biosqueeze wrote.
-
-    Raises:
-        SqueezeError: the file is cut short.
-    """
-    path = directory / HEAD_FILE
-    noted = _header(path).get(_METADATA) or {} if path.is_file() else {}
-    head: str | None = noted.get(HEAD_MARK)
-    return head
-
-
-def _header(safetensors_file: Path) -> dict[str, Any]:
-    """The header, its metadata included."""
-    damaged = SqueezeError(f"{safetensors_file} is damaged or cut short; fetch or copy it again")
-    size = safetensors_file.stat().st_size
-    with safetensors_file.open("rb") as file:
-        head = file.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
-        if 8 + length > size:
-            raise damaged
-        try:
-            header: dict[str, Any] = json.loads(file.read(length))
-        except ValueError as error:
-            raise damaged from error
-    ends = (tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA)
-    if 8 + length + max(ends, default=0) != size:
-        raise damaged
-    return header
+def _check_format(json: JsonObject) -> None:
+    number = json.get("format", int)
+    if number > FORMAT:
+        raise SqueezeError(
+            f"{json.source}: format is {number}, and biosqueeze {__version__} reads {FORMAT}; install the version that "
+            f"wrote the file ({json.values.get('version', 'a later one')})"
+        )
+    if number < 1:
+        raise json.error("format", f"is {number}, {FORMAT} was expected")
 
 
-def count_by_part(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Parameters in each of `PARTS`, and their total."""
-    counts = dict.fromkeys(PARTS, 0)
-    for name, shape in shapes.items():
-        if not _NO_PARAMETER.search(name):
-            counts[part_of(name)] += prod(shape)
-    return counts | {"total": sum(counts.values())}
+def _parse_parent(json: JsonObject) -> ParentRef:
+    return ParentRef(json.get("name", str), json.get("sha256", str))
 
 
-def head_of(config: Mapping[str, Any]) -> str:
-    """The kind of head that config.json's architecture names: mlm, token-classification, ... or base."""
-    architecture = (config.get("architectures") or [""])[0]
-    endings = {
-        "ForMaskedLM": "mlm",
-        "ForPreTraining": "base" if config.get("model_type") == "electra" else "mlm",
-        "ForTokenClassification": "token-classification",
-        "ForSequenceClassification": "sequence-classification",
-        "ForQuestionAnswering": "question-answering",
-    }
-    return next((head for ending, head in endings.items() if architecture.endswith(ending)), "base")
+def _parse_entry(json: JsonObject) -> HistoryEntry:
+    parents = {role: _parse_parent(parent) for role, parent in json.children_by_name("parents").items()}
+    if "parent" not in parents:
+        raise json.error("parents.parent", "is missing, an object was expected")
+    layers = json.items("layers", int)
+    if any(layer < 0 for layer in layers):
+        raise json.error("layers", "holds a negative number, layers counted from 0 were expected")
+    return HistoryEntry(
+        stage=json.get("stage", str),
+        version=json.get("version", str),
+        created=json.get("created", str),
+        options=json.get("options", dict),
+        sources=json.mapping("sources", str),
+        parents=parents,
+        layers=layers if json.values.get("layers") is not None else None,
+        extra=json.others(frozenset(HistoryEntry.__dataclass_fields__)),
+    )
 
 
-def shape_facts(config: Mapping[str, Any]) -> dict[str, int | None]:
-    """Layers, hidden size, heads, intermediate size, vocabulary and positions from a config.json of any family."""
-
-    def first(*keys: str) -> int | None:
-        return next((int(config[key]) for key in keys if config.get(key) is not None), None)
-
-    return {
-        "layers": first("num_hidden_layers", "n_layers"),
-        "hidden": first("hidden_size", "dim"),
-        "heads": first("num_attention_heads", "n_heads"),
-        "ffn": first("intermediate_size", "hidden_dim"),
-        "vocabulary": first("vocab_size"),
-        "positions": first("max_position_embeddings"),
-    }
+def _parse_task(json: JsonObject) -> TaskRecord:
+    return TaskRecord(
+        name=json.get("name", str),
+        data=json.optional("data", str),
+        labels=json.items("labels", str),
+        scheme=json.optional("scheme", str),
+        metric=json.optional("metric", str),
+        max_length=json.optional("max_length", int),
+        formulation=json.optional("formulation", dict) or {},
+        benchmark=json.optional("benchmark", str),
+        extra=json.others(frozenset(TaskRecord.__dataclass_fields__)),
+    )
 
 
-def sha256_of(files: Iterable[Path]) -> str:
-    """One SHA-256 over the bytes of all the files, in the order given."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
+def _parse_model(json: JsonObject) -> ModelFacts:
+    known = ModelShape.__dataclass_fields__
+    sizes = {name: size for name, size in json.optional_mapping("shape", int).items() if name in known}
+    return ModelFacts(
+        family=json.optional("family", str),
+        sha256=json.get("sha256", str),
+        shape=ModelShape(**sizes),
+        parameters={**json.mapping("parameters", int), "total": json.child("parameters").get("total", int)},
+        megabytes=json.get("megabytes", float),
+    )
 
 
-def environment() -> dict[str, Any]:
-    """Versions and processor, without importing what they belong to."""
-    return {
-        "biosqueeze": __version__,
-        "python": platform.python_version(),
-        "system": platform.platform(terse=True),
-        "cpu": cpu_name(),
-        "cpu_flags": [flag for flag in _CPU_FLAGS if flag in _cpu_flags()],
-        "packages": {name: _version(name) for name in _PACKAGES},
-    }
-
-
-def _version(package: str) -> str | None:
-    import importlib.metadata  # 15 ms that --help need not pay
-
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _cpuinfo(key: str) -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
-
-
-def cpu_name() -> str:
-    """The processor's name, or its architecture where the system does not tell."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_flags() -> set[str]:
-    return set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+def _parse_environment(json: JsonObject) -> Environment:
+    return Environment(
+        biosqueeze=json.get("biosqueeze", str),
+        python=json.get("python", str),
+        system=json.get("system", str),
+        cpu=json.get("cpu", str),
+        cpu_flags=json.items("cpu_flags", str),
+        packages=json.optional_mapping("packages", str),
+    )
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).replace(microsecond=0).isoformat()

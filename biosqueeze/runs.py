@@ -16,17 +16,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NoReturn
 
-from biosqueeze import manifest
-from biosqueeze.checkpoint import has_state, open_checkpoint, write_json
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.files import content_hash
+from biosqueeze.files import content_hash, read_json, write_json
+from biosqueeze.manifest import read_manifest
+from biosqueeze.output import has_state
 from biosqueeze.progress import note, track
+from biosqueeze.training.fingerprint import INCIDENTAL
 
 Keep = Literal["all", "best", "none"]
 
 COMMAND = (sys.executable, "-m", "biosqueeze")
-# What may differ between two runs that are the same run.
-_INCIDENTAL = {"checkpoint", "out", "force", "resume", "save_every", "workers"}
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
     """The result of a run that is done."""
     if not run.record.is_file():
         return None
-    told = manifest.read_json(run.record)
+    told = read_json(run.record)
     _check_same(run, told["options"], dict.fromkeys(told["options"], "flag"), run.record)
     _check_inputs(run, told.get("inputs", {}), run.record)
     return RunResult(told["options"], told["dev"], told["test"]) if told["test"] or not run.test else None
@@ -255,17 +256,22 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
 def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResult:
     if not run.directory.is_dir():
         resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
-        arguments = [*_flags(run.options), "--out", str(run.directory), *(["--resume"] if resume else ["--force"])]
+        arguments = [
+            *option_flags(run.options, option_defaults("finetune")),
+            "--out",
+            str(run.directory),
+            *(["--resume"] if resume else ["--force"]),
+        ]
         _call(run, crew, place, ["finetune", run.checkpoint, *arguments])
-    told = manifest.read(run.directory)
-    if told is None:
+    written = read_manifest(run.directory)
+    if written is None:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
-    entry = told["history"][-1]
-    _check_same(run, entry["options"], entry["sources"], run.directory)
-    _check_inputs(run, {"checkpoint": entry["parents"]["parent"]["sha256"]}, run.directory)
+    entry = written.history[-1]
+    _check_same(run, entry.options, entry.sources, run.directory)
+    _check_inputs(run, {"checkpoint": entry.parent.sha256}, run.directory)
     test = json.loads(_call(run, crew, place, ["evaluate", str(run.directory), "--json"])) if run.test else None
-    judged_by = told["task"].get("metric", "f1")
-    result = RunResult(dict(run.options), {**told["metrics"], "judged_by": judged_by}, test)
+    judged_by = (written.task and written.task.metric) or "f1"
+    result = RunResult(dict(run.options), {**written.metrics, "judged_by": judged_by}, test)
     write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
     return result
 
@@ -273,7 +279,7 @@ def _work(run: FineTuningRun, crew: _Crew, place: Mapping[str, str]) -> RunResul
 def _check_same(run: FineTuningRun, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
     """What is there must have been made with the options of this run."""
     given = {name for name, source in sources.items() if source != "default"}
-    names = (given | set(run.options)) - _INCIDENTAL
+    names = (given | set(run.options)) - INCIDENTAL - {"checkpoint"}  # its weights are compared
     changed = [name for name in sorted(names) if not _alike(options.get(name), run.options.get(name))]
     if changed:
         raise SqueezeError(
@@ -293,17 +299,6 @@ def _check_inputs(run: FineTuningRun, known: Mapping[str, str], where: Path) -> 
 
 def _alike(a: Any, b: Any) -> bool:
     return (list(a) if isinstance(a, tuple) else a) == (list(b) if isinstance(b, tuple) else b)
-
-
-def _flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """The options as command-line arguments."""
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            yield from [flag] if value else []
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                yield from () if one is None else (flag, str(one))
 
 
 def _call(run: FineTuningRun, crew: _Crew, place: Mapping[str, str], arguments: Sequence[str]) -> str:

@@ -7,10 +7,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import ctypes
+import fcntl
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache as once
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -113,6 +116,44 @@ def pico_ner(pico_root: Path) -> Path:
 def pico_any(request: pytest.FixtureRequest, pico_root: Path) -> Path:
     """Each family in turn, as it is published."""
     return pico.save(request.param, pico_root / f"any-{request.param}")
+
+
+@pytest.fixture(scope="session")
+def shallow(pico_root: Path) -> Callable[[str, str], Path]:
+    """`shallow("bert", "token-classification")` is a checkpoint with one layer: exporting takes its time per layer."""
+
+    @once
+    def make(family: str, head: str) -> Path:
+        with mock.patch.object(pico, "LAYERS", 1):
+            return pico.save(family, pico_root / f"shallow-{family}-{head}", head=head)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported(
+    tmp_path_factory: pytest.TempPathFactory, shallow: Callable[[str, str], Path]
+) -> Callable[[str, str], Path]:
+    """`exported("bert", "token-classification")` is a shallow checkpoint with onnx/model.onnx in it.
+
+    Each is exported once, whatever the number of pytest-xdist's workers. Do not change its files: copy it.
+    """
+    from biosqueeze.stages import export
+
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "exported"
+    root.mkdir(exist_ok=True)
+
+    @once
+    def make(family: str, head: str) -> Path:
+        out = root / f"{family}-{head}"
+        with out.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not out.exists():
+                export.run(export.Options(checkpoint=str(shallow(family, head)), out=str(out)))
+        return out
+
+    return make
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_no_checkpoint(command: str, ask: Callable[..., Said]) -> None:
 def test_no_config(command: str, pico_ner: Path, copy_of: Callable[[Path], Path], ask: Callable[..., Said]) -> None:
     path = copy_of(pico_ner)
     (path / "config.json").unlink()
-    ask(command, path, says=f"{path} has no config.json, so it is no checkpoint; name the directory")
+    ask(command, path, says=f"{path} has no config.json, so it is not a checkpoint; name the directory")
 
 
 @pytest.mark.parametrize("command", OPENING)
@@ -219,7 +219,7 @@ def test_windows_line_ends_train_the_same(pico_bert: Path, inputs: Path, shell: 
 @pytest.mark.parametrize("command", ["finetune", "distill"])
 def test_a_loss_that_is_no_number(command: str, pico_bert: Path, ask: Callable[..., Said]) -> None:
     flags = ("--lr", "1e30", "--warmup", "0", "--steps", "9", "--precision", "fp32", "--max-length", "32")
-    ask(command, pico_bert, *flags, says="the loss is no number any more at step")
+    ask(command, pico_bert, *flags, says="the loss is NaN or infinite at step")
 
 
 # ------------------------------------------------------------------ a full disk

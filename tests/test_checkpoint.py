@@ -3,22 +3,25 @@
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from biosqueeze import card, files, manifest
-from biosqueeze.checkpoint import Record, derive_out, drafting, open_checkpoint, write_result
+from biosqueeze import card, files, manifest, model_facts
+from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError
 from biosqueeze.options import WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
+from tests.manifests import manifest_json
 
 
 def copy_through(source: Path, out: Path, **flags: bool) -> Path:
     parent = open_checkpoint(str(source))
-    with drafting(out, **flags) as draft:
-        shutil.copytree(source, draft.path, dirs_exist_ok=True)
-        return draft.finish(
-            Record(stage="copy", parent=parent, options=WritingOptions(seed=3), metrics={"f1": 0.5})
+    with open_output(out, **flags) as output:
+        shutil.copytree(source, output.path, dirs_exist_ok=True)
+        return output.finish(
+            StageRecord(stage="copy", parent=parent, options=WritingOptions(seed=3), metrics={"f1": 0.5})
         ).path
 
 
@@ -43,12 +46,12 @@ def test_history_is_append_only(pico_bert: Path, tmp_path: Path) -> None:
 def test_parameters_by_part_agree_with_torch(pico_any: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
-    shapes = manifest.tensor_shapes(pico_any / "model.safetensors")
-    counts = manifest.count_by_part(shapes)
+    shapes = model_facts.tensor_shapes(pico_any / "model.safetensors")
+    counts = model_facts.count_by_part(shapes)
     auto = AutoModelForPreTraining if "electra" in pico_any.name else AutoModelForMaskedLM
     model = auto.from_pretrained(pico_any)
     assert counts["total"] == sum(p.numel() for p in model.parameters())
-    assert all(counts[part] > 0 for part in manifest.PARTS)
+    assert all(counts[part] > 0 for part in model_facts.PARTS)
     base = model.base_model
     assert counts["embeddings"] == sum(
         p.numel() for name, p in base.named_parameters() if name.removeprefix("encoder.").startswith("embedding")
@@ -57,8 +60,8 @@ def test_parameters_by_part_agree_with_torch(pico_any: Path, tmp_path: Path) -> 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with drafting(tmp_path / "out") as draft:
-            (draft.path / "model.safetensors").write_bytes(b"half")
+        with open_output(tmp_path / "out") as output:
+            (output.path / "model.safetensors").write_bytes(b"half")
             raise SqueezeError("no")
 
     with pytest.raises(SqueezeError):
@@ -68,19 +71,19 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_failure_keeps_a_training_state(tmp_path: Path) -> None:
     def fail() -> None:
-        with drafting(tmp_path / "out") as draft:
-            (draft.path / "state-00000001").mkdir()
+        with open_output(tmp_path / "out") as output:
+            (output.path / "state-00000001").mkdir()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert (tmp_path / "out.partial" / "state-00000001").is_dir()
-    with pytest.raises(SqueezeError, match="--resume"), drafting(tmp_path / "out"):
+    with pytest.raises(SqueezeError, match="--resume"), open_output(tmp_path / "out"):
         pass
-    with drafting(tmp_path / "out", resume=True) as draft:
-        assert (draft.path / "state-00000001").is_dir()
-    with drafting(tmp_path / "out", force=True) as draft:
-        assert not (draft.path / "state-00000001").exists()
+    with open_output(tmp_path / "out", resume=True) as output:
+        assert (output.path / "state-00000001").is_dir()
+    with open_output(tmp_path / "out", force=True) as output:
+        assert not (output.path / "state-00000001").exists()
 
 
 def test_an_existing_output_needs_force(pico_bert: Path, tmp_path: Path) -> None:
@@ -96,16 +99,16 @@ def test_an_existing_output_needs_force(pico_bert: Path, tmp_path: Path) -> None
 def test_force_never_deletes_what_is_no_checkpoint(pico_bert: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
-    with pytest.raises(SqueezeError, match="no checkpoint"):
+    with pytest.raises(SqueezeError, match="not a checkpoint"):
         copy_through(pico_bert, tmp_path / "thesis", force=True)
     assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
 
 
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     with (
-        drafting(tmp_path / "out"),
+        open_output(tmp_path / "out"),
         pytest.raises(SqueezeError, match="another biosqueeze"),
-        drafting(tmp_path / "out"),
+        open_output(tmp_path / "out"),
     ):
         pass
 
@@ -147,10 +150,10 @@ def test_the_current_directory_has_a_name_too(pico_bert: Path, monkeypatch: pyte
 
 
 def test_an_interrupt_says_that_a_state_is_there(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt, match="--resume"), drafting(tmp_path / "out") as draft:
-        (draft.path / "state-00000001").mkdir()
+    with pytest.raises(KeyboardInterrupt, match="--resume"), open_output(tmp_path / "out") as output:
+        (output.path / "state-00000001").mkdir()
         raise KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt) as caught, drafting(tmp_path / "other"):
+    with pytest.raises(KeyboardInterrupt) as caught, open_output(tmp_path / "other"):
         raise KeyboardInterrupt
     assert not caught.value.args
 
@@ -159,13 +162,13 @@ def test_the_card_has_the_hubs_front_matter(pico_ner: Path, tmp_path: Path) -> N
     import yaml
 
     parent = open_checkpoint(str(pico_ner))
-    with drafting(tmp_path / "out") as draft:
-        shutil.copytree(pico_ner, draft.path, dirs_exist_ok=True)
-        task = {"name": "ner", "data": "NCBI-disease", "labels": list(parent.labels)}
-        record = Record(
+    with open_output(tmp_path / "out") as output:
+        shutil.copytree(pico_ner, output.path, dirs_exist_ok=True)
+        task = manifest.TaskRecord(name="ner", data="NCBI-disease", labels=parent.labels)
+        record = StageRecord(
             stage="finetune", parent=parent, options=WritingOptions(), task=task, metrics={"f1": 0.81, "split": "dev"}
         )
-        out = draft.finish(record).path
+        out = output.finish(record).path
     _, front, body = (out / "README.md").read_text().split("---\n", 2)
     matter = yaml.safe_load(front)
     assert matter["library_name"] == "transformers"
@@ -187,10 +190,13 @@ def test_the_card_names_a_parent_that_is_on_the_hub(
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here" / "teacher").mkdir(parents=True)
-    model = {"shape": {}, "parameters": {}}
-    told = {"head": "sequence-classification", "stage": "finetune", "version": "1", "history": [], "model": model}
-    told |= {"parent": {"name": parent}, "task": {"name": "relation"}, "metrics": {"f1": 0.5}}
-    matter = yaml.safe_load(card.render("x", told).split("---\n", 2)[1])
+    values = manifest_json(
+        head="sequence-classification",
+        parent={"name": parent, "sha256": "0"},
+        task={"name": "relation"},
+        metrics={"f1": 0.5},
+    )
+    matter = yaml.safe_load(card.render("x", manifest.parse_manifest(values, "x")).split("---\n", 2)[1])
     assert (matter.get("base_model"), matter["pipeline_tag"]) == (wanted, "text-classification")
     assert matter["model-index"][0]["results"][0]["task"] == {"type": "text-classification"}
 
@@ -207,7 +213,7 @@ def test_truncated_safetensors_are_seen_in_the_header(pico_bert: Path, tmp_path:
     for size in (4, 100, len(whole) - 10):
         (tmp_path / "cut.safetensors").write_bytes(whole[:size])
         with pytest.raises(SqueezeError, match="damaged or cut short"):
-            manifest.tensor_shapes(tmp_path / "cut.safetensors")
+            model_facts.tensor_shapes(tmp_path / "cut.safetensors")
 
 
 def test_an_input_is_never_overwritten(pico_bert: Path, tmp_path: Path) -> None:
@@ -215,7 +221,7 @@ def test_an_input_is_never_overwritten(pico_bert: Path, tmp_path: Path) -> None:
     held = open_checkpoint(str(source))
     with (
         pytest.raises(SqueezeError, match="the input itself"),
-        drafting(tmp_path / "x" / ".." / "source", (held,), force=True),
+        open_output(tmp_path / "x" / ".." / "source", (held,), force=True),
     ):
         pass
     assert held.weights_sha256()
@@ -225,8 +231,8 @@ def test_what_holds_an_input_is_never_replaced(pico_bert: Path, tmp_path: Path) 
     source = copy_through(pico_bert, tmp_path / "run" / "checkpoint-5")
     (tmp_path / "run" / "config.json").write_text("{}")
     with (
-        pytest.raises(SqueezeError, match="the input itself or holds it"),
-        drafting(tmp_path / "run", (open_checkpoint(str(source)),), force=True),
+        pytest.raises(SqueezeError, match="the input itself or contains it"),
+        open_output(tmp_path / "run", (open_checkpoint(str(source)),), force=True),
     ):
         pass
 
@@ -236,11 +242,11 @@ def test_a_parent_that_is_gone_at_the_end_loses_no_training(pico_bert: Path, tmp
     parent = open_checkpoint(str(source))
 
     def fail() -> None:
-        with drafting(tmp_path / "out") as draft:
-            shutil.copytree(source, draft.path, dirs_exist_ok=True)
-            (draft.path / "state-00000001").mkdir()
+        with open_output(tmp_path / "out") as output:
+            shutil.copytree(source, output.path, dirs_exist_ok=True)
+            (output.path / "state-00000001").mkdir()
             shutil.rmtree(source)
-            draft.finish(Record(stage="copy", parent=parent, options=WritingOptions()))
+            output.finish(StageRecord(stage="copy", parent=parent, options=WritingOptions()))
 
     with pytest.raises((SqueezeError, OSError)):
         fail()
@@ -253,11 +259,11 @@ def test_what_is_whole_is_kept_though_it_gets_no_name(
     def refuse(*_: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("biosqueeze.checkpoint.put_in_place", refuse)
+    monkeypatch.setattr("biosqueeze.output.put_in_place", refuse)
     with pytest.raises(PermissionError):
         copy_through(pico_bert, tmp_path / "out")
     assert (tmp_path / "out.partial" / manifest.FILE_NAME).is_file()
-    assert "out.partial is whole" in " ".join(capfd.readouterr().err.split())
+    assert "out.partial is complete" in " ".join(capfd.readouterr().err.split())
 
 
 def test_what_a_kill_left_and_links_are_replaced(tmp_path: Path) -> None:
@@ -274,9 +280,9 @@ def test_what_a_kill_left_and_links_are_replaced(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_the_training_state(tmp_path: Path) -> None:
     def fail() -> None:
-        with drafting(tmp_path / "out") as draft:
-            (draft.path / "state-00000001").mkdir()
-            (draft.path / "saving").mkdir()
+        with open_output(tmp_path / "out") as output:
+            (output.path / "state-00000001").mkdir()
+            (output.path / "saving").mkdir()
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(SqueezeError, match=r"is full; .* --resume"):
@@ -294,15 +300,20 @@ def test_the_card_tells_commands_that_can_be_typed() -> None:
         "teacher": ["a teacher"],
         "checkpoint": None,
         "weight_decay": 0.0,
-        "embeddings": False,
         "compile": False,
         "resume": True,
         "loss": ["kl=1", "mse=2"],
         "steps": 3,
         "out": "x",
     }
-    entry = {"stage": "distill", "options": options, "sources": dict.fromkeys(options, "flag") | {"steps": "default"}}
-    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --no-embeddings --loss kl=1 --loss mse=2"
+    sources = dict.fromkeys(options, "flag") | {"steps": "default"}
+    parents = {"parent": manifest.ParentRef("a", "0")}
+    entry = manifest.HistoryEntry(
+        stage="distill", version="1", created="", options=options, sources=sources, parents=parents
+    )
+    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --loss kl=1 --loss mse=2"
     assert card._command(entry) == wanted
-    entry["options"] = {"checkpoint": "a b"}
+    entry = replace(entry, options={"checkpoint": "a b"})
     assert card._command(entry) == "biosqueeze distill 'a b'"
+    entry = replace(entry, stage="quantize", options={"embeddings": False}, sources={"embeddings": "flag"})
+    assert card._command(entry) == "biosqueeze quantize --no-embeddings"

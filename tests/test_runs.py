@@ -16,6 +16,7 @@ from biosqueeze import runs
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.runs import FineTuningRun, execute
+from tests.manifests import manifest_json
 
 # Behaves like `biosqueeze finetune` and `biosqueeze evaluate`, without training anything.
 STAND_IN = textwrap.dedent(
@@ -44,9 +45,11 @@ STAND_IN = textwrap.dedent(
         options = {"lr": float(flags["lr"]), "seed": int(flags["seed"]), "data": flags["data"], "epochs": 5.0}
         sources = {"lr": "flag", "seed": "flag", "data": "flag", "epochs": "default"}
         metrics = {"f1": options["lr"] + options["seed"] / 100, "seconds": 60}
-        entry = {"options": options, "sources": sources, "parents": {"parent": {"sha256": "first"}}}
-        told = {"task": {"metric": "f1"}, "metrics": metrics, "history": [entry]}
-        (out / "biosqueeze.json").write_text(json.dumps(told))
+        manifest = json.loads(os.environ["MANIFEST"])
+        parents = {"parent": {"name": "teacher", "sha256": "first"}}
+        manifest["history"][0] |= {"options": options, "sources": sources, "parents": parents}
+        manifest |= {"task": {"name": "ner", "metric": "f1"}, "metrics": metrics}
+        (out / "biosqueeze.json").write_text(json.dumps(manifest))
     else:
         print(json.dumps({"metrics": {"f1": 0.5}}))
     """
@@ -61,6 +64,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(script)))
     monkeypatch.setattr(runs, "_with_inputs", list)  # the checkpoints are names alone
     monkeypatch.setenv("CALLS", str(log))
+    monkeypatch.setenv("MANIFEST", json.dumps(manifest_json()))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -227,10 +231,3 @@ def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert runs._places(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in runs._places(3)] == ["3", "5", "3"]
-
-
-def test_flags_say_what_the_options_say() -> None:
-    options = {"lr": 1e-5, "label_all_pieces": True, "force": False, "column": ("text=a", "label=b"), "steps": None}
-    assert list(runs._flags(options)) == [
-        *("--lr", "1e-05", "--label-all-pieces", "--column", "text=a", "--column", "label=b")
-    ]

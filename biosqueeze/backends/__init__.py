@@ -105,8 +105,8 @@ def available_specs(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 def default_spec(checkpoint: Checkpoint) -> str:
     """The backend that the checkpoint was last made for: quantize -> onnxruntime:int8, export -> onnxruntime."""
-    stage = (checkpoint.manifest or {}).get("stage")
-    return {"quantize": "onnxruntime:int8", "export": "onnxruntime"}.get(str(stage), "torch")
+    stage = checkpoint.manifest.stage if checkpoint.manifest else ""
+    return {"quantize": "onnxruntime:int8", "export": "onnxruntime"}.get(stage, "torch")
 
 
 def open_predictor(checkpoint: Checkpoint, spec: str, threads: int | None = None) -> Predictor:

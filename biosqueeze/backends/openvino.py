@@ -107,8 +107,8 @@ def _is_installed() -> bool:
 
 def _has_fixed_ranges(checkpoint: Checkpoint) -> bool:
     """Whether its int8 graph is one that OpenVINO computes in int8, as far as the manifest says."""
-    notes = (checkpoint.manifest or {}).get("notes") or {}
-    return (notes.get("quantize") or {}).get("method") == "inc-static"
+    notes = checkpoint.manifest.notes.get("quantize") if checkpoint.manifest else None
+    return isinstance(notes, dict) and notes.get("method") == "inc-static"
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVinoPredictor:

@@ -67,7 +67,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
     """The checkpoint with the head that it has, on the CPU."""
     if threads is not None:
         torch.set_num_threads(threads)
-    model = load_headed(checkpoint) if checkpoint.own_head else load_model(checkpoint).model
+    model = load_headed(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
     if precision == "bf16":
         cast_products(model)
     return TorchPredictor(model, precision)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import ATTENTION_MASK, ENDS, IGNORED, LABELS, STARTS, TARGETS
-from biosqueeze.manifest import head_of
+from biosqueeze.model_facts import head_of
 
 Logits = NDArray[np.float32]
 Batch = Mapping[str, NDArray[Any]]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from biosqueeze.checkpoint import write_json
 from biosqueeze.data.blocks import NO_TOKEN, Frame, Ids, encode_lines, room_within
 from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.data.corpus import corpus_files, read_files
@@ -23,7 +22,7 @@ from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.packing import lay_out
 from biosqueeze.data.shards import Shard, ShardEntry, ShardLayout, open_shard, write_shards
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import read_json
+from biosqueeze.files import read_json, write_json
 from biosqueeze.progress import Tracker, note, track
 
 if TYPE_CHECKING:

@@ -238,16 +238,15 @@ def origin_of(teacher: Checkpoint) -> Checkpoint:
     Raises:
         UsageError: it says nothing, or that checkpoint is not there any more, or another one.
     """
-    history = (teacher.manifest or {}).get("history") or []
-    tuned = [entry for entry in history if entry.get("stage") == "finetune"]
+    tuned = [entry for entry in teacher.history if entry.stage == "finetune"]
     if not tuned:
         raise UsageError(f"{teacher.name} does not say what it was fine-tuned from, to propose words; {_GIVE}")
-    parent = tuned[-1]["parents"]["parent"]
+    parent = tuned[-1].parent
     try:
-        found = open_checkpoint(parent["name"])
+        found = open_checkpoint(parent.name)
     except SqueezeError as error:
-        raise UsageError(f"{teacher.name} was fine-tuned from {parent['name']}, but {error}; or {_GIVE}") from error
-    if found.weights_sha256() != parent["sha256"]:
+        raise UsageError(f"{teacher.name} was fine-tuned from {parent.name}, but {error}; or {_GIVE}") from error
+    if found.weights_sha256() != parent.sha256:
         raise UsageError(f"{found.name} is not what {teacher.name} was fine-tuned from any more; {_GIVE}")
     return found
 

@@ -1,9 +1,9 @@
 """Which layer of its teacher a student's layer once was: what the manifests of both remember. Torch-free."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.manifest import Manifest
 
 
 def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ...] | None:
@@ -26,21 +26,22 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
     return None
 
 
-def _ancestors(manifest: Mapping[str, Any] | None) -> list[str]:
-    return [entry["parents"]["parent"]["sha256"] for entry in (manifest or {}).get("history", [])]
+def _ancestors(manifest: Manifest | None) -> list[str]:
+    return [entry.parent.sha256 for entry in manifest.history] if manifest else []
 
 
-def _taken_from(ancestor: str, manifest: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+def _taken_from(ancestor: str, manifest: Manifest | None) -> tuple[int, ...] | None:
     """The layers of an ancestor, named by the hash of its weights, that a checkpoint is made of."""
     if manifest is None or ancestor not in _ancestors(manifest):
         return None
     kept: Sequence[int] | None = None  # all of them
-    for entry in manifest["history"][_ancestors(manifest).index(ancestor) :]:
-        taken = entry.get("layers")
-        if taken is None and (entry["options"].get("layers") or entry["options"].get("student")):
+    for entry in manifest.history[_ancestors(manifest).index(ancestor) :]:
+        taken = entry.layers
+        if taken is None and (entry.options.get("layers") or entry.options.get("student")):
             return None  # written before manifests told which
         if taken is not None:
             kept = taken if kept is None else [kept[layer] for layer in taken if layer < len(kept)]
-    depth = manifest["model"]["shape"]["layers"]
-    found = tuple(range(depth)) if kept is None else tuple(kept)
-    return found if len(found) == depth else None
+    depth = manifest.model.shape.layers
+    if kept is None:
+        return tuple(range(depth)) if depth is not None else None
+    return tuple(kept) if len(kept) == depth else None

@@ -13,7 +13,7 @@ from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
-from biosqueeze.manifest import head_of
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads import task_head_in
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
@@ -159,10 +159,10 @@ def _with_task(
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
     teacher = teachers[0]
-    noted = (teacher.manifest or {}).get("task") or {}
-    scheme = noted.get("scheme")
-    output_type = output_type_of_scheme(str(scheme)) if scheme else output_type_of_config(teacher.config)
-    metric = str(noted.get("metric") or task.METRIC)
+    recorded = teacher.task
+    scheme = recorded.scheme if recorded else None
+    output_type = output_type_of_scheme(scheme) if scheme else output_type_of_config(teacher.config)
+    metric = (recorded and recorded.metric) or task.METRIC
     return replace(pairing, task_name=name, task=task, labels=teacher.labels, output_type=output_type, metric=metric)
 
 

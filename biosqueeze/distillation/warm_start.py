@@ -7,11 +7,11 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import STATE_GLOB
 from biosqueeze.distillation.datasets import TrainingData
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.finetuning.learner import FineTuner
+from biosqueeze.output import STATE_GLOB
 from biosqueeze.progress import note
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
 
@@ -43,9 +43,10 @@ def warm_start(
     learner = FineTuner(pairing.student, pairing.output_type)
     summary = train(
         TrainingJob(
-            what="warm start",
+            title="warm start",
             learner=learner,
             source=lessons.labelled,
+            uncompared=("checkpoint", "teacher", "data", "corpus", "cache_teacher"),
             options=own,
             directory=folder,
             evaluate=lessons.judge(precision_of(options)),

@@ -1,13 +1,10 @@
 """What a fine-tuned checkpoint must bring along before it is scored or asked."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from biosqueeze.benchmarks.suite import resolve
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.manifest import head_of
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads import task_head_in
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
@@ -23,8 +20,7 @@ def sequence_length(checkpoint: Checkpoint, asked: int | None, positions: int) -
 
 def recorded_length(checkpoint: Checkpoint) -> int | None:
     """Tokens in a sequence in the fine-tuning, where the checkpoint says it."""
-    noted = ((checkpoint.manifest or {}).get("task") or {}).get("max_length")
-    return int(noted) if noted else None
+    return checkpoint.task.max_length if checkpoint.task else None
 
 
 def task_of(
@@ -42,19 +38,18 @@ def task_of(
         SqueezeError: it has no head of a task.
         UsageError: its head fits several kinds and none is named, or the kind is not read so.
     """
-    known: Mapping[str, Any] = (checkpoint.manifest or {}).get("task") or {}
     name = _kind(checkpoint, asked, purpose)
-    same = known.get("name") == name
+    recorded = checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
     several = checkpoint.config.get("problem_type") == MULTI.problem_type
-    unnoted = (MULTI if several else SINGLE).name if name == "classification" else ""
-    scheme = str(known.get("scheme") or "") if same else unnoted
-    form = Formulation.noted(known if same else None)
+    unrecorded = (MULTI if several else SINGLE).name if name == "classification" else ""
+    scheme = recorded.scheme or "" if recorded else unrecorded
+    form = Formulation.noted(recorded.formulation if recorded else {})
     return name, open_task(name, form.with_reading(reading) if reading else form, scheme)
 
 
 def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:
     head = head_of(checkpoint.config)
-    name = asked or checkpoint.task or _KINDS.get(head)
+    name = asked or (checkpoint.task.name if checkpoint.task else _KINDS.get(head))
     if name is not None:
         return resolve(name)[0]
     if head == "sequence-classification":

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import manifest, progress
+from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
 from biosqueeze.measuring.session import MeasuredModel, Shape
 
@@ -54,9 +54,8 @@ def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
 
 
 def _parameters(checkpoint: Checkpoint) -> int:
-    facts = ((checkpoint.manifest or {}).get("model") or {}).get("parameters") or {}
-    if "total" in facts:
-        return int(facts["total"])
+    if checkpoint.manifest:
+        return checkpoint.manifest.model.parameters["total"]
     from biosqueeze.models.count import parameters_of
 
     return parameters_of(checkpoint)
@@ -76,7 +75,7 @@ def show_rows(rows: Sequence[dict[str, Any]], threads: int) -> None:
     """Print two tables: the details of each shape, and below it size, score and latency of each model side by side."""
     names = _display_names(rows)
     progress.table("throughput and memory", *_details(rows, names))
-    progress.table(f"{manifest.cpu_name()}, {threads} threads", *_summary(rows, names))
+    progress.table(f"{environment.cpu_name()}, {threads} threads", *_summary(rows, names))
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

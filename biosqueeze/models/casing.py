@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biosqueeze import manifest
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -91,5 +91,5 @@ def tokenizer_facts(path: Path) -> dict[str, Any] | None:
         names = [piece.piece for piece in read_sentencepiece(path / "spiece.model").pieces]
         return {"kind": "Unigram", "pieces": len(names), "cased": is_cased(names)}
     if (path / "vocab.json").is_file():
-        return {"kind": "BPE", "pieces": len(manifest.read_json(path / "vocab.json")), "cased": True}
+        return {"kind": "BPE", "pieces": len(read_json(path / "vocab.json")), "cased": True}
     return None

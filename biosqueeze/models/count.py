@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.manifest import PARTS, part_of
+from biosqueeze.model_facts import PARTS, part_of
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import head_in, label_changes, load_config, new_model
 

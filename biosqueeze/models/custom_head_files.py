@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import HEAD_FILE
+from biosqueeze.model_facts import HEAD_FILE
 
 
 def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:
@@ -20,7 +20,7 @@ def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[s
     Raises:
         SqueezeError: the checkpoint has another one.
     """
-    head = checkpoint.own_head
+    head = checkpoint.custom_head
     if head is not None and head not in allowed:
         flag = "--tagger linear" if head in ("bilstm", "crf") else "--representation cls"
         raise SqueezeError(
@@ -31,5 +31,5 @@ def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[s
 
 def copy_head(source: Checkpoint, target: Path) -> None:
     """Copy a head of our own, where there is one, beside a model that was made of the rest."""
-    if source.own_head:
+    if source.custom_head:
         shutil.copyfile(source.path / HEAD_FILE, target / HEAD_FILE)

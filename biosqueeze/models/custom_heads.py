@@ -19,7 +19,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.manifest import HEAD_FILE, HEAD_MARK
+from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
 from biosqueeze.models.count import count_model, skeleton
 from biosqueeze.models.crf import Crf
 from biosqueeze.models.families import family_of
@@ -230,7 +230,7 @@ def task_head_in(checkpoint: Checkpoint) -> str:
 
 
 def _known(checkpoint: Checkpoint) -> str | None:
-    name = checkpoint.own_head
+    name = checkpoint.custom_head
     if name is not None and name not in _HEADS:
         raise SqueezeError(
             f"{checkpoint.path / HEAD_FILE} holds a head called {name!r}, which this version does not know; "
@@ -342,9 +342,8 @@ def decoding_parameters(source: "Checkpoint | PreTrainedModel | HeadedEncoder") 
 
 
 def _parameters_in(checkpoint: Checkpoint) -> Mapping[str, NDArray[Any]]:
-    noted = ((checkpoint.manifest or {}).get("task") or {}).get("formulation") or {}
     if _known(checkpoint) != "crf":
-        if noted.get("tagger") == "crf":
+        if checkpoint.task and checkpoint.task.formulation.get("tagger") == "crf":
             raise SqueezeError(
                 f"{checkpoint.name} was fine-tuned with a CRF, which should be in {HEAD_FILE}; copy it again in full"
             )

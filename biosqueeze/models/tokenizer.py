@@ -11,9 +11,9 @@ from typing import Any
 
 from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
-from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
 from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces, read_sentencepiece
 from biosqueeze.models.families import Family
 from biosqueeze.models.notices import note_once
@@ -77,7 +77,7 @@ def _settings(path: Path) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (path / name).is_file():
-            merged |= {key: value for key, value in manifest.read_json(path / name).items() if value is not None}
+            merged |= {key: value for key, value in read_json(path / name).items() if value is not None}
     return {key: value["content"] if _is_token(value) else value for key, value in merged.items()}
 
 
@@ -177,7 +177,7 @@ def _from_sentencepiece(
 
 
 def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    vocabulary = manifest.read_json(path / "vocab.json")
+    vocabulary = read_json(path / "vocab.json")
     lines = (path / "merges.txt").read_text(encoding="utf-8").splitlines()
     merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     build: Any = RobertaTokenizer

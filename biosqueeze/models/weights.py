@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from biosqueeze import manifest
+from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
 
 # Buffers that old versions of transformers saved and that are no weights.
 _BUFFERS = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
@@ -37,11 +38,11 @@ def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
             return (single,)
         if index.is_file():
             return _shards(index)
-    return tuple(file for file in checkpoint.weights if file.name != manifest.HEAD_FILE)
+    return tuple(file for file in checkpoint.weights if file.name != model_facts.HEAD_FILE)
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
-    names = sorted(set(manifest.read_json(index).get("weight_map", {}).values()))
+    names = sorted(set(read_json(index).get("weight_map", {}).values()))
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing or not names:
         what = missing[0] if missing else "any file"
@@ -63,7 +64,7 @@ def _names_in(files: tuple[Path, ...], _changed: tuple[int, ...]) -> tuple[str, 
 
 
 def _names(file: Path) -> Iterable[str]:
-    return manifest.tensor_shapes(file) if file.suffix == ".safetensors" else _read_bin(file)
+    return model_facts.tensor_shapes(file) if file.suffix == ".safetensors" else _read_bin(file)
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.model_facts import head_of
 from biosqueeze.progress import note
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_agreement(
     output_type = output_type_of_config(checkpoint.config)
     reference, quantized = (open_predictor(checkpoint, spec) for spec in ("torch", "onnxruntime:int8"))
     parity = compare(reference, quantized, batches, output_type)
-    headless = manifest.head_of(checkpoint.config) == "base"
+    headless = head_of(checkpoint.config) == "base"
     agreement = parity.cosine if headless else parity.agreement
     if not isfinite(parity.max_difference):
         raise SqueezeError(

@@ -2,7 +2,7 @@
 
 import platform
 
-from biosqueeze import manifest
+from biosqueeze import environment
 from biosqueeze.progress import note
 
 _VNNI_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
@@ -16,7 +16,7 @@ def reduces_range(setting: str) -> bool:
     """
     if setting != "auto":
         return setting == "yes"
-    flags = set(manifest.environment()["cpu_flags"])
+    flags = set(environment.cpu_flags())
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     needed = is_x86 and not flags & _VNNI_FLAGS
     if needed:

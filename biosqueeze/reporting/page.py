@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Any
 
-from biosqueeze import __version__, manifest
-from biosqueeze.manifest import head_of
+from biosqueeze import __version__, manifest, model_facts
+from biosqueeze.manifest import HistoryEntry
+from biosqueeze.model_facts import head_of
 from biosqueeze.reporting.markup import Markup, element, joined, number, table
 from biosqueeze.reporting.measures import measures
 from biosqueeze.reporting.plots import COLOURS, training_plot
@@ -39,21 +39,21 @@ def render(story: ReportData) -> str:
 
 
 def _title(story: ReportData) -> Markup:
-    config, task = story.checkpoint.config, (story.checkpoint.manifest or {}).get("task") or {}
+    config, task = story.checkpoint.config, story.checkpoint.task
     architecture = (config.get("architectures") or [None])[0] or f"{config.get('model_type', 'unknown')} encoder"
     words = [str(architecture), f"head: {head_of(config)}"]
-    if task.get("name"):
-        words.append(f"{task['name']} on {PurePath(str(task.get('data', 'unknown'))).name}")
+    if task:
+        words.append(f"{task.name} on {PurePath(task.data or 'unknown').name}")
     return element("header", element("h1", story.name), element("div", " · ".join(words), class_="muted"))
 
 
 def _key_figures(story: ReportData) -> Markup:
-    shape = manifest.shape_facts(story.checkpoint.config)
+    shape = model_facts.shape_of(story.checkpoint.config)
     weights = sum(path.stat().st_size for path in story.checkpoint.weights) / 1e6
     shown = [("parameters", _millions(story.parameters.get("total"))), ("weights", f"{weights:,.1f} MB")]
-    if shape["layers"] and shape["hidden"]:
-        shown.append(("layers × hidden size", f"{shape['layers']} × {shape['hidden']}"))  # noqa: RUF001
-    noted = (story.checkpoint.manifest or {}).get("metrics") or {}
+    if shape.layers and shape.hidden:
+        shown.append(("layers × hidden size", f"{shape.layers} × {shape.hidden}"))  # noqa: RUF001
+    noted = story.checkpoint.manifest.metrics if story.checkpoint.manifest else {}
     if isinstance(noted.get("f1"), float):
         shown.append((f"F1 on {noted.get('split', 'dev')}, in training", f"{noted['f1']:.4f}"))
     best = max((s for s in story.scores if s.own and "f1" in s.metrics), key=lambda s: s.metrics["f1"], default=None)
@@ -71,8 +71,8 @@ def _millions(count: int | None) -> str:
 
 
 def _anatomy(story: ReportData) -> Markup:
-    shape = manifest.shape_facts(story.checkpoint.config)
-    rows = [(_SHAPE_WORDS[key], number(value)) for key, value in shape.items() if value is not None]
+    shape = model_facts.shape_of(story.checkpoint.config)
+    rows = [(_SHAPE_WORDS[key], number(value)) for key, value in shape.known().items()]
     labels = ", ".join(story.checkpoint.labels)
     left = [element("h3", "Shape"), table((), rows)]
     if labels:
@@ -134,20 +134,16 @@ def _history(story: ReportData) -> Iterator[Markup]:
     yield element("section", element("h2", "How it was made"), element("ol", *entries))
 
 
-def _stage(entry: Mapping[str, Any]) -> Iterator[Markup]:
+def _stage(entry: HistoryEntry) -> Iterator[Markup]:
     """One stage: name, time, what it was given, and the options that were not left at their defaults."""
-    when = str(entry.get("created", ""))[:16].replace("T", " ")
-    yield element("span", entry.get("stage", "?"), class_="tag")
-    yield element("span", f"  {when} UTC · biosqueeze {entry.get('version', '?')}", class_="muted small")
-    parents = {role: parent.get("name") for role, parent in (entry.get("parents") or {}).items()}
-    names = {str(name) for name in parents.values()}
+    when = entry.created[:16].replace("T", " ")
+    yield element("span", entry.stage, class_="tag")
+    yield element("span", f"  {when} UTC · biosqueeze {entry.version}", class_="muted small")
+    parents = {role: parent.name for role, parent in entry.parents.items()}
+    names = set(parents.values())
     yield element("div", *(_chip("from" if role == "parent" else role, name) for role, name in parents.items()))
-    options, sources = entry.get("options") or {}, entry.get("sources") or {}
-    given = {
-        key: value
-        for key, value in options.items()
-        if sources.get(key, "default") != "default" and key not in ("checkpoint", "out", "force", "resume")
-    }
+    hidden = ("checkpoint", "out", "force", "resume")
+    given = {key: value for key, value in entry.given_options().items() if key not in hidden}
     yield element("div", *(_chip(k.replace("_", "-"), v) for k, v in given.items() if str(v) not in names))
 
 
@@ -165,7 +161,7 @@ def _learning(story: ReportData) -> Iterator[Markup]:
 
 
 def _run(training: TrainingRun) -> Iterator[Markup]:
-    stage = training.manifest.get("stage", "training")
+    stage = training.manifest.stage if training.manifest else "training"
     plot = element("div", training_plot(training.curves), class_="scroll")
     yield element("h3", f"{training.name} · {stage}")
     yield element("div", _run_facts(training), class_="muted small")
@@ -173,7 +169,7 @@ def _run(training: TrainingRun) -> Iterator[Markup]:
 
 
 def _run_facts(training: TrainingRun) -> str:
-    noted = training.manifest.get("metrics") or {}
+    noted = training.manifest.metrics if training.manifest else {}
     words = [f"{number(noted.get('steps', len(training.curves.steps)))} steps"]
     if noted.get("tokens"):
         words.append(f"{noted['tokens'] / 1e6:,.2f} M tokens")
@@ -187,11 +183,10 @@ def _run_facts(training: TrainingRun) -> str:
 
 
 def _footer(story: ReportData) -> Markup:
-    environment = (story.checkpoint.manifest or {}).get("environment") or {}
-    packages = environment.get("packages") or {}
     words = [f"biosqueeze {__version__}, {manifest.now()[:16].replace('T', ' ')} UTC"]
-    if environment:
-        made = [f"python {environment.get('python')}"]
-        made += [f"{name} {packages[name]}" for name in ("torch", "transformers", "onnxruntime") if packages.get(name)]
-        words.append(f"made with {', '.join(made)} on {environment.get('cpu')}")
+    if story.checkpoint.manifest:
+        environment = story.checkpoint.manifest.environment
+        versions = ((name, environment.packages.get(name)) for name in ("torch", "transformers", "onnxruntime"))
+        made = [f"python {environment.python}", *(f"{name} {version}" for name, version in versions if version)]
+        words.append(f"made with {', '.join(made)} on {environment.cpu}")
     return element("footer", " · ".join(words))

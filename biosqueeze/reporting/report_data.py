@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+from biosqueeze.manifest import HistoryEntry, Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
 from biosqueeze.reporting.curves import Curves, read_curves
 
@@ -20,7 +21,7 @@ class TrainingRun:
     """One run of training: of the checkpoint, or of a relative."""
 
     name: str
-    manifest: Mapping[str, Any]
+    manifest: Manifest | None
     curves: Curves
 
 
@@ -53,7 +54,7 @@ class ReportData:
     checkpoint: Checkpoint
     parameters: Mapping[str, int]
     files: Mapping[str, int]
-    history: tuple[Mapping[str, Any], ...]
+    history: tuple[HistoryEntry, ...]
     trainings: tuple[TrainingRun, ...]
     scores: tuple[Score, ...]
     bench: Mapping[str, Any]
@@ -67,13 +68,12 @@ def gather(checkpoint: Checkpoint) -> ReportData:
     """
     family = [*relatives(checkpoint), checkpoint]
     names = short_names(member.name for member in family)
-    entries = (checkpoint.manifest or {}).get("history") or []
     return ReportData(
         name=names[checkpoint.name],
         checkpoint=checkpoint,
         parameters=_parameters(checkpoint),
         files=_files(checkpoint.path),
-        history=tuple(entry for entry in entries if isinstance(entry, dict)),
+        history=checkpoint.history,
         trainings=tuple(_trainings(family, names)),
         scores=tuple(
             score for member in family for score in _scores(member, names[member.name], own=member is checkpoint)
@@ -92,22 +92,21 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:
     """The parents and teachers in the history that are still here, unchanged, as directories; the oldest first."""
     found: dict[Path, Checkpoint] = {}
-    for entry in (checkpoint.manifest or {}).get("history") or []:
-        for parent in (entry.get("parents") or {}).values():
+    for entry in checkpoint.history:
+        for parent in entry.parents.values():
             relative = _find(parent, checkpoint.path.resolve().parent)
             if relative and relative.path.resolve() != checkpoint.path.resolve():
                 found.setdefault(relative.path.resolve(), relative)
     return list(found.values())
 
 
-def _find(parent: Mapping[str, Any], beside: Path) -> Checkpoint | None:
+def _find(parent: ParentRef, beside: Path) -> Checkpoint | None:
     """A parent where it was when it was used, or else beside its child; the same only if the weights still are."""
-    name = str(parent.get("name"))
-    for path in (Path(name).expanduser(), beside / Path(name).name):
+    for path in (Path(parent.name).expanduser(), beside / Path(parent.name).name):
         with contextlib.suppress(SqueezeError, OSError):
-            known = (manifest.read(path) or {}).get("model") or {}
-            if known.get("sha256") and known["sha256"] == parent.get("sha256"):
-                return Checkpoint(path, name)
+            written = read_manifest(path)
+            if written and written.model.sha256 == parent.sha256:
+                return Checkpoint(path, parent.name)
     return None
 
 
@@ -115,12 +114,12 @@ def _trainings(family: list[Checkpoint], names: Mapping[str, str]) -> Iterator[T
     for member in family:
         curves = read_curves(member.path)
         if curves is not None:
-            yield TrainingRun(names[member.name], member.manifest or {}, curves)
+            yield TrainingRun(names[member.name], member.manifest, curves)
 
 
 def _scores(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Score]:
     for path in sorted((checkpoint.path / "results").glob(f"{_EVALUATION}*.json")):
-        result = manifest.read_json(path)
+        result = read_json(path)
         yield Score(name, own, result, _megabytes(checkpoint, str(result.get("backend"))))
 
 
@@ -135,14 +134,13 @@ def _megabytes(checkpoint: Checkpoint, backend: str) -> float | None:
 
 def _bench(checkpoint: Checkpoint) -> Mapping[str, Any]:
     path = checkpoint.path / "results" / "bench.json"
-    return manifest.read_json(path) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:
     """By part; empty for a family that we cannot count."""
-    noted = ((checkpoint.manifest or {}).get("model") or {}).get("parameters")
-    if noted:
-        return dict(noted)
+    if checkpoint.manifest:
+        return checkpoint.manifest.model.parameters
     from biosqueeze.models.count import count_parts
     from biosqueeze.models.families import family_of
     from biosqueeze.models.load import head_in, load_config

@@ -4,44 +4,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import refuse_own_head
-from biosqueeze.options import (
-    Bounds,
-    CheckpointArgument,
-    Outcome,
-    Plan,
-    Purpose,
-    WritingOptions,
-)
+from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
-PURPOSE = Purpose.DEPLOY
-EXAMPLES = (("Write onnx/model.onnx beside the weights", "biosqueeze export ner-tiny"),)
+EXAMPLE = "biosqueeze export ner-tiny"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WritingOptions):
-    """Export a checkpoint to ONNX (onnx/model.onnx).
+    """Export a checkpoint to ONNX (onnx/model.onnx), with any batch size and length.
 
-    The graph takes any batch size and length. Its outputs are compared with those of PyTorch on padded batches; it is
-    written only if they agree.
+    The graph's outputs are compared with PyTorch's on padded batches; it is written only if they agree.
     """
 
-    checkpoint: CheckpointArgument
-    tolerance: Annotated[float, "Largest allowed absolute difference of an output from PyTorch.", Bounds(above=0)] = (
-        1e-3
-    )
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    tolerance: Annotated[float, "Largest difference of an output that is taken for rounding."] = 1e-3
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
     return Path(options.out) if options.out else derive_out(source, "onnx")
 
 
+def _check(options: Options) -> None:
+    if not options.tolerance > 0:
+        raise UsageError(f"--tolerance must be above 0, not {options.tolerance:g}")
+
+
 def plan(options: Options) -> Plan:
     """What would be exported; reads the config."""
     from biosqueeze.models.count import parameters_of
 
+    _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
     refuse_own_head(source, "export", allowed=("crf",))
     parameters = parameters_of(source)
@@ -67,15 +64,16 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnxruntime import files
     from biosqueeze.models.load import load_tokenizer
 
+    _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "export", allowed=("crf",))
-    with drafting(_out(options, source), (source,), force=options.force) as draft:
+    with open_output(_out(options, source), (source,), force=options.force) as output:
         load_tokenizer(source)  # one that does not belong to the model is refused here
-        copy = copy_stock(source, draft.path)
+        copy = copy_stock(source, output.path)
         parity = export_checked(copy, options.tolerance)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
         metrics = {"export": {**parity.as_dict(), "opset": OPSET, "megabytes": megabytes}}
-        made = draft.finish(Record(stage="export", parent=source, options=options, metrics=metrics))
+        made = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"

@@ -5,35 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import (
-    Checkpoint,
-    Record,
-    copy_curves,
-    copy_files,
-    derive_out,
-    drafting,
-    open_checkpoint,
-    write_json,
-    write_result,
-)
+from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import read_json, write_json
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.manifest import read_json
-from biosqueeze.options import (
-    Bounds,
-    CheckpointArgument,
-    Common,
-    Excludes,
-    Group,
-    OnDisk,
-    Outcome,
-    Plan,
-    Purpose,
-    Requires,
-    Syntax,
-    between_0_and_1,
-    option_fields,
-)
+from biosqueeze.manifest import TaskRecord
+from biosqueeze.options import Argument, Outcome, Plan, option_fields
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
 from biosqueeze.tasks.formulation import Formulation
@@ -46,96 +24,43 @@ if TYPE_CHECKING:
 
 _OF_SEARCH = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
 
-PURPOSE = Purpose.TRAIN
-EXAMPLES = (
-    ("Fine-tune for named entities", "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"),
-    (
-        "Fine-tune for another task, by its named benchmark",
-        "biosqueeze finetune student --data HoC --task blurb/hoc",
-    ),
-    (
-        "Search learning rate and batch size with 3 seeds each",
-        "biosqueeze finetune student --data NCBI-disease --grid lr=3e-5,1e-4 --grid batch_size=16,32 --seeds 3",
-    ),
-    ("Hold out dev from train", "biosqueeze finetune student --data my-data --dev-share 0.1 --patience 3"),
-)
+EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Formulation, FineTuningOptions):
-    """Fine-tune an encoder on a labelled task.
+    """Fine-tune an encoder on a labelled task, keeping what is best on dev.
 
-    The checkpoint with the best score on dev is kept. With --grid, --seeds or --folds this is a search: every run is a
-    process of its own, the combination with the best mean on dev is selected, and its best run is written, with a table
-    of all runs in results/search.json. Repeat the command to continue an interrupted search.
+    With --grid, --seeds or --folds it is a search: every run is a process of its own, the combination with the best
+    mean on dev is chosen, and its best run is what is written, with a table of all runs in results/search.json.
+    An interrupted search goes on where it was when the command is repeated.
     """
 
-    checkpoint: CheckpointArgument
-    data: Annotated[
-        str,
-        "Directory with train, dev and test files, hub:NAME, or demo:ner for generated sentences.",
-        OnDisk(),
-        Common(),
-        Group.DATA,
-    ]
-    task: Annotated[
-        str, "Task kind, such as ner, or a named benchmark, such as blurb/ncbi-disease.", Common(), Group.TASK
-    ] = "ner"
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    data: Annotated[str, "Directory with train, dev and test files, or demo:ner for generated sentences."]
+    task: Annotated[str, "Kind of task, such as ner, or a named benchmark, such as blurb/ncbi-disease."] = "ner"
     dev_share: Annotated[
-        float | None,
-        "Share of train to hold out as dev, in place of the data's own dev split.",
-        between_0_and_1(),
-        Common(),
-        Group.DATA,
+        float | None, "Share of train to hold out as dev, in place of a dev split that the data have or lack."
     ] = None
     with_dev: Annotated[
-        bool,
-        "Train on the dev split too, as BioBERT's train_dev files do; --dev-share is then taken from both.",
-        Requires("dev_share", why="dev examples to select the best checkpoint by, such as --dev-share 0.05"),
-        Group.DATA,
+        bool, "Train on the data's own dev split too, as BioBERT's train_dev files do; --dev-share is then of both."
     ] = False
-    metric: Annotated[
-        str | None, "Score on dev that selects the best checkpoint. Default: that of the task.", Group.DEV
-    ] = None
-    epochs: Annotated[float, "Passes over the training data. Unused with --steps."] = 5.0
+    metric: Annotated[str | None, "Dev score by which the best is kept; the task's own if left out."] = None
+    epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 5.0
     lr: Annotated[
-        float,
-        "Peak learning rate. The papers take 5e-5 for base models; small models train better with 1e-4 to 3e-4.",
+        float, "Peak learning rate; 5e-5 is the papers' for base models, small ones learn better at 1e-4 to 3e-4."
     ] = 5e-5
     max_length: Annotated[
         int,
-        "Tokens in a sequence; longer sentences (ner, pico) and passages (qa) are split into overlapping windows, "
-        "other inputs are cut.",
-        Common(),
+        "Tokens in a sequence; longer sentences (ner, pico) and passages (qa) become overlapping windows, other inputs "
+        "are cut, and how many is said.",
     ] = 256
-    resume: Annotated[
-        bool,
-        "Continue an interrupted run from its last saved training state.",
-        Excludes("grid", "seeds", "folds", why="repeat the command of a search to continue it"),
-    ] = False
-    grid: Annotated[
-        tuple[str, ...],
-        "Values of an option, repeatable: train every combination, keep the one that is best on dev.",
-        Syntax("OPTION=A,B,..."),
-        Group.SEARCH,
-    ] = ()
-    seeds: Annotated[
-        int,
-        "Runs of each combination, with the seeds --seed, --seed + 1, ...",
-        Bounds(least=1),
-        Common(),
-        Group.SEARCH,
-    ] = 1
-    folds: Annotated[
-        bool, "--data holds numbered folds, each with its own splits: train and test on each.", Group.SEARCH
-    ] = False
-    jobs: Annotated[
-        int | None,
-        "Runs at the same time. Default: one per GPU, or one on a CPU.",
-        Bounds(least=1),
-        Requires("grid", "seeds", "folds"),
-        Group.SEARCH,
-    ] = None
+    grid: Annotated[tuple[str, ...], "OPTION=A,B,C, repeatable: try every combination, keep the best on dev."] = ()
+    seeds: Annotated[int, "Runs of each combination, with the seeds from --seed on."] = 1
+    folds: Annotated[bool, "--data holds numbered folds, each with its own splits: train and test on every one."] = (
+        False
+    )
+    jobs: Annotated[int | None, "Runs side by side in a search; one per GPU, or one on a CPU, if left out."] = None
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -193,21 +118,27 @@ def run(options: Options) -> Outcome:
     kind, task = _task(options)
     if _is_search(options):
         return _search(options, source)
-    with drafting(_out(options, source), (source,), force=options.force, resume=options.resume) as draft:
+    with open_output(_out(options, source), (source,), force=options.force, resume=options.resume) as output:
         data = _read(options, task)
         task = task.with_scheme(data.scheme)
         metric = _metric(options, task, data)
-        summary = _train(options, source, _Work(task, data, metric, draft.path))
-        made = draft.finish(_record(options, source, _described(options, kind, task.form, data, metric), summary))
+        summary = _train(options, source, _Work(task, data, metric, output.path))
+        made = output.finish(_record(options, source, _described(options, kind, task.form, data, metric), summary))
     note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
     return Outcome(made.path, {"metrics": summary.as_metrics()})
 
 
 def _is_search(options: Options) -> bool:
-    is_search = bool(options.grid or options.folds or options.seeds != 1)
-    if is_search and processes.count() > 1:
-        raise UsageError("a search starts its own processes, one per GPU; start it without the launcher")
-    return is_search
+    asked = bool(options.grid or options.folds or options.seeds != 1)
+    if options.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
+    if options.jobs is not None and not asked:
+        raise UsageError("--jobs is for a search; give --grid, --seeds or --folds too, or leave it out")
+    if asked and processes.count() > 1:
+        raise UsageError("a search starts its runs by itself, one on each GPU; call it without the launcher")
+    if options.resume and asked:
+        raise UsageError("a search goes on by itself when the command is repeated; leave --resume out")
+    return asked
 
 
 def _search(options: Options, source: Checkpoint) -> Outcome:
@@ -218,7 +149,7 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
 
     out = _out(options, source)
     work = out.with_name(out.name + ".runs")
-    with drafting(out, (source,), force=options.force) as draft:
+    with open_output(out, (source,), force=options.force) as output:
         plan = _search_plan(options, work)
         # What --force replaces is the output: of an interrupted search for it, the runs that are done are kept.
         begun = work / "search.json"
@@ -229,12 +160,11 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
         write_json(begun, identity)
         found = search(plan, options.jobs)
         chosen = open_checkpoint(str(found.best.directory))
-        copy_files(chosen, draft.path)
-        copy_curves(chosen, draft.path)
-        told = chosen.manifest or {}
-        metrics = {**told["metrics"], "chosen": found.best.name}
-        made = draft.finish(
-            Record(stage="finetune", parent=source, options=options, task=told["task"], metrics=metrics)
+        copy_files(chosen, output.path)
+        copy_curves(chosen, output.path)
+        metrics = {**(chosen.manifest.metrics if chosen.manifest else {}), "chosen": found.best.name}
+        made = output.finish(
+            StageRecord(stage="finetune", parent=source, options=options, task=chosen.task, metrics=metrics)
         )
     write_result(made, "search", found.as_dict())
     shutil.rmtree(work)
@@ -260,6 +190,10 @@ def _read(options: Options, task: "Task") -> "Dataset":
     from biosqueeze.data.sampling import draw_examples, hold_out
 
     share = options.dev_share
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"--dev-share must be between 0 and 1, not {share:g}")
+    if options.with_dev and not share:
+        raise UsageError("--with-dev leaves nothing to choose the best by; add --dev-share 0.05")
     data = task.read(options.data, ("train",) if share and not options.with_dev else ("train", "dev"))
     splits = dict(data.splits)
     _check_counts(options, data)
@@ -333,7 +267,7 @@ def _train(options: Options, source: Checkpoint, work: _Work) -> "TrainingSummar
     }
     summary = train(
         TrainingJob(
-            what="fine-tune",
+            title="fine-tune",
             learner=learner,
             source=trained_on,
             identity=identity,
@@ -365,20 +299,19 @@ def _model(options: Options, source: Checkpoint, task: "Task", data: "Dataset") 
     return load_model(source, task.HEAD, labels=data.labels or None, seed=options.seed, **changes).model
 
 
-def _described(options: Options, kind: str, form: Formulation, data: "Dataset", metric: str) -> dict[str, Any]:
-    """What the manifest says of the task."""
-    chosen = form.chosen()
-    return {
-        "name": kind,
-        "data": options.data,
-        "labels": list(data.labels),
-        "scheme": data.scheme,
-        "metric": metric,
-        "max_length": options.max_length,
-        **({"formulation": chosen} if chosen else {}),
-        **({"benchmark": options.task} if options.task != kind else {}),
-    }
+def _described(options: Options, kind: str, form: Formulation, data: "Dataset", metric: str) -> TaskRecord:
+    """Describe the task for the manifest."""
+    return TaskRecord(
+        name=kind,
+        data=options.data,
+        labels=tuple(data.labels),
+        scheme=data.scheme,
+        metric=metric,
+        max_length=options.max_length,
+        formulation=form.chosen(),
+        benchmark=options.task if options.task != kind else None,
+    )
 
 
-def _record(options: Options, source: Checkpoint, task: dict[str, Any], summary: "TrainingSummary") -> Record:
-    return Record(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
+def _record(options: Options, source: Checkpoint, task: TaskRecord, summary: "TrainingSummary") -> StageRecord:
+    return StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())

@@ -1,25 +1,19 @@
 """What a checkpoint is: parameters by part, shape, size on disk, family, task, labels, tokenizer, history."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from biosqueeze import manifest
+from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES, infer_family
-from biosqueeze.options import (
-    CheckpointArgument,
-    Outcome,
-    Plan,
-    Purpose,
-    StageOptions,
-)
+from biosqueeze.options import Argument, Outcome, Plan, StageOptions
 from biosqueeze.progress import note, table
 
-PURPOSE = Purpose.MEASURE
-EXAMPLES = (("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),)
+EXAMPLE = "biosqueeze inspect demo:minilm"
 _TOKENIZER_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -33,13 +27,13 @@ _TOKENIZER_FILES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Show parameters, shape, task and history of a checkpoint.
+    """Show what a checkpoint is, and change nothing.
 
     Parameters by part, shape, size on disk by artefact, family, task and labels, the tokenizer's casing, and every
     stage that it went through. Of safetensors files only the headers are read.
     """
 
-    checkpoint: CheckpointArgument
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
 
 
 def plan(options: Options) -> Plan:
@@ -59,28 +53,27 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     shapes = _shapes(checkpoint)
     files = [path.name for path in checkpoint.path.iterdir()]
     family = checkpoint.config.get("model_type") or infer_family(tuple(shapes), checkpoint.config, files)
-    history = (checkpoint.manifest or {}).get("history", [])
     return {
         "name": checkpoint.name,
         "family": family,
         "architecture": (checkpoint.config.get("architectures") or [None])[0],
-        "head": manifest.head_of(checkpoint.config),
-        "own_head": checkpoint.own_head,
-        "task": checkpoint.task,
+        "head": model_facts.head_of(checkpoint.config),
+        "own_head": checkpoint.custom_head,
+        "task": checkpoint.task.name if checkpoint.task else None,
         "labels": list(checkpoint.labels),
-        "shape": manifest.shape_facts(checkpoint.config),
-        "parameters": manifest.count_by_part(_once(checkpoint, family, shapes)),
+        "shape": asdict(model_facts.shape_of(checkpoint.config)),
+        "parameters": model_facts.count_by_part(_once(checkpoint, family, shapes)),
         "megabytes": _megabytes(checkpoint.path),
         "tokenizer": tokenizer_facts(checkpoint.path),
         "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
-        "history": [_line(entry) for entry in history],
+        "history": [_line(entry) for entry in checkpoint.history],
     }
 
 
 def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all tensors; of safetensors files only the headers are read."""
     if all(file.suffix == ".safetensors" for file in checkpoint.weights):
-        return {name: shape for file in checkpoint.weights for name, shape in manifest.tensor_shapes(file).items()}
+        return {name: shape for file in checkpoint.weights for name, shape in model_facts.tensor_shapes(file).items()}
     from biosqueeze.models.weights import read_weights
 
     return {name: tuple(tensor.shape) for name, tensor in read_weights(checkpoint).items()}
@@ -114,12 +107,11 @@ def _artefact(file: Path) -> str:
     return "tokenizer" if file.name in _TOKENIZER_FILES else "other"
 
 
-def _line(entry: Mapping[str, Any]) -> str:
+def _line(entry: HistoryEntry) -> str:
     """One stage of the history: when, what, and the options that were given."""
-    given = {key for key, source in entry.get("sources", {}).items() if source != "default"}
-    shown = {key: value for key, value in entry["options"].items() if key in given and key not in ("out", "force")}
+    shown = {key: value for key, value in entry.given_options().items() if key not in ("out", "force")}
     words = [f"{key} {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in shown.items()]
-    return "  ".join([entry["created"], entry["stage"], *words])
+    return "  ".join([entry.created, entry.stage, *words])
 
 
 def _show(name: str, facts: Mapping[str, Any]) -> None:

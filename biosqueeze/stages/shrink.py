@@ -2,21 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.checkpoint import Checkpoint, Record, derive_out, drafting, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import copy_head, refuse_own_head
 from biosqueeze.models.presets import PRESETS, find_preset
-from biosqueeze.options import (
-    CheckpointArgument,
-    Excludes,
-    Outcome,
-    Plan,
-    Purpose,
-    Syntax,
-    WritingOptions,
-)
+from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
 if TYPE_CHECKING:
@@ -24,51 +17,29 @@ if TYPE_CHECKING:
 
     from biosqueeze.models.width import Widths
 
-_NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
-
-PURPOSE = Purpose.SMALLER
-EXAMPLES = (
-    ("Keep 6 layers, spread evenly", "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"),
-    (
-        "Keep half of the feed-forward neurons and heads too",
-        "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6",
-    ),
-    ("Make the untrained student of a named shape", "biosqueeze shrink dmis-lab/biobert-v1.1 --student tiny"),
-)
+EXAMPLE = "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WritingOptions):
-    """Remove layers, heads and neurons, or make a preset student.
+    """Cut layers, neurons and heads from a checkpoint, or make a student of it.
 
-    The kept weights, and the head, are copied unchanged; stock transformers loads the result. Removing costs accuracy:
-    distil or fine-tune afterwards. Give at least one of --layers, --ffn, --heads, --hidden and --student.
+    What is kept, and the head with it, stays as it was; stock transformers loads the result. Cutting costs accuracy,
+    so distil or fine-tune afterwards.
     """
 
-    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = ("layers", "ffn", "heads", "hidden", "student")
-
-    checkpoint: CheckpointArgument
+    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
     layers: Annotated[
         str | None,
-        "How many layers to keep (6: spread evenly), which ones (0,2,4), or every-other, odd, top or bottom (the upper "
-        "or lower half).",
-        Syntax("LAYERS"),
-        _NOT_WITH_STUDENT,
+        "How many (6: spread evenly), which (0,2,4), every-other, odd, top or bottom (the upper or lower half).",
     ] = None
-    ffn: Annotated[
-        int | None, "Feed-forward neurons to keep in each layer: those with the largest weights.", _NOT_WITH_STUDENT
-    ] = None
-    heads: Annotated[
-        int | None,
-        "Attention heads to keep in each layer; the hidden size becomes heads x head size.",
-        _NOT_WITH_STUDENT,
-    ] = None
+    ffn: Annotated[int | None, "Neurons to keep in the feed-forward part of each layer; the heaviest stay."] = None
+    heads: Annotated[int | None, "Heads to keep in each layer; the hidden size becomes heads x head size."] = None
     hidden: Annotated[
         int | None,
-        "Hidden size: a multiple of the head size (fewer heads) or of the number of heads (narrower heads).",
-        _NOT_WITH_STUDENT,
+        "The hidden size: so many times the head size (fewer heads) or the number of heads (narrower heads).",
     ] = None
-    student: Annotated[str | None, f"Make a student of a named shape: {', '.join(PRESETS)}.", Syntax("PRESET")] = None
+    student: Annotated[str | None, f"Make a student by a preset instead: {', '.join(PRESETS)}."] = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +64,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
+    _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
     refuse_own_head(source, "shrink", allowed=("crf",))
     if options.student:
@@ -118,6 +90,14 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
         setattr(changed, family.layers_key, len(cut.layers))
     architecture = family.architecture(head_in(source, config))
     return cut.steps, count_parts(changed, architecture)["total"]
+
+
+def _check(options: Options) -> None:
+    cuts = [name for name in ("layers", "ffn", "heads", "hidden") if getattr(options, name) is not None]
+    if options.student and cuts:
+        raise UsageError(f"--student sets the whole shape, so --{cuts[0]} cannot go with it; give one of the two")
+    if not options.student and not cuts:
+        raise UsageError("nothing to do: give --layers, --ffn, --heads, --hidden or --student (`shrink --help`)")
 
 
 def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
@@ -161,20 +141,21 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def run(options: Options) -> Outcome:
     """Cut, compare with the original, write."""
+    _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "shrink", allowed=("crf",))
 
     from biosqueeze.models.count import count_model, parameters_of
 
-    with drafting(_out(options, source), (source,), force=options.force) as draft:
+    with open_output(_out(options, source), (source,), force=options.force) as output:
         made = _student(options, source) if options.student else _cut(options, source)
         before, after = parameters_of(source), count_model(made.model)["total"]
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
-        made.model.save_pretrained(draft.path)
-        made.tokenizer.save_pretrained(draft.path)
-        copy_head(source, draft.path)  # a CRF's scores are between labels, whatever the encoder's shape
-        record = Record(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
-        checkpoint = draft.finish(record)
+        made.model.save_pretrained(output.path)
+        made.tokenizer.save_pretrained(output.path)
+        copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
+        record = StageRecord(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
+        checkpoint = output.finish(record)
     return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
 
 

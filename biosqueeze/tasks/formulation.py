@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Bounds, Group, OnlyWith, Syntax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,19 +13,10 @@ class ReadingOptions:
     """How the data are read."""
 
     column: Annotated[
-        tuple[str, ...],
-        "Column (or JSON field) that holds a role, repeatable, such as text=abstract or label=class.",
-        Syntax("ROLE=COLUMN"),
-        Group.DATA,
+        tuple[str, ...], "ROLE=COLUMN, repeatable: which column holds what, such as text=abstract or label=class."
     ] = ()
-    types: Annotated[
-        tuple[str, ...], "Entity type to keep, repeatable; all others become O (ner, pico).", Group.DATA
-    ] = ()
-    negative: Annotated[
-        str | None,
-        'Label of "no relation" (relation). Default: recognised by its usual names.',
-        Group.DATA,
-    ] = None
+    types: Annotated[tuple[str, ...], "Entity type to keep, repeatable; the others count as no entity."] = ()
+    negative: Annotated[str | None, "Label that means no relation; recognised by its usual names if left out."] = None
 
     def chosen(self) -> dict[str, Any]:
         """The fields that are not at their defaults, as plain values."""
@@ -40,36 +30,20 @@ class Formulation(ReadingOptions):
 
     scheme: Annotated[
         Literal["BIO", "IO", "BIOUL"] | None,
-        "Tag scheme to train with (ner, pico). Default: that of the data. Scores do not depend on it.",
-        Group.TASK,
+        "Tags to train entities with; the data's own if left out. Scores do not depend on how a file writes them.",
     ] = None
-    label_all_pieces: Annotated[
-        bool,
-        "Compute the loss on every word piece of a word, not on the first alone (ner, pico).",
-        OnlyWith("tagger", "linear", "bilstm", why="a CRF has one tag per word"),
-        Group.TASK,
-    ] = False
-    tagger: Annotated[
-        Literal["linear", "bilstm", "crf"], "Layer on the encoder that tags words (ner, pico).", Group.TASK
-    ] = "linear"
+    label_all_pieces: Annotated[bool, "Train on every sub-word of a word, and not on its first alone."] = False
+    tagger: Annotated[Literal["linear", "bilstm", "crf"], "Layer over the encoder that tags words."] = "linear"
     entities: Annotated[
         Literal["dummy", "markers", "original"] | None,
-        "The two entities of a relation in its text: replaced by their type (dummy), between markers, or unchanged. "
-        "Default: dummy.",
-        Group.TASK,
+        "A relation's two entities: replaced by their type (the default), between markers, or as they stand.",
     ] = None
     representation: Annotated[
         Literal["cls", "mentions", "entity-starts", "cosine"],
-        "Input of the classifier: the first token; in relation also the maximum over each mention, or the first token "
-        "of each entity; in similarity also the cosine of the two texts, encoded separately.",
-        Group.TASK,
+        "What is read: the first token; of a relation its mentions (their maximum), or where each entity starts; of a "
+        "similarity the cosine of the two texts, each encoded by itself.",
     ] = "cls"
-    stride: Annotated[
-        int | None,
-        "Tokens shared by neighbouring windows of a context (qa). Default: 128, or half of the room if that is less.",
-        Bounds(least=0),
-        Group.TASK,
-    ] = None
+    stride: Annotated[int | None, "Tokens that neighbouring windows of a question's context share."] = None
 
     @classmethod
     def of(cls, options: Any) -> Self:
@@ -77,20 +51,19 @@ class Formulation(ReadingOptions):
         return cls(**{f.name: getattr(options, f.name) for f in dataclasses.fields(cls) if hasattr(options, f.name)})
 
     @classmethod
-    def noted(cls, task: Mapping[str, Any] | None) -> Self:
-        """What a manifest's task says; unknown keys are of a newer version.
+    def noted(cls, chosen: Mapping[str, Any]) -> Self:
+        """Restore a formulation from the fields that a manifest recorded; unknown ones are of a newer version.
 
         Raises:
             UsageError: the manifest names something that this version does not know.
         """
-        said = dict((task or {}).get("formulation") or {})
-        unknown = said.keys() - {f.name for f in dataclasses.fields(cls)}
+        unknown = chosen.keys() - {f.name for f in dataclasses.fields(cls)}
         if unknown:
             raise UsageError(
                 f"the checkpoint was fine-tuned with {', '.join(sorted(unknown))}, which this version does not know; "
                 "install the version that made it (see biosqueeze.json)"
             )
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items()}
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()}
         return cls(**values)
 
     def with_reading(self, reading: ReadingOptions) -> Self:

@@ -1,1 +1,1 @@
-"""The one training loop: Accelerate, AdamW, linear warm-up and decay, exact resume."""
+"""The training engine: Accelerate, AdamW, linear warm-up and decay, exact resume. It knows no loss and no task."""

@@ -1,4 +1,4 @@
-"""--auto-batch: the longest batch is tried before training, and cut into parts until it fits."""
+"""--auto-batch: find the largest batch that fits into memory by trying the longest batch before the training."""
 
 import gc
 from dataclasses import replace
@@ -10,44 +10,44 @@ from biosqueeze.errors import is_out_of_memory
 from biosqueeze.progress import note
 from biosqueeze.training import state
 from biosqueeze.training.batches import longest_batch
-from biosqueeze.training.failures import TrainingError, smaller, ways_out_of_memory
+from biosqueeze.training.failures import TrainingError, memory_advice, next_smaller_batch
 from biosqueeze.training.job import TrainingJob
 
-# Copies of the weights that a step holds beside weights and gradients: AdamW's two moments, and DDP's buckets.
+# Copies of the weights that a step needs beside weights and gradients: AdamW's two moments, and DDP's buckets.
 _MOMENTS, _BUCKETS = 2, 1
 
 
-def fitted(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
-    """The job with a batch size that fits, and as much more accumulation as keeps the global batch.
+def fit_batch_size(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
+    """Return the job with a batch size that fits into memory, and more accumulation for the same global batch.
 
-    Weights, gradients and random states are left as they were. A resumed run takes what its first part found, or, where
-    that failed, what fits of it now.
+    Weights, gradients and random states are left unchanged. A resumed run takes the batch size of the saved state,
+    unless the run failed after that state: then it starts from that size and tries again.
 
     Raises:
-        SqueezeError: not even a single sequence fits.
+        TrainingError: not even a single sequence fits.
     """
     options = job.options
     if options.resume:
-        known = state.batch_of(job.directory)
-        options = replace(options, batch_size=known.size, accumulate=known.accumulate)
+        saved = state.saved_batch_size(job.directory)
+        options = replace(options, batch_size=saved.batch_size, accumulate=saved.accumulate)
         job = replace(job, options=options)
-        if not known.failed:
+        if not saved.failed:
             return job
     job.learner.to(accelerator.device)
-    while not _fits_everywhere(job, accelerator):
+    while not _fits_in_all_processes(job, accelerator):
         if options.batch_size == 1:
             raise TrainingError(
-                f"not even one sequence of {options.max_length} tokens fits into the memory",
-                f"give {ways_out_of_memory(options)}",
+                f"not even one sequence of {options.max_length} tokens fits into memory",
+                f"give {memory_advice(options)}",
             )
-        size, accumulate = smaller(options.batch_size, options.accumulate)
-        options = replace(options, batch_size=size, accumulate=accumulate)
+        batch_size, accumulate = next_smaller_batch(options.batch_size, options.accumulate)
+        options = replace(options, batch_size=batch_size, accumulate=accumulate)
         job = replace(job, options=options)
     note(f"--auto-batch: --batch-size {options.batch_size} --accumulate {options.accumulate} fits")
     return job
 
 
-def _fits_everywhere(job: TrainingJob, accelerator: Accelerator) -> bool:
+def _fits_in_all_processes(job: TrainingJob, accelerator: Accelerator) -> bool:
     failed = torch.tensor(int(not _fits(job, accelerator)), device=accelerator.device)
     if accelerator.num_processes > 1:
         failed = accelerator.reduce(failed)
@@ -55,11 +55,11 @@ def _fits_everywhere(job: TrainingJob, accelerator: Accelerator) -> bool:
 
 
 def _fits(job: TrainingJob, accelerator: Accelerator) -> bool:
-    """Whether forward and backward of the longest batch fit, beside all that a step holds."""
+    """Return whether forward and backward pass of the longest batch fit, beside the optimiser's memory."""
     device = accelerator.device
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            _try(job, accelerator)
+            _try_longest_batch(job, accelerator)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -73,7 +73,7 @@ def _fits(job: TrainingJob, accelerator: Accelerator) -> bool:
     return True
 
 
-def _try(job: TrainingJob, accelerator: Accelerator) -> None:
+def _try_longest_batch(job: TrainingJob, accelerator: Accelerator) -> None:
     copies = _MOMENTS + (_BUCKETS if accelerator.num_processes > 1 else 0)
     trained = [p for p in job.learner.parameters() if p.requires_grad]
     held = [torch.empty_like(parameter) for parameter in trained for _ in range(copies)]

@@ -1,7 +1,7 @@
-"""Which items come in which batch: shuffled by seed and epoch, bucketed by length, a pure function of the position.
+"""Which items are in which batch: shuffled by seed and epoch, bucketed by length, a pure function of the position.
 
-Nothing here has a state, so a run that resumes at step n sees exactly the batches that an uninterrupted one sees, and
-processes that train together need not speak about their shares: each takes its part of the same batches.
+Nothing here keeps state. A run that resumes at step n therefore gets exactly the batches of an uninterrupted run, and
+processes that train together need not exchange their shares: each computes its part of the same batches.
 """
 
 import signal
@@ -36,35 +36,35 @@ Batch = dict[str, Tensor]
 
 Position = tuple[int, int]  # (epoch, item)
 
-# Batches among which items of like length are brought together: enough to save padding, few enough to stay random.
+# Batches whose items are sorted by length together: enough to save padding, few enough to stay random.
 BUCKET_BATCHES = 50
 # Batches that each worker prepares ahead.
 PREFETCHED = 4
 
 
 class ItemSource(Protocol):
-    """Training data: items with lengths, drawn per epoch, made into features with a generator of their own."""
+    """Training data: items with lengths, drawn per epoch and turned into features with a given generator."""
 
     @property
     def pad_token_id(self) -> int:
-        """Fills input_ids."""
+        """Return the id that fills input_ids after the end of a sequence."""
 
     def draw(self, epoch: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The items of one epoch in any order, equally many each epoch."""
+        """Return the items of one epoch in any order, equally many in each epoch."""
 
     def length(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The lengths in tokens of these items."""
+        """Return the lengths of these items in tokens, (items,)."""
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """The model's input for one item; all randomness (masking) comes from rng."""
+        """Return the model inputs of one item; all randomness (masking) is drawn from rng."""
 
 
 @dataclass(frozen=True)
 class BatchSchedule:
     """The batches of a whole run, from micro-batch `start` to `total`; iterates over lists of positions.
 
-    Several processes share each batch of `processes * batch_size` items. The last one of an epoch may have fewer than
-    there are processes: then some get an empty list.
+    Several processes share each batch of `processes * batch_size` items. The last batch of an epoch may have fewer
+    items than there are processes: then some processes get an empty list.
     """
 
     source: ItemSource
@@ -74,14 +74,14 @@ class BatchSchedule:
     start: int = 0
     process: int = 0
     processes: int = 1
-    maskings: int | None = None  # an item's features come back after so many epochs; None is never
+    maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
 
     def __len__(self) -> int:
-        """Micro-batches that are left."""
+        """Return the number of micro-batches that are left."""
         return self.total - self.start
 
     def __iter__(self) -> Iterator[list[Position]]:
-        """Lists of (epoch, item)."""
+        """Yield one list of (epoch, item) for each micro-batch."""
         epoch, position = divmod(self.start, self.batches_per_epoch)
         left = len(self)
         while left > 0:
@@ -92,26 +92,25 @@ class BatchSchedule:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Micro-batches in one pass over the data."""
-        return ceil(len(self.draw(0)) / self._together)
+        """Return the number of micro-batches in one pass over the data."""
+        return ceil(len(self.draw(0)) / self._global_batch_size)
 
     @property
-    def _together(self) -> int:
-        """Items of one batch, over all processes."""
+    def _global_batch_size(self) -> int:
         return self.batch_size * self.processes
 
     def longest_positions(self) -> list[Position]:
-        """The longest items of the first epoch, as many as one process gets at once."""
+        """Return the longest items of the first epoch, as many as one process gets at once."""
         items = self.draw(0)
         order = np.argsort(-self.source.length(items), kind="stable")[: self.batch_size]
         return [(0, int(item)) for item in items[order]]
 
     def first_position(self) -> Position:
-        """An item of the first epoch, the same in every process."""
+        """Return an item of the first epoch, the same in every process."""
         return 0, int(self.draw(0)[0])
 
     def draw(self, epoch: int) -> NDArray[np.int64]:
-        """The items of an epoch, in any order."""
+        """Return the items of an epoch, in any order."""
         return self.source.draw(epoch, self._rng(epoch))
 
     def _rng(self, epoch: int) -> np.random.Generator:
@@ -120,16 +119,17 @@ class BatchSchedule:
     def _epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         rng = self._rng(epoch)
         items = rng.permutation(self.source.draw(epoch, rng))
-        bucket = self._together * BUCKET_BATCHES
+        size = self._global_batch_size
+        bucket_size = size * BUCKET_BATCHES
         batches: list[NDArray[np.int64]] = []
-        for start in range(0, len(items), bucket):
-            part = items[start : start + bucket]
-            part = part[np.argsort(self.source.length(part), kind="stable")]
-            batches += [part[i : i + self._together] for i in range(0, len(part), self._together)]
+        for start in range(0, len(items), bucket_size):
+            bucket = items[start : start + bucket_size]
+            bucket = bucket[np.argsort(self.source.length(bucket), kind="stable")]
+            batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
         return [batches[i] for i in rng.permutation(len(batches))]
 
 
-class _Items(Dataset[Features]):
+class _ItemDataset(Dataset[Features]):
     def __init__(self, schedule: BatchSchedule) -> None:
         self.source, self.seed, self.maskings = schedule.source, schedule.seed, schedule.maskings
 
@@ -145,52 +145,52 @@ def _collate(pad_token_id: int, features: list[Features]) -> Batch:
     return {name: torch.from_numpy(array) for name, array in pad(features, pad_token_id).items()}
 
 
-def _leave_signals_to_the_parent(_worker: int) -> None:
-    """A worker must not act on the terminal's Ctrl-C: the training ends its step and stops the workers."""
+def _ignore_interrupts(_worker: int) -> None:
+    """Keep a worker from acting on the terminal's Ctrl-C: the parent ends its step and stops the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def single_item_batch(schedule: BatchSchedule) -> Batch:
-    """A batch of a single item."""
+    """Return a batch of a single item, the same in every process."""
     return _batch(schedule, [schedule.first_position()])
 
 
 def longest_batch(schedule: BatchSchedule) -> Batch:
-    """The batch of the first epoch that takes the most memory."""
+    """Return the batch of the first epoch that takes the most memory."""
     return _batch(schedule, schedule.longest_positions())
 
 
 def _batch(schedule: BatchSchedule, positions: list[Position]) -> Batch:
-    items = _Items(schedule)
+    items = _ItemDataset(schedule)
     return _collate(schedule.source.pad_token_id, [items[position] for position in positions])
 
 
 def group_batches(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
-    """The batches in lists of that size."""
+    """Yield the batches in lists of `size`; the last list may be shorter."""
     stream = iter(batches)
-    while together := list(islice(stream, size)):
-        yield together
+    while group := list(islice(stream, size)):
+        yield group
 
 
 def loader(
     schedule: BatchSchedule, workers: int, positions: Iterable[list[Position]] | None = None
 ) -> "DataLoader[Features]":
-    """A DataLoader over the schedule that yields padded tensors, (batch, length) each; {} for an empty share.
+    """Return a DataLoader of padded tensors, (batch, length) each; an empty list of positions gives {}.
 
     Args:
-        schedule: says which items come, and how each looks.
-        workers: processes that make batches ahead.
-        positions: batches to give instead of the schedule's own.
+        schedule: the items of each batch, and the source of their features.
+        workers: processes that prepare batches ahead; 0 does it in the main process.
+        positions: lists of positions to load in place of the schedule's.
     """
     return DataLoader(
-        _Items(schedule),
+        _ItemDataset(schedule),
         batch_sampler=schedule if positions is None else positions,
         collate_fn=partial(_collate, schedule.source.pad_token_id),
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,
-        worker_init_fn=_leave_signals_to_the_parent,
+        worker_init_fn=_ignore_interrupts,
         pin_memory=torch.cuda.is_available(),
-        # A generator of its own, so that starting the loader draws nothing from the generator that dropout uses.
+        # With its own generator, the loader draws nothing from the global one, which dropout uses.
         generator=torch.Generator().manual_seed(schedule.seed),
     )

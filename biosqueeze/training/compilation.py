@@ -1,4 +1,4 @@
-"""--compile: torch.compile in place, so that names of weights and the model itself stay what they are."""
+"""--compile: torch.compile in place, so that the model and the names of its weights stay unchanged."""
 
 import os
 import shutil
@@ -11,19 +11,19 @@ from biosqueeze.errors import SqueezeError
 
 
 def check_compiler() -> None:
-    """Make sure that --compile has something to compile with.
+    """Check that a C++ compiler, which --compile needs, is installed.
 
     Raises:
-        SqueezeError: it has not.
+        SqueezeError: no compiler was found.
     """
     if not any(map(shutil.which, [os.environ.get("CXX") or "g++", "clang++", "cl"])):
         raise SqueezeError("--compile needs a C++ compiler (g++ or clang++), and none is installed; leave it out")
 
 
 @contextmanager
-def compiled(modules: Sequence[nn.Module], *, asked: bool) -> Iterator[None]:
-    """Have the modules compiled when they are first called, if asked; afterwards they are as before."""
-    if not asked:
+def compiled(modules: Sequence[nn.Module], *, enabled: bool) -> Iterator[None]:
+    """Compile the modules on their first call, if enabled; restore them at the end."""
+    if not enabled:
         yield
         return
     for module in modules:

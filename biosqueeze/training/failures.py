@@ -1,4 +1,4 @@
-"""What ends a training before its time, and what the user is told to do about it."""
+"""Detect what ends a training early (non-finite or exploding loss, out of memory), and advise what to change."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training.batches import Batch
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.step import Measured
+from biosqueeze.training.step import StepResult
 
-WINDOW = 50  # steps that a running mean looks back
-EXPLOSION = 100.0  # times the highest running mean so far
+WINDOW = 50  # steps in a running mean
+EXPLOSION = 100.0  # a loss explodes above this multiple of the highest running mean
 
 
 class TrainingError(SqueezeError):
-    """A training went wrong; its message is the cause, and what can be done."""
+    """A training failed; the message is the cause, and what can be done."""
 
     def __init__(self, cause: str, advice: str) -> None:
         super().__init__(f"{cause}; {advice}")
@@ -22,65 +22,65 @@ class TrainingError(SqueezeError):
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What is wrong with a step, and where."""
+class Anomaly:
+    """What is wrong with a step, and in which loss terms."""
 
-    what: str
-    where: str
+    kind: str
+    details: str
 
 
 @dataclass
-class Watch:
-    """Running means of the terms. A loss explodes where it is far above all that its mean has been.
+class LossMonitor:
+    """Running means of the loss terms, to detect a loss that is far above its past means.
 
-    The highest mean counts and not the last one: a model that has learned its data well may meet a hard batch whose
-    loss is a thousand times the mean, and still below what it started from.
+    A loss is compared with the highest mean and not with the last one: a model that fits its data well may meet a hard
+    batch whose loss is a thousand times the current mean, and still below the loss at the start.
     """
 
     means: dict[str, float]
-    highest: float = 0.0  # of the means of the whole loss
-    seen: int = 0
+    highest: float = 0.0  # running mean of the whole loss so far
+    steps: int = 0
 
-    def trouble(self, measured: Measured) -> Trouble | None:
-        """What is wrong with the values of a step; None is nothing."""
-        terms = {name: value for name, value in measured.terms.items() if name != "loss"}
+    def anomaly(self, result: StepResult) -> Anomaly | None:
+        """Return what is wrong with the values of a step, or None."""
+        terms = {name: value for name, value in result.terms.items() if name != "loss"}
         broken = [name for name, value in terms.items() if not math.isfinite(value)]
-        if broken or not math.isfinite(measured.terms["loss"]):
-            return Trouble("the loss is no number any more", ", ".join(broken) or "the sum of its terms")
-        if not math.isfinite(measured.gradient):
-            return Trouble("the gradient is no number any more", f"{', '.join(terms)} still are")
-        if self._explodes(measured):
+        if broken or not math.isfinite(result.terms["loss"]):
+            return Anomaly("the loss is NaN or infinite", ", ".join(broken) or "the sum of its terms")
+        if not math.isfinite(result.gradient_norm):
+            return Anomaly("the gradient is NaN or infinite", f"{', '.join(terms)}: still finite")
+        if self._explodes(result):
             worst = max(terms, key=lambda name: terms[name] / max(self.means.get(name, 0.0), 1e-12))
             mean = self.means.get(worst, 0.0)
-            return Trouble("the loss explodes", f"{worst} is {terms[worst]:.4g}, after a mean of {mean:.4g}")
+            return Anomaly("the loss explodes", f"{worst} is {terms[worst]:.4g}, after a mean of {mean:.4g}")
         return None
 
-    def _explodes(self, measured: Measured) -> bool:
-        return self.seen >= WINDOW and 0 < EXPLOSION * self.highest < measured.terms["loss"]
+    def _explodes(self, result: StepResult) -> bool:
+        return self.steps >= WINDOW and 0 < EXPLOSION * self.highest < result.terms["loss"]
 
-    def note(self, terms: Mapping[str, float]) -> None:
-        """Take the values of a good step into the means."""
-        self.seen += 1
-        share = 1 / min(self.seen, WINDOW)
+    def update(self, terms: Mapping[str, float]) -> None:
+        """Add the values of a step without an anomaly to the means."""
+        self.steps += 1
+        share = 1 / min(self.steps, WINDOW)
         for name, value in terms.items():
             mean = self.means.get(name, 0.0)
             self.means[name] = mean + share * (value - mean)
         self.highest = max(self.highest, self.means["loss"])
 
 
-def describe(batches: Sequence[Batch]) -> str:
-    """Size and length of the widest micro-batch."""
+def describe_batches(batches: Sequence[Batch]) -> str:
+    """Return size and length of the micro-batch that takes the most memory, in words."""
     shapes = [batch["input_ids"].shape for batch in batches if batch]
     rows, length = max(shapes, key=lambda shape: shape[0] * shape[1] ** 2, default=(1, 1))
     return f"{rows} sequences of {length} tokens" if rows > 1 else f"one sequence of {length} tokens"
 
 
-def ways_out_of_memory(options: TrainingOptions) -> str:
-    """The options that need less memory for the same training."""
+def memory_advice(options: TrainingOptions) -> str:
+    """Return the options that need less memory for the same training, in words."""
     ways = []
     if options.batch_size > 1:
-        size, accumulate = smaller(options.batch_size, options.accumulate)
-        ways += [f"--batch-size {size} --accumulate {accumulate} (the same training in smaller parts)"]
+        batch_size, accumulate = next_smaller_batch(options.batch_size, options.accumulate)
+        ways += [f"--batch-size {batch_size} --accumulate {accumulate} (the same training in smaller parts)"]
     if not options.gradient_checkpointing:
         ways += ["--gradient-checkpointing"]
     if options.batch_size > 1 and not options.auto_batch:
@@ -88,7 +88,7 @@ def ways_out_of_memory(options: TrainingOptions) -> str:
     return ", or ".join(ways or ["a smaller --max-length"])
 
 
-def smaller(batch_size: int, accumulate: int) -> tuple[int, int]:
-    """The next smaller batch whose multiple is the same global batch: half of it where it is even."""
+def next_smaller_batch(batch_size: int, accumulate: int) -> tuple[int, int]:
+    """Return the next smaller batch size, half of it where it is even, and the accumulation for the same product."""
     factor = next(f for f in range(2, batch_size + 1) if batch_size % f == 0)
     return batch_size // factor, accumulate * factor

@@ -1,4 +1,4 @@
-"""What training data and teachers are, as hashes: equal where they do the same, wherever they lie."""
+"""SHA-256 over training data and checkpoints, equal for equal content, wherever the files are."""
 
 import hashlib
 import json
@@ -14,24 +14,25 @@ from biosqueeze.data.prepared import Corpus
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import Blocks, Mixture
 
-# In config.json, and without any effect on what a model says.
-_IDLE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
+# Keys of config.json without an effect on a model's outputs.
+_WITHOUT_EFFECT = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype")
 
 
 def checkpoint_hash(checkpoint: Checkpoint) -> str:
-    """SHA-256 over a checkpoint's weights, and what config.json says about how they are used."""
-    config = {key: value for key, value in checkpoint.config.items() if key not in _IDLE}
+    """Return the SHA-256 over a checkpoint's weights and the keys of config.json that affect its outputs."""
+    config = {key: value for key, value in checkpoint.config.items() if key not in _WITHOUT_EFFECT}
     content = [checkpoint.weights_sha256(), json.dumps(config, sort_keys=True)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
 def source_hash(source: ItemSource | Blocks) -> str:
-    """SHA-256 over all that a source makes features of: options, arrays, the prepared corpus.
+    """Return the SHA-256 over everything that a source computes features from: options, arrays, the prepared corpus.
 
-    Where these are equal, every item's features are. How often an item is drawn does not matter.
+    Where the hashes of two sources are equal, so are the features of every item. How often an item is drawn has no
+    influence on the hash.
 
     Raises:
-        TypeError: the source holds something whose content cannot be told.
+        TypeError: the source holds an object of a type that cannot be hashed.
     """
     digest = hashlib.sha256()
     _feed(digest, source)
@@ -39,7 +40,7 @@ def source_hash(source: ItemSource | Blocks) -> str:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Add a value, with its type and its length, so that no two ways to cut a sequence look alike."""
+    """Add a value with its type and its length, so that no two ways to split a sequence give the same bytes."""
     match value:
         case None | bool() | int() | float() | str():
             digest.update(f"{type(value).__name__} {value!r};".encode())
@@ -47,13 +48,13 @@ def _feed(digest: Any, value: Any) -> None:
             digest.update(f"{value.dtype.str} {value.shape};".encode())
             digest.update(np.ascontiguousarray(value).data)
         case Corpus():
-            # Not where it lies: the same text prepared elsewhere is the same corpus.
+            # Without its path: the same text prepared elsewhere is the same corpus.
             _feed(digest, [value.length, value.frame])
             _feed(digest, [entry.sha256 for entry in value.entries])
         case Mixture():
             _feed(digest, [value.labelled, value.unlabelled])
         case Mapping():
-            # What a teacher said of an item follows from the teacher, and differs in its last digits by machine.
+            # Stored outputs of another model follow from that model, and their last digits differ between machines.
             named = {key: entry for key, entry in value.items() if not str(key).startswith(TEACHER)}
             _feed(digest, sorted(named))
             _feed(digest, [named[key] for key in sorted(named)])
@@ -66,4 +67,4 @@ def _feed(digest: Any, value: Any) -> None:
             for part in parts:
                 _feed(digest, part)
         case _:
-            raise TypeError(f"the content of a {type(value).__name__} cannot be told")
+            raise TypeError(f"a {type(value).__name__} cannot be hashed")

@@ -1,4 +1,4 @@
-"""Ending a training at the end of a step when the user asks for it."""
+"""End a training after the current step on Ctrl-C or SIGTERM."""
 
 import signal
 import threading
@@ -12,28 +12,28 @@ from biosqueeze.progress import note
 
 @contextmanager
 def interrupt_handler() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C (or SIGTERM) into an event, so that the step in hand ends and its state is saved.
+    """Turn the first Ctrl-C (or SIGTERM) into an event, so that the current step ends and its state is saved.
 
-    A second one ends the process at once, unless it is one of several: to those a launcher hands on what the terminal
-    has sent them already, and it kills them by itself after a while.
+    A second signal ends the process at once, unless it is one of several processes: a launcher forwards the signals
+    that the terminal has sent to them already, and kills them by itself after a while.
     """
-    asked = threading.Event()
+    interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield interrupted
         return
 
-    def ask(number: int, _frame: object) -> None:
-        if not asked.is_set():
+    def handle(number: int, _frame: object) -> None:
+        if not interrupted.is_set():
             note("interrupted: saving the state after this step")
-        asked.set()
+        interrupted.set()
         if processes.count() == 1:
             signal.signal(number, former[number])
 
     former: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in former:
-        signal.signal(number, ask)
+        signal.signal(number, handle)
     try:
-        yield asked
+        yield interrupted
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -1,6 +1,6 @@
-"""What the loop is given, and what it gives back."""
+"""The input of the training loop (`TrainingJob`) and its result (`TrainingSummary`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -13,30 +13,41 @@ from biosqueeze.training.options import TrainingOptions
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What the loop is given; `evaluate` scores the model on dev by `metric`, higher is better."""
+    """Everything that the training loop needs.
 
-    what: str
-    learner: Learner  # its `model` is the trained one at the end
+    `evaluate` computes scores of the model on the dev split; the weights with the highest score of the name `metric`
+    are kept.
+    """
+
+    title: str  # of the progress bar
+    learner: Learner  # its `model` has the trained weights at the end
     source: ItemSource
     options: TrainingOptions
-    directory: Path
+    directory: Path  # of training states and metrics.jsonl
     evaluate: Callable[[Any], dict[str, float]] | None = None
     metric: str = "f1"
-    identity: Mapping[str, Any] = field(default_factory=dict)  # what else must be the same for --resume, as JSON
-    maskings: int | None = None  # so many different maskings of each item, over and over; None is a new one each epoch
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
+    uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`
+    maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
 
     def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> BatchSchedule:
-        """The batches of one of the processes."""
-        options = self.options
+        """Return the batches of one of the processes."""
         return BatchSchedule(
-            self.source, options.batch_size, options.seed, total, start, process, processes, self.maskings
+            self.source,
+            self.options.batch_size,
+            self.options.seed,
+            total,
+            start,
+            process,
+            processes,
+            self.maskings,
         )
 
 
 def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:
-    """Optimiser steps in an epoch, rounded up, and in the whole run.
+    """Return the number of optimiser steps in an epoch, rounded up, and in the whole run.
 
-    A step may take batches of two epochs, so the whole is rounded once and not in each.
+    A step may take batches of two epochs, so the number for the whole run is rounded once and not in each epoch.
     """
     per_epoch = batches_per_epoch / options.accumulate
     return ceil(per_epoch), options.steps or max(1, round(options.epochs * per_epoch))
@@ -44,20 +55,20 @@ def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int
 
 @dataclass
 class TrainingSummary:
-    """How a run ended."""
+    """Steps, speed, losses and best dev scores of a finished training."""
 
     steps: int
     tokens: int
     seconds: float
     precision: str
     device: str
-    last: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
+    best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
     best_step: int | None = None
-    chosen: dict[str, int] = field(default_factory=dict)  # what no option says: processes, and what --auto-batch found
+    chosen: dict[str, int] = field(default_factory=dict)  # number of processes, and batch size of --auto-batch
 
     def as_metrics(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the values for the manifest."""
         speed = self.tokens / self.seconds if self.seconds else 0.0
         metrics: dict[str, Any] = {
             "steps": self.steps,

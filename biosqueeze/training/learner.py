@@ -28,6 +28,6 @@ class Learner(nn.Module):
         """Return AdamW's parameter groups."""
         return parameter_groups(self, options.weight_decay)
 
-    def compiled(self) -> tuple[nn.Module, ...]:
+    def modules_to_compile(self) -> tuple[nn.Module, ...]:
         """Return the modules that --compile compiles."""
         return (self.model.base_model,)

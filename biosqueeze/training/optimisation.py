@@ -1,4 +1,4 @@
-"""AdamW and its learning rates."""
+"""AdamW, its learning rate schedule, and gradient checkpointing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def optimizer_of(learner: Learner, options: TrainingOptions) -> AdamW:
 
 
 def warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:
-    """The learning rate's factor at a step: 0 to 1 over the warm-up, then to 0 at the end, in straight lines."""
+    """Return the factor of the learning rate at a step: linear from 0 to 1 over the warm-up, then linear to 0."""
     rising = max(1, round(total * warmup))
 
     def factor(step: int) -> float:
@@ -29,7 +29,7 @@ def warm_up_and_decay(total: int, warmup: float) -> Callable[[int], float]:
 
 
 def set_rates(schedule: LambdaLR, rates: Sequence[float | Tensor]) -> None:
-    """Go on at other rates from where the schedule is: a loaded state brings those that it was saved with."""
+    """Set the peak rate of each parameter group, at the current step: a loaded state has the rates of the saved run."""
     schedule.base_lrs = list(rates)
     factors = [function(schedule.last_epoch) for function in schedule.lr_lambdas]
     for group, rate, factor in zip(schedule.optimizer.param_groups, rates, factors, strict=True):
@@ -38,7 +38,7 @@ def set_rates(schedule: LambdaLR, rates: Sequence[float | Tensor]) -> None:
 
 
 def checkpoint_activations(model: Any) -> None:
-    """Let each layer be computed anew in the backward pass; dropout drops the same units again."""
+    """Compute each layer again in the backward pass (gradient checkpointing), with the same units dropped."""
     # transformers 5.2x renamed it, and warns of the older name.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": False})

@@ -1,4 +1,4 @@
-"""fp32 or bf16."""
+"""Resolve --precision to fp32 or bf16."""
 
 import torch
 
@@ -6,14 +6,14 @@ from biosqueeze.training.options import TrainingOptions
 
 
 def has_bf16() -> bool:
-    """Whether the GPU, or else the CPU, has units for bf16 matrix products."""
+    """Return whether the GPU, or else the CPU, has units for bf16 matrix products."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def precision_of(options: TrainingOptions) -> str:
-    """fp32 or bf16: what --precision asks for, `auto` decided by the hardware."""
+    """Return fp32 or bf16; `auto` is bf16 where the hardware has units for it."""
     if options.precision != "auto":
         return options.precision
     return "bf16" if has_bf16() else "fp32"

@@ -1,4 +1,4 @@
-"""The state of the random generators, saved and restored."""
+"""Save the state of torch's random generators, and draw from it again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,9 +7,9 @@ import torch
 
 
 class RngState:
-    """The random generators as they are now, so that a later pass can drop the same units.
+    """A copy of the current state of the generators on the CPU and the device.
 
-    With other units dropped, the term would measure dropout, which moves a prediction far more than the noise does.
+    With it, a later forward pass can drop the same units as an earlier one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -19,7 +19,7 @@ class RngState:
 
     @contextmanager
     def replay(self) -> Iterator[None]:
-        """Repeat the draws; afterwards the generators are as before."""
+        """Draw from the saved state inside the context; afterwards the generators have their current state again."""
         with torch.random.fork_rng(devices=[self.device] if self.cuda is not None else []):
             torch.set_rng_state(self.cpu)
             if self.cuda is not None:

@@ -1,4 +1,4 @@
-"""The training data of the stages: labelled windows, unlabelled blocks, both mixed, and masked blocks."""
+"""Item sources: masked blocks of text, and labelled items mixed with unlabelled blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 
-_FOR_DECODING = (WORDS,)  # no model reads these
+_FOR_DECODING = (WORDS,)  # features that are no model inputs
 
 
 class Blocks(Protocol):
-    """Unlabelled text in pieces that a model can read, such as `data.prepared.prepare_corpus` gives."""
+    """Unlabelled text in blocks of at most the sequence length, such as `data.prepared.prepare_corpus` returns."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of blocks."""
 
     def lengths_of(self, items: Ids) -> Ids:
-        """Their lengths in tokens, (items,)."""
+        """Return the lengths in tokens, (items,)."""
 
     def features(self, item: int) -> Mapping[str, Ids]:
-        """What a model reads of one: `input_ids` (length,), and where texts are packed `positions` and `segments`."""
+        """Return the model inputs: `input_ids` (length,), and `positions` and `segments` where texts are packed."""
 
 
 @dataclass(frozen=True)
 class MaskedBlocks:
-    """Blocks of text, packed or not, for masked language modelling; masked anew in every epoch."""
+    """Blocks of text, packed or not, for masked language modelling; masked differently in each epoch."""
 
     blocks: Blocks
     pad_token_id: int
@@ -45,21 +45,21 @@ class MaskedBlocks:
 
     @classmethod
     def of(cls, blocks: Blocks, tokenizer: "PreTrainedTokenizerBase", rate: float) -> Self:
-        """Blocks masked as their tokenizer does; it must have a mask token."""
+        """Build the source with the special tokens of a tokenizer, which must have a mask token."""
         pad, hide = int(tokenizer.pad_token_id), int(tokenizer.mask_token_id)
         return cls(blocks, pad, hide, tuple(tokenizer.all_special_ids), len(tokenizer), rate)
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        """All blocks."""
+        """Return all blocks."""
         del epoch, rng
         return np.arange(len(self.blocks))
 
     def length(self, items: Ids) -> Ids:
-        """Tokens with the special ones."""
+        """Return the lengths in tokens, special tokens included."""
         return self.blocks.lengths_of(items)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """What the block has, input_ids masked, and labels (length,): the true id where masked, -100 elsewhere."""
+        """Return the block's features with masked input_ids, and labels (length,): the id where masked, else -100."""
         block = self.blocks.features(item)
         ids, labels = mask(
             block["input_ids"], self.special_ids, self.vocabulary, self.mask_token_id, rng, rate=self.rate
@@ -69,7 +69,7 @@ class MaskedBlocks:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Labelled items, and for each of them `ratio` unlabelled blocks, drawn afresh in every epoch."""
+    """Labelled items, and for each of them `ratio` unlabelled blocks, drawn again in each epoch."""
 
     labelled: Sequence[Features]
     unlabelled: Blocks | None
@@ -77,28 +77,28 @@ class Mixture:
     pad_token_id: int
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        """All labelled items and a sample of the unlabelled ones; only unlabelled ones where no item is labelled."""
+        """Return all labelled items and a sample of the unlabelled blocks; all blocks where no item is labelled."""
         del epoch
-        known = np.arange(len(self.labelled))
+        labelled = np.arange(len(self.labelled))
         if self.unlabelled is None:
-            return known
+            return labelled
         available = len(self.unlabelled)
-        wanted = round(self.ratio * len(known)) if len(known) else available
-        # With replacement only where the corpus is smaller than what is asked of it.
+        wanted = round(self.ratio * len(labelled)) if len(labelled) else available
+        # With replacement only where the corpus has fewer blocks than are drawn.
         sample = rng.choice(available, size=wanted, replace=wanted > available)
-        return np.concatenate([known, len(known) + sample])
+        return np.concatenate([labelled, len(labelled) + sample])
 
     def length(self, items: Ids) -> Ids:
-        """Tokens with the special ones."""
+        """Return the lengths in tokens, special tokens included."""
         lengths = np.empty(len(items), dtype=np.int64)
-        known = items < len(self.labelled)
-        lengths[known] = [len(self.labelled[item]["input_ids"]) for item in items[known]]
+        labelled = items < len(self.labelled)
+        lengths[labelled] = [len(self.labelled[item]["input_ids"]) for item in items[labelled]]
         if self.unlabelled is not None:
-            lengths[~known] = self.unlabelled.lengths_of(items[~known] - len(self.labelled))
+            lengths[~labelled] = self.unlabelled.lengths_of(items[~labelled] - len(self.labelled))
         return lengths
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """What a model reads and the truth; of unlabelled blocks what they have, the truth left open among it."""
+        """Return model inputs and labels of a labelled item, or the features of an unlabelled block."""
         del rng
         if item < len(self.labelled):
             return {key: value for key, value in self.labelled[item].items() if key not in _FOR_DECODING}
@@ -109,23 +109,23 @@ class Mixture:
 
 @dataclass(frozen=True)
 class WrappedSource:
-    """Other training data, item by item; whoever wraps them says what becomes of the features."""
+    """Base class of sources that change the features of another source."""
 
     source: ItemSource
 
     @property
     def pad_token_id(self) -> int:
-        """The source's."""
+        """Return the id of the wrapped source."""
         return self.source.pad_token_id
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        """The source's."""
+        """Return the items of the wrapped source."""
         return self.source.draw(epoch, rng)
 
     def length(self, items: Ids) -> Ids:
-        """The source's."""
+        """Return the lengths of the wrapped source."""
         return self.source.length(items)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """The source's."""
+        """Return the features of the wrapped source."""
         return self.source.features(item, rng)

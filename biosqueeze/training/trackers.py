@@ -1,4 +1,4 @@
-"""Losses and scores go to TensorBoard, Weights & Biases or MLflow too, through Accelerate."""
+"""--tracker: log losses and scores to TensorBoard, Weights & Biases or MLflow too, through Accelerate."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from biosqueeze.options import resolved
 from biosqueeze.training.options import TrainingOptions
 
 PROJECT = "biosqueeze"
-FOLDER = "runs"  # where the Hub looks for TensorBoard's files
+FOLDER = "runs"  # where the Hub expects TensorBoard's files
 
-_WAYS_OUT = {
+_ADVICE = {
     "tensorboard": "check that its directory can be written to",
     "wandb": "log in with `wandb login`, or set WANDB_MODE=offline",
     "mlflow": "check MLFLOW_TRACKING_URI",
@@ -22,10 +22,10 @@ _WAYS_OUT = {
 
 
 def check_tracker(options: TrainingOptions) -> None:
-    """Make sure that the tracker is installed.
+    """Check that the tracker is installed.
 
     Raises:
-        SqueezeError: it is not; the message holds the pip line.
+        SqueezeError: it is not; the message has the pip line.
     """
     if options.tracker:
         require(options.tracker, options.tracker)
@@ -33,13 +33,13 @@ def check_tracker(options: TrainingOptions) -> None:
 
 @contextmanager
 def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path, step: int) -> Iterator[None]:
-    """Start the tracker that was asked for, and finish it whatever happens.
+    """Start the tracker of --tracker, if any, and finish it at the end, errors included.
 
     Args:
         accelerator: made with log_with=options.tracker.
-        options: of the stage; they are noted beside the curves.
-        directory: gives the run its name.
-        step: the step from which a resumed run goes on; what TensorBoard knows of later ones is dropped.
+        options: of the stage; they are recorded with the curves.
+        directory: its name is the name of the run.
+        step: the step that a resumed run continues from; TensorBoard's entries of later steps are removed.
 
     Raises:
         SqueezeError: the tracker cannot be started.
@@ -47,19 +47,19 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
     if not options.tracker:
         yield
         return
-    special: dict[str, dict[str, Any]] = {
+    settings: dict[str, dict[str, Any]] = {
         "tensorboard": {"purge_step": step + 1} if step else {},
         "wandb": {"name": directory.name.removesuffix(".partial")},
         "mlflow": {"run_name": directory.name.removesuffix(".partial")},
     }
-    # TensorBoard would put each option's value into a folder of its own.
+    # TensorBoard would put the value of each option into its own folder.
     config = None if options.tracker == "tensorboard" else resolved(options)
     try:
-        accelerator.init_trackers(PROJECT, config, {options.tracker: special[options.tracker]})
+        accelerator.init_trackers(PROJECT, config, {options.tracker: settings[options.tracker]})
     except Exception as error:  # each library has its own
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SqueezeError(
-            f"--tracker {options.tracker} cannot be started ({cause}); {_WAYS_OUT[options.tracker]}"
+            f"--tracker {options.tracker} cannot be started ({cause}); {_ADVICE[options.tracker]}"
         ) from error
     try:
         yield

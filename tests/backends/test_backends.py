@@ -1,6 +1,5 @@
 """Specs, and what each backend does with a checkpoint; the reference is stock transformers."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from tests import pico
+from tests.manifests import write_manifest
 
 
 def test_every_backend_offers_what_a_runtime_must(pico_ner) -> None:
@@ -50,7 +50,7 @@ def test_available_and_default_follow_the_files_and_the_last_stage(pico_ner, tmp
     (path / "onnx").mkdir()
     for file in ("model.onnx", "model_quantized.onnx"):
         (path / "onnx" / file).touch()
-    (path / "biosqueeze.json").write_text(json.dumps({"stage": "quantize"}))
+    write_manifest(path, stage="quantize")
     assert backends.available_specs(open_checkpoint(str(path))) == ("torch", "onnxruntime", "onnxruntime:int8")
     assert backends.default_spec(open_checkpoint(str(path))) == "onnxruntime:int8"
 

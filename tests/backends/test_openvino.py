@@ -1,13 +1,11 @@
 """OpenVINO says what stock transformers says, in the precision asked for; without the package it says what to type."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import psutil
@@ -17,13 +15,12 @@ import transformers
 
 from biosqueeze import backends, registry
 from biosqueeze.backends import openvino
-from biosqueeze.backends.onnx_export import write_onnx
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.load import load_model
 from biosqueeze.quantizers import Job
 from tests import pico
+from tests.manifests import write_manifest
 
 # Not importorskip: importing the package here, and not as the backend does, would let its telemetry loose.
 needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="the extra is not installed")
@@ -34,34 +31,17 @@ def without_optional_runtimes() -> None:
     """Show what all other tests hide."""
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """`exported("bert")` is a shallow checkpoint with its float graph."""
-    made = {}
-
-    def make(family):
-        if family not in made:
-            with mock.patch.object(pico, "LAYERS", 1):
-                path = tmp_path_factory.mktemp("openvino") / family
-                made[family] = pico.save(family, path, head="token-classification")
-            write_onnx(load_model(open_checkpoint(str(path)), attention="eager").model, path / "onnx" / "model.onnx")
-        return made[family]
-
-    return make
-
-
 @pytest.fixture
 def quantized(exported, copy_of):
     """`quantized("inc-static")` is a copy with an int8 graph made by that method, and a manifest that says so."""
 
     def make(method):
-        path = copy_of(exported("bert"))
+        path = copy_of(exported("bert", "token-classification"))
         batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
         source, target = (path / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
         job = Job(checkpoint=open_checkpoint(str(path)), source=source, target=target, batches=batches)
         registry.load("quantizers", method).quantize(job)
-        manifest = {"stage": "quantize", "notes": {"quantize": {"method": method}}}
-        (path / "biosqueeze.json").write_text(json.dumps(manifest))
+        write_manifest(path, stage="quantize", notes={"quantize": {"method": method}})
         return open_checkpoint(str(path))
 
     return make
@@ -102,7 +82,7 @@ def test_rows_only_for_those_who_installed_it(pico_ner, copy_of, monkeypatch) ->
         (path / "onnx" / name).touch()
 
     def rows(method):
-        (path / "biosqueeze.json").write_text(json.dumps({"notes": {"quantize": {"method": method}}}))
+        write_manifest(path, notes={"quantize": {"method": method}})
         return openvino.available(open_checkpoint(str(path)))
 
     assert openvino.available(open_checkpoint(str(pico_ner))) == ()
@@ -134,13 +114,13 @@ def test_damaged_graph_is_explained(tmp_path) -> None:
 @pytest.mark.parametrize("shape", [(3, 17), (1, 1), (2, 100)])
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_float_is_stock_transformers(family, shape, exported) -> None:
-    assert differences(exported(family), "openvino", shape).max() < 2e-5
+    assert differences(exported(family, "token-classification"), "openvino", shape).max() < 2e-5
 
 
 @needs_openvino
 def test_bfloat16_is_a_little_different(exported) -> None:
     try:
-        found = differences(exported("bert"), "openvino:bf16")
+        found = differences(exported("bert", "token-classification"), "openvino:bf16")
     except SqueezeError as error:
         pytest.skip(str(error))
     assert 1e-4 < found.max() < 0.2
@@ -172,13 +152,13 @@ def test_processor_without_bfloat16_is_told() -> None:
 def test_threads_are_kept(exported) -> None:
     usable = psutil.cpu_count(logical=False)
     for threads in {1, min(2, usable)}:
-        predictor = openvino.load(open_checkpoint(str(exported("bert"))), "fp32", threads)
+        predictor = openvino.load(open_checkpoint(str(exported("bert", "token-classification"))), "fp32", threads)
         assert predictor.compiled.get_property("INFERENCE_NUM_THREADS") == threads
 
 
 @needs_openvino
 def test_results_are_not_overwritten_by_the_next_call(exported) -> None:
-    predictor = openvino.load(open_checkpoint(str(exported("bert"))), "fp32", 1)
+    predictor = openvino.load(open_checkpoint(str(exported("bert", "token-classification"))), "fp32", 1)
     first, second = (np.arange(start, start + 10)[None] for start in (5, 50))
     kept = predictor.predict({"input_ids": first, "attention_mask": np.ones_like(first)})
     before = kept.copy()
@@ -198,7 +178,7 @@ def test_imported_only_to_load_and_never_reports(exported, tmp_path) -> None:
         "assert 'openvino' in sys.modules and sys.modules['openvino_telemetry'] is None\n"
     )
     home = {key: value for key, value in os.environ.items() if key != "CI"} | {"HOME": str(tmp_path)}
-    command = [sys.executable, "-c", code, str(exported("bert"))]
+    command = [sys.executable, "-c", code, str(exported("bert", "token-classification"))]
     said = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,15 @@
-"""Run the command line in this process, as a shell would see it."""
+"""Run the command line in this process, as a shell would see it, or in a fork of it, to be interrupted."""
 
 import io
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import ForkProcess
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +42,54 @@ class Shell:
         code = main.run([str(word) for word in words])
         captured = self.capfd.readouterr()
         return Said(code, captured.out, captured.err)
+
+
+@dataclass(frozen=True)
+class Background:
+    """A command line in a fork of this process: it needs none of the seconds that importing torch takes."""
+
+    process: ForkProcess
+    log: Path  # standard output and error, as one
+
+    def wait_for(self, happened: Callable[[], object], seconds: float = 300.0) -> None:
+        """Wait until something is true.
+
+        Raises:
+            AssertionError: The command ended before, or it took too long.
+        """
+        deadline = time.monotonic() + seconds
+        while not happened():
+            assert self.process.is_alive(), f"ended too early: {self.log.read_text()}"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def end(self, number: signal.Signals | None = None, seconds: float = 300.0) -> int:
+        """Send a signal, if any, and return the exit code; what still runs after the time is killed."""
+        if number is not None and self.process.is_alive():
+            os.kill(self.process.pid or 0, number)
+        self.process.join(seconds)
+        code = self.process.exitcode
+        self.process.kill()
+        assert code is not None, "did not end"
+        return code
+
+
+def start(*words: object, log: Path, environment: Mapping[str, object] | None = None) -> Background:
+    """Start a command line in a fork, as the leader of a process group."""
+    process = multiprocessing.get_context("fork").Process(
+        target=_be, args=([str(word) for word in words], log, environment or {})
+    )
+    process.start()
+    return Background(process, log)
+
+
+def _be(words: list[str], log: Path, environment: Mapping[str, object]) -> None:
+    os.setpgid(0, 0)
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with log.open("w") as stream:
+        sys.stdout = sys.stderr = stream
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        code = main.run(words)
+    os._exit(code)

@@ -116,7 +116,7 @@ print(tokens, private_memory() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_reading_a_whole_corpus_takes_no_memory_of_its_own(tmp_path):
-    from biosqueeze.checkpoint import write_json
+    from biosqueeze.files import write_json
 
     rng, parts, sizes = np.random.default_rng(0), 25, np.full(10_000, 100)
     stream = (EncodedLines(10_000, rng.integers(0, 30_000, 1_000_000, dtype=np.int32), sizes) for _ in range(parts))

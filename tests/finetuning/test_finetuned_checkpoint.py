@@ -1,6 +1,5 @@
 """A fine-tuned checkpoint is scored at the length that it was trained at, and only with the head of its task."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, sequence_length
 from tests import pico
+from tests.manifests import write_manifest
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests import pico
 def test_length_is_as_asked_or_as_trained(noted, asked, positions, length, tmp_path: Path):
     path = pico.save("bert", tmp_path / "ner", head="token-classification")
     task = {"name": "ner"} if noted is None else {"name": "ner", "max_length": noted}
-    (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
+    write_manifest(path, task=task)
     assert sequence_length(open_checkpoint(str(path)), asked, positions) == length
 
 

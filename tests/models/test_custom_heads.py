@@ -1,7 +1,6 @@
 """The heads that stock transformers lacks, against sums and maxima over every path, and beside their encoders."""
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,14 @@ from transformers import AutoModel, AutoModelForTokenClassification
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.manifest import HEAD_FILE, HEAD_MARK
+from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
 from biosqueeze.models import custom_heads as custom
 from biosqueeze.models.crf import FASTER, Crf, Scores, negative_log_likelihood
 from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.crf_decoding import chances, viterbi
 from tests import pico
+from tests.manifests import write_manifest
 
 LABELS = ("O", "B-Disease", "I-Disease")
 RELATIONS = ("none", "inhibits")
@@ -199,7 +199,7 @@ def test_what_is_saved_loads_as_it_was(name: str, pico_any: Path, tmp_path: Path
     model.save_pretrained(tmp_path)
     saved = Checkpoint(tmp_path, "saved")
     loaded = custom.load_headed(saved)
-    assert saved.own_head == name
+    assert saved.custom_head == name
     assert custom.task_head_in(saved) == custom._HEADS[name].task
     batch = batch_of(model)
     assert torch.equal(loaded(**batch).logits, model(**batch).logits)
@@ -376,15 +376,14 @@ def test_a_head_that_is_damaged_or_of_another_model(pico_bert: Path, tmp_path: P
         custom.load_headed(Checkpoint(tmp_path, "x"))
     file.write_bytes(whole[:-8])
     with pytest.raises(SqueezeError, match="damaged or cut short"):
-        _ = Checkpoint(tmp_path, "x").own_head
+        _ = Checkpoint(tmp_path, "x").custom_head
     with pytest.raises(SqueezeError, match="damaged or cut short"):
         custom.load_headed(saved)
 
 
 def test_a_crf_that_has_gone_is_not_decoded_without(pico_ner: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((pico_ner / "config.json").read_text())
-    manifest = {"format": 1, "task": {"name": "ner", "formulation": {"tagger": "crf"}}}
-    (tmp_path / "biosqueeze.json").write_text(json.dumps(manifest))
+    write_manifest(tmp_path, task={"name": "ner", "formulation": {"tagger": "crf"}})
     with pytest.raises(SqueezeError, match=r"fine-tuned with a CRF, which should be in head\.safetensors"):
         custom.decoding_parameters(Checkpoint(tmp_path, "x"))
 
@@ -393,7 +392,7 @@ def test_a_foreign_file_of_that_name_is_no_head(pico_bert: Path, tmp_path: Path)
     made(pico_bert, "bilstm").save_pretrained(tmp_path)
     save_file({"something": torch.zeros(2)}, tmp_path / HEAD_FILE)
     saved = Checkpoint(tmp_path, "x")
-    assert saved.own_head is None
+    assert saved.custom_head is None
     assert [path.name for path in saved.weights] == ["model.safetensors"]
     assert custom.task_head_in(saved) == "base"
     with pytest.raises(SqueezeError, match=r"has no head\.safetensors"):

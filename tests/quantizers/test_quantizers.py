@@ -21,17 +21,14 @@ INT8 = onnx.TensorProto.INT8
 
 
 @pytest.fixture(scope="module")
-def ner(tmp_path_factory):
-    """A token classifier with one layer: tracing takes its time per layer."""
-    with mock.patch.object(pico, "LAYERS", 1):
-        return pico.save("bert", tmp_path_factory.mktemp("ner"), head="token-classification")
+def ner(exported):
+    """A token classifier with one layer and its float graph."""
+    return exported("bert", "token-classification")
 
 
 @pytest.fixture(scope="module")
-def float_graph(ner, tmp_path_factory):
-    path = tmp_path_factory.mktemp("float") / "model.onnx"
-    write_onnx(load_model(open_checkpoint(str(ner)), attention="eager").model, path)
-    return path
+def float_graph(ner):
+    return ner / "onnx" / "model.onnx"
 
 
 @pytest.fixture(scope="module", params=registry.names("quantizers"))

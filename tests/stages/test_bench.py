@@ -9,6 +9,7 @@ import pytest
 
 from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.measuring import worker_pool
+from tests.manifests import write_manifest
 
 
 class FakeProcess:
@@ -54,7 +55,7 @@ def two(pico_ner, tmp_path):
 
 def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     plain, full = two
-    (full / "biosqueeze.json").write_text(json.dumps({"stage": "quantize"}))
+    write_manifest(full, stage="quantize")
     write_result(open_checkpoint(str(plain)), "evaluate-torch", {"metrics": {"f1": 0.8}, "data": "x"})
     write_result(open_checkpoint(str(full)), "evaluate-onnxruntime-int8", {"metrics": {"f1": 0.78}, "data": "x"})
     result = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2", "--json")
@@ -131,7 +132,7 @@ def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     ("words", "code", "hint"),
     [
         (("--batch-size", "1,x"), 2, "--batch-size '1,x'"),
-        (("--batch-size", "0"), 2, "write for example 1,8"),
+        (("--batch-size", "0"), 2, "whole numbers"),
         (("--length", ""), 2, "--length ''"),
         (("--length", "129"), 2, "128 positions"),
         (("--rounds", "0"), 2, "--rounds must be at least 1"),

@@ -7,6 +7,7 @@ import pytest
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.stages import evaluate
 from tests import pico
+from tests.manifests import write_manifest
 
 TEST = "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n.\tO\n\nNo\tO\nhepti\tB-Disease\nin\tO\nfibneu\tB-Disease\n"
 
@@ -134,7 +135,7 @@ def test_missed_floor_fails_after_writing_the_scores(checkpoint, data, gold_but)
 
 @pytest.mark.parametrize("floor", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
 def test_malformed_floor(checkpoint, data, floor):
-    with pytest.raises(UsageError, match=r"METRIC=FLOOR; write for example f1=0\.80"):
+    with pytest.raises(UsageError, match=r"METRIC=FLOOR, like f1=0\.80"):
         evaluate.run(_options(checkpoint, data, min=(floor,)))
 
 
@@ -143,10 +144,10 @@ def test_malformed_floor(checkpoint, data, floor):
     [
         ({"backend": "touch"}, "no backend called 'touch'.*Did you mean 'torch'"),
         ({"backend": "torch:int3"}, "no precision 'int3'"),
-        ({"batch_size": 0}, "--batch-size must be at least 1"),
-        ({"threads": -1}, "--threads must be at least 1"),
+        ({"batch_size": 0}, "--batch-size 0 is too small"),
+        ({"threads": -1}, "--threads -1 is too small"),
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
-        ({"max_length": 2}, "at least 3, not 2"),
+        ({"max_length": 2}, "give 3 or more"),
         ({"task": "ren"}, "there is no task 'ren'"),
     ],
 )
@@ -215,9 +216,7 @@ def test_multi_label_checkpoint_without_manifest(tmp_path):
 def test_data_default_to_those_of_the_fine_tuning(checkpoint, data, gold_but):
     with pytest.raises(UsageError, match=r"give --data"):
         evaluate.run(evaluate.Options(checkpoint=str(checkpoint)))
-    (checkpoint / "biosqueeze.json").write_text(
-        json.dumps({"format": 1, "stage": "finetune", "task": {"name": "ner", "data": str(data)}})
-    )
+    write_manifest(checkpoint, stage="finetune", task={"name": "ner", "data": str(data)})
     gold_but()
     assert evaluate.run(evaluate.Options(checkpoint=str(checkpoint))).facts["metrics"]["f1"] == 1
 

@@ -2,9 +2,8 @@
 
 import json
 import os
+import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from transformers import AutoModelForTokenClassification
 
 from biosqueeze import search
 from tests import pico
-from tests.cli.run import Shell
+from tests.cli.run import Shell, start
 
 GOOD = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
 QUICK = ("--precision", "fp32", "--steps", "2", "--out", "out")
@@ -150,13 +149,9 @@ def test_killed_and_resumed_keeps_the_best_of_both_parts(pico_bert: Path, learna
     common += ("--save-every", 3)
     whole = shell(*common, "--out", "whole")
     assert whole.code == 0, whole.err
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    words = [sys.executable, "-m", "biosqueeze", *map(str, common), "--out", "killed"]
-    killed = subprocess.Popen(words, env=environment)
-    while killed.poll() is None and not list(Path().glob("killed.partial/state-0000000[6-9]")):
-        time.sleep(0.005)
-    killed.kill()
-    killed.wait()
+    running = start(*common, "--out", "killed", log=Path("log"))
+    running.wait_for(lambda: list(Path().glob("killed.partial/state-0000000[6-9]")))
+    running.end(signal.SIGKILL)
     refused = shell(*common, "--label-all-pieces", "--out", "killed", "--resume")
     assert (refused.code, "label_all_pieces; repeat the command as it was" in refused.err) == (1, True), refused.err
     resumed = shell(*common, "--out", "killed", "--resume")

@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForTokenClassification
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.stages import evaluate
-from biosqueeze.training.loop import _Loop
+from biosqueeze.training.loop import TrainingLoop
 from tests import pico
 from tests.cli.run import Shell
 
@@ -206,15 +206,15 @@ def test_an_interrupted_run_goes_on_exactly(
 ) -> None:
     common = ("finetune", encoder, *words_of(head, data), "--epochs", 2, "--save-every", 4)
     assert shell(*common, "--out", "whole").code == 0
-    after = _Loop._after_step
+    after = TrainingLoop._after_step
 
-    def stop(loop: _Loop, *arguments: Any) -> None:
+    def stop(loop: TrainingLoop, *arguments: Any) -> None:
         if loop.progress.step == 7:
             loop.interrupt.set()
         after(loop, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Loop, "_after_step", stop)
+        patch.setattr(TrainingLoop, "_after_step", stop)
         assert shell(*common, "--out", "parted").code == 130
     resumed = shell(*common, "--out", "parted", "--resume")
     assert resumed.code == 0, resumed.err

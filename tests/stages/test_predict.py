@@ -21,6 +21,7 @@ from biosqueeze.data.incoming import InputRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.stages import predict
 from tests import pico
+from tests.manifests import write_manifest
 
 WORDS = st.sampled_from(
     [*pico.words()[:30], "p53", "BRCA-1", "caf\u00e9", "\U0001f600", "\u03b1-ci", "(ti)", ".", "No."]
@@ -367,7 +368,7 @@ def test_record_that_cannot_be_encoded_is_found(annotator):
 def test_plain_text_ignores_columns_of_the_fine_tuning(classifier, copy_of, tmp_path):
     path = copy_of(Path(classifier))
     task = {"name": "classification", "scheme": "single", "formulation": {"column": ["text=body"]}}
-    (path / "biosqueeze.json").write_text(json.dumps({"format": 1, "task": task}))
+    write_manifest(path, task=task)
     (predictions,) = _predict(path, _write(tmp_path / "r.txt", "car ci"))
     (same,) = _predict(path, _write(tmp_path / "r.jsonl", {"body": "car ci"}))
     assert predictions["scores"] == pytest.approx(same["scores"])
@@ -404,12 +405,12 @@ def test_multi_label_by_the_config(copy_of, classifier, tmp_path):
         (("--backend", "onnxruntime"), 1, "biosqueeze export"),
         (("--backend", "onxruntime"), 2, "Did you mean 'onnxruntime'?"),
         (("--json",), 2, "add --out"),
-        (("--force",), 2, "--force needs --out"),
-        (("--batch-size", "0"), 2, "at least 1, not 0"),
-        (("--max-length", "2"), 2, "at least 3, not 2"),
+        (("--force",), 2, "--force means nothing without --out"),
+        (("--batch-size", "0"), 2, "give 1 or more"),
+        (("--max-length", "2"), 2, "give 3 or more"),
         (("--out", "."), 1, "is a directory"),
-        (("--format", "pubtator", "--skip-bad"), 2, "--skip-bad is only for --format jsonl"),
-        (("--format", "pubtator", "--keep-fields"), 2, "--keep-fields is only for --format jsonl"),
+        (("--format", "pubtator", "--skip-bad"), 2, "no place for them"),
+        (("--format", "pubtator", "--keep-fields"), 2, "no place for them"),
     ],
 )
 def test_invalid_options_give_one_error_line(ner, records, shell, words, code, says):

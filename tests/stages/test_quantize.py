@@ -52,12 +52,12 @@ def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> No
     assert "warning" not in result.err
     quantized = open_checkpoint(result.path)
     assert default_spec(quantized) == "onnxruntime:int8"
-    found = quantized.manifest["metrics"]["quantize"]
+    found = quantized.manifest.metrics["quantize"]
     assert 0.9 < found["agreement"] <= 1
     assert 0 < found["mean_difference"] < found["max_difference"] < 1
     assert found["size_ratio"] < 1
-    assert quantized.manifest["notes"]["quantize"]["method"] == "onnx-dynamic"
-    assert [entry["stage"] for entry in quantized.manifest["history"]] == ["export", "quantize"]
+    assert quantized.manifest.notes["quantize"]["method"] == "onnx-dynamic"
+    assert [entry.stage for entry in quantized.history] == ["export", "quantize"]
 
 
 def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None:
@@ -65,8 +65,8 @@ def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None
     assert result.code == 0, result.err
     quantized = open_checkpoint(result.path)
     assert sorted(path.name for path in (quantized.path / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
-    assert quantized.manifest["metrics"]["quantize"]["cosine"] > 0.99
-    assert quantized.manifest["notes"]["quantize"]["int8_embedding_tables"] == 0
+    assert quantized.manifest.metrics["quantize"]["cosine"] > 0.99
+    assert quantized.manifest.notes["quantize"]["int8_embedding_tables"] == 0
 
 
 def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> None:
@@ -76,8 +76,8 @@ def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> 
     assert result.code == 0, result.err
     assert "warning" not in result.err
     quantized = open_checkpoint(result.path)
-    assert quantized.manifest["metrics"]["quantize"]["agreement"] > 0.9
-    assert quantized.manifest["notes"]["quantize"]["calibration_sequences"] == 24
+    assert quantized.manifest.metrics["quantize"]["agreement"] > 0.9
+    assert quantized.manifest.notes["quantize"]["calibration_sequences"] == 24
 
 
 def test_broken_int8_graph_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
@@ -157,7 +157,7 @@ def test_warning_only_when_calibrating_on_the_sample(exported, capfd) -> None:
 )
 def test_seven_bits_only_on_x86_without_vnni(monkeypatch, machine, flags, expected) -> None:
     monkeypatch.setattr(weight_range.platform, "machine", lambda: machine)
-    monkeypatch.setattr(weight_range.manifest, "environment", lambda: {"cpu_flags": flags})
+    monkeypatch.setattr(weight_range.environment, "cpu_flags", lambda: tuple(flags))
     assert reduces_range("auto") is expected
     assert (reduces_range("yes"), reduces_range("no")) == (True, False)
 
@@ -176,14 +176,14 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("--tolerance", "1.5"), "at least 0 and at most 1, not 1.5"),
+        (("--tolerance", "1.5"), "between 0 and 1"),
         (("--calibration-samples", "0"), "at least 1"),
         (("--max-length", "2"), "at least 3"),
         (("--method", "onnx-dynamc"), "onnx-dynamic"),
         (("--observer", "kl"), "--observer is not for --method onnx-dynamic"),
         (("--calibration-samples", "9"), "--calibration-samples is not for --method onnx-dynamic"),
         (("--method", "inc-static", "--reduce-range", "yes"), "--reduce-range is not for --method inc-static"),
-        (("--calibration-field", "abstract"), "--calibration-field needs --calibration"),
+        (("--calibration-field", "abstract"), "--calibration-field is a field of --calibration's records"),
     ],
 )
 def test_bad_options(shallow, shell, words, hint) -> None:

@@ -1,7 +1,6 @@
 """Two processes on one machine, started as users start them: one checkpoint, the same losses, exact resumption."""
 
 import json
-import multiprocessing
 import os
 import random
 import re
@@ -9,16 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from biosqueeze.cli import main
 from tests import pico
-from tests.cli.run import Shell
+from tests.cli.run import Background, Shell, start
 
 LONG = 300.0  # seconds for what takes ten on a quiet machine
 QUICK = ("--precision", "fp32", "--max-length", 32, "--lr", "1e-3")
@@ -122,42 +119,26 @@ def test_two_processes_learn_what_one_learns_from_twice_the_batch(work: Work, sh
 
 @dataclass(frozen=True)
 class Pair:
-    """Two processes that a launcher would have started; forks, because importing torch takes most of a launch."""
+    """Two processes that a launcher would have started."""
 
-    processes: list[Any]
-    said: list[Path]  # standard output and error of each, as one
+    processes: tuple[Background, Background]
+
+    @property
+    def logs(self) -> list[str]:
+        return [process.log.read_text() for process in self.processes]
 
     def ended(self) -> list[int]:
-        for process in self.processes:
-            process.join(LONG)
-        codes = [process.exitcode for process in self.processes]
-        for process in self.processes:
-            process.kill()
-        return codes
+        return [process.end() for process in self.processes]
 
 
 def forked(work: Work, words: list[str]) -> Pair:
-    context = multiprocessing.get_context("fork")
-    said = [work.root / f"said-{rank}" for rank in range(2)]
     port = free_port()
-    processes = [context.Process(target=be, args=(rank, port, words, said[rank])) for rank in range(2)]
-    for process in processes:
-        process.start()
-    return Pair(processes, said)
-
-
-def be(rank: int, port: int, words: list[str], said: Path) -> None:
-    """Run the command line as one of two processes, in a process group with its own workers."""
-    os.setpgid(0, 0)
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with said.open("w") as stream:
-        sys.stdout = sys.stderr = stream
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
-        code = main.run(words)
-    os._exit(code)
+    place = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    first, second = (
+        start(*words, log=work.root / f"log-{rank}", environment={**place, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in range(2)
+    )
+    return Pair((first, second))
 
 
 @pytest.mark.parametrize("stage", ["finetune", "distill"])
@@ -179,20 +160,17 @@ def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(stage: str
     assert forked(work, words(whole)).ended() == [0, 0]
     pair = forked(work, words(parted))
     log = work.root / f"{parted}.partial" / "metrics.jsonl"
-    deadline = time.monotonic() + LONG
-    while pair.processes[0].is_alive() and not (log.is_file() and log.read_text().count("\n") >= 3):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    pair.processes[0].wait_for(lambda: log.is_file() and log.read_text().count("\n") >= 3)
     for _ in range(2):  # the terminal's, and then the launcher hands it on
-        for process in pair.processes:
-            os.killpg(process.pid, signal.SIGINT)
+        for background in pair.processes:
+            os.killpg(background.process.pid or 0, signal.SIGINT)
     assert pair.ended() == [130, 130]
-    assert pair.said[0].read_text().count("--resume goes on from there") == 1
-    assert "interrupted" not in pair.said[1].read_text()
+    assert pair.logs[0].count("--resume goes on from there") == 1
+    assert "interrupted" not in pair.logs[1]
     (state,) = (work.root / f"{parted}.partial").glob("state-*")
     assert 3 <= int(state.name.partition("-")[2]) < 24
     pair = forked(work, words(parted, "--resume"))
-    assert pair.ended() == [0, 0], pair.said[0].read_text()
+    assert pair.ended() == [0, 0], pair.logs[0]
     assert steps(work.root / parted) == steps(work.root / whole)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (work.root / parted / name).read_bytes() == (work.root / whole / name).read_bytes()
@@ -214,8 +192,8 @@ def test_distillation_in_two_processes(
     if sharded:
         monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     pair = forked(work, words("distilled-by-two", 2))
-    assert pair.ended() == [0, 0], pair.said[0].read_text()
-    held = re.search(r"of the teachers' ([\d,]+) parameters each process holds ([\d,]+)", pair.said[0].read_text())
+    assert pair.ended() == [0, 0], pair.logs[0]
+    held = re.search(r"of the teachers' ([\d,]+) parameters each process holds ([\d,]+)", pair.logs[0])
     assert (held is not None) == sharded
     if held:
         whole, part = (int(number.replace(",", "")) for number in held.groups())

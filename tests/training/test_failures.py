@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training import failures
-from biosqueeze.training.failures import Trouble, Watch
+from biosqueeze.training.failures import Anomaly, LossMonitor
 from biosqueeze.training.loop import Learner, TrainingJob, TrainingSummary, train
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Mixture
-from biosqueeze.training.step import Measured
+from biosqueeze.training.step import StepResult
 from tests.training import runs
 
 PLAIN = TrainingOptions(steps=12, batch_size=4, lr=1e-2, precision="fp32", seed=1)
@@ -90,9 +90,9 @@ def states(directory: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("event", "says"),
     [
-        (float("nan"), "the loss is no number any more at step 8 (hard)"),
-        (float("inf"), "the loss is no number any more at step 8 (hard)"),
-        ("gradient", "the gradient is no number any more at step 8 (easy, hard still are)"),
+        (float("nan"), "the loss is NaN or infinite at step 8 (hard)"),
+        (float("inf"), "the loss is NaN or infinite at step 8 (hard)"),
+        ("gradient", "the gradient is NaN or infinite at step 8 (easy, hard: still finite)"),
     ],
 )
 def test_what_is_no_number_stops_with_the_last_good_state(event: Any, says: str, tmp_path: Path) -> None:
@@ -143,18 +143,18 @@ def test_a_run_that_did_not_fail_goes_on_only_as_it_was(tmp_path: Path) -> None:
         run(tmp_path, replace(PLAIN, save_every=3, resume=True, lr=1e-3), Script())
 
 
-def measured(loss: float, **terms: float) -> Measured:
-    return Measured({"loss": loss, **terms}, 1)
+def step_result(loss: float, **terms: float) -> StepResult:
+    return StepResult({"loss": loss, **terms}, 1)
 
 
 def test_an_explosion_is_told_with_its_term() -> None:
-    watch = Watch({})
+    monitor = LossMonitor({})
     for _ in range(failures.WINDOW):
-        assert watch.trouble(measured(3.0, kl=1.0, mlm=2.0)) is None
-        watch.note({"loss": 3.0, "kl": 1.0, "mlm": 2.0})
-    assert watch.trouble(measured(299.0, kl=150.0, mlm=149.0)) is None
-    found = watch.trouble(measured(402.0, kl=400.0, mlm=2.0))
-    assert found == Trouble("the loss explodes", "kl is 400, after a mean of 1")
+        assert monitor.anomaly(step_result(3.0, kl=1.0, mlm=2.0)) is None
+        monitor.update({"loss": 3.0, "kl": 1.0, "mlm": 2.0})
+    assert monitor.anomaly(step_result(299.0, kl=150.0, mlm=149.0)) is None
+    found = monitor.anomaly(step_result(402.0, kl=400.0, mlm=2.0))
+    assert found == Anomaly("the loss explodes", "kl is 400, after a mean of 1")
 
 
 def test_an_explosion_stops_the_run(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_an_explosion_stops_the_run(tmp_path: Path) -> None:
 def test_a_loss_that_falls_with_outliers_below_its_beginning_is_no_alarm(
     start: float, noise: list[float], rate: float
 ) -> None:
-    watch = Watch({})
+    monitor = LossMonitor({})
     for step, share in enumerate(noise):
         learned = start * rate**step
         # Every ninth batch is as hard as the first ones were, however well the others are known.
         loss = start if step % 9 == 0 else learned * (0.5 + share)
-        assert watch.trouble(measured(loss, labels=loss)) is None
-        watch.note({"loss": loss, "labels": loss})
+        assert monitor.anomaly(step_result(loss, labels=loss)) is None
+        monitor.update({"loss": loss, "labels": loss})
 
 
 def test_a_resumed_run_remembers_what_the_loss_was(tmp_path: Path) -> None:
@@ -239,13 +239,13 @@ def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_a_single_sequence_gets_no_smaller() -> None:
     one = replace(PLAIN, batch_size=1)
-    assert failures.ways_out_of_memory(one) == "--gradient-checkpointing"
-    assert failures.ways_out_of_memory(replace(one, gradient_checkpointing=True)) == "a smaller --max-length"
+    assert failures.memory_advice(one) == "--gradient-checkpointing"
+    assert failures.memory_advice(replace(one, gradient_checkpointing=True)) == "a smaller --max-length"
 
 
 @given(st.integers(2, 300), st.integers(1, 9))
 def test_a_smaller_batch_keeps_the_global_one(size: int, accumulate: int) -> None:
-    less, more = failures.smaller(size, accumulate)
+    less, more = failures.next_smaller_batch(size, accumulate)
     assert less < size and less * more == size * accumulate
     assert size % 2 or less == size // 2
 

@@ -205,7 +205,7 @@ def test_accumulated_ragged_batches_are_one_large_batch(
         seen = []
 
         def update(stepper: Stepper) -> None:
-            seen.extend(p.grad.flatten() for p in stepper.plain.parameters() if p.grad is not None)
+            seen.extend(p.grad.flatten() for p in stepper.unwrapped.parameters() if p.grad is not None)
 
         monkeypatch.setattr(Stepper, "update", update)
         done = runs.run(tmp_path / name, options, features=features, model=runs.model_of(dropout=0.0))

@@ -131,7 +131,7 @@ class _Pass:
             if not is_out_of_memory(error):
                 raise
             raise SqueezeError(
-                f"out of memory while the teacher was asked about {failures.describe([batch])}; give a smaller "
+                f"out of memory while the teacher was asked about {failures.describe_batches([batch])}; give a smaller "
                 "--batch-size; what was said so far is kept"
             ) from error
 

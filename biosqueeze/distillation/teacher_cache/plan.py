@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import write_json
 from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import TEACHER
 from biosqueeze.distillation.loss_config import LossConfig
@@ -25,6 +24,7 @@ from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.distillation.teacher_cache.store import Ids, Store, checksum
 from biosqueeze.distillation.teachers import Question
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import write_json
 from biosqueeze.manifest import now
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource

@@ -214,7 +214,7 @@ def test_losses_that_read_rows_of_the_student_alone_need_no_logits(text: Path, t
 
 
 def test_idle_options_are_refused() -> None:
-    with pytest.raises(UsageError, match="--cache-top needs --cache-teacher"):
+    with pytest.raises(UsageError, match="--cache-top is for --cache-teacher"):
         DistillationOptions(cache_top=5)
     with pytest.raises(UsageError, match="--maskings must be at least 1"):
         DistillationOptions(maskings=0)

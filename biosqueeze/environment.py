@@ -1,0 +1,80 @@
+"""The software versions and the processor that a stage ran with. Torch-free: no package is imported for its version."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from biosqueeze import __version__
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "onnx",
+    "onnxruntime",
+    "torch-pruning",
+    "neural-compressor",
+)
+# The instruction sets that the runtimes choose their kernels by.
+_CPU_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_int8",
+    "amx_bf16",
+    "asimddp",
+    "i8mm",
+)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Versions and processor; a package that is not installed has the version None."""
+
+    biosqueeze: str
+    python: str
+    system: str
+    cpu: str
+    cpu_flags: tuple[str, ...]
+    packages: Mapping[str, str | None]
+
+
+def current_environment() -> Environment:
+    """Return the versions and the processor of this process."""
+    return Environment(
+        biosqueeze=__version__,
+        python=platform.python_version(),
+        system=platform.platform(terse=True),
+        cpu=cpu_name(),
+        cpu_flags=cpu_flags(),
+        packages={name: _version(name) for name in _PACKAGES},
+    )
+
+
+def cpu_name() -> str:
+    """Return the processor's name, or its architecture where the system does not give one."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def cpu_flags() -> tuple[str, ...]:
+    """Return those of the processor's instruction sets that matter for speed."""
+    present = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+    return tuple(flag for flag in _CPU_FLAGS if flag in present)
+
+
+def _version(package: str) -> str | None:
+    import importlib.metadata  # takes 15 ms, which --help should not spend
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpuinfo(key: str) -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")

@@ -1,0 +1,192 @@
+"""Writing a checkpoint: files go to OUT.partial, the manifest is written last, then OUT.partial is renamed to OUT."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import __version__, card, manifest, model_facts, processes
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.environment import current_environment
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import disk_is_full, flush, locked, put_in_place, write_json
+from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
+from biosqueeze.options import WritingOptions, resolved
+from biosqueeze.progress import note
+
+STATE_GLOB = "state-*"
+UNFINISHED_STATE = "saving"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRecord:
+    """What a stage adds to the manifest of the checkpoint that it wrote.
+
+    Args:
+        stage: the subcommand.
+        parent: the checkpoint that the stage continued from.
+        options: the resolved options.
+        other_parents: further checkpoints that were read, by role, such as ("teacher", checkpoint).
+        metrics: the stage's measurements.
+        task: the task that the model was trained on; None keeps the parent's.
+        notes: details of the stage, by its name.
+        layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
+            all are unchanged.
+    """
+
+    stage: str
+    parent: Checkpoint
+    options: WritingOptions
+    other_parents: tuple[tuple[str, Checkpoint], ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    task: TaskRecord | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None
+
+
+@dataclass
+class OutputCheckpoint:
+    """A checkpoint being written to `path` (OUT.partial); `finish` completes it and renames it to `out`."""
+
+    path: Path
+    out: Path
+
+    def finish(self, record: StageRecord) -> Checkpoint:
+        """Write model card and manifest (last), flush all to the disk, and rename to OUT, in the main process."""
+        if processes.is_main():
+            self._complete(record)
+        processes.barrier()
+        return Checkpoint(self.out, str(self.out))
+
+    def _complete(self, record: StageRecord) -> None:
+        written = build_manifest(self.path, record)
+        (self.path / "README.md").write_text(card.render(self.out.name, written), encoding="utf-8")
+        write_json(self.path / manifest.FILE_NAME, written.as_json())
+        flush(self.path)
+        # Only now: after a failure above, --resume still needs the states.
+        for state in self.path.glob(STATE_GLOB):
+            shutil.rmtree(state)
+        put_in_place(self.path, self.out)
+
+
+def build_manifest(path: Path, record: StageRecord) -> Manifest:
+    """Describe the model in a directory: its facts, the stage that made it, and the history of the stage's parent."""
+    written = Checkpoint(path, str(path))
+    parents = {"parent": record.parent, **dict(record.other_parents)}
+    entry = HistoryEntry(
+        stage=record.stage,
+        version=__version__,
+        created=manifest.now(),
+        options=resolved(record.options),
+        sources=dict(record.options.sources),
+        parents={role: ParentRef(c.name, c.weights_sha256()) for role, c in parents.items()},
+        layers=record.layers,
+    )
+    return Manifest(
+        stage=record.stage,
+        version=__version__,
+        created=entry.created,
+        parent=entry.parent,
+        head=model_facts.head_of(written.config),
+        custom_head=written.custom_head,
+        task=record.task or record.parent.task,
+        model=_facts_of(written),
+        metrics=dict(record.metrics),
+        notes=dict(record.notes),
+        environment=current_environment(),
+        history=(*record.parent.history, entry),
+    )
+
+
+def _facts_of(checkpoint: Checkpoint) -> ModelFacts:
+    files = checkpoint.weights
+    shapes = {name: shape for file in files for name, shape in model_facts.tensor_shapes(file).items()}
+    return ModelFacts(
+        family=checkpoint.config.get("model_type"),
+        sha256=checkpoint.weights_sha256(),
+        shape=model_facts.shape_of(checkpoint.config),
+        parameters=model_facts.count_by_part(shapes),
+        megabytes=round(sum(file.stat().st_size for file in files) / 1e6, 3),
+    )
+
+
+def derive_out(source: Checkpoint, suffix: str) -> Path:
+    """Return the output's name where the user gave none: NAME-SUFFIX beside a local input, else in this directory."""
+    path = source.path.resolve() if source.path.name in ("", "..") else source.path  # `shrink .`
+    parent = path.parent if source.is_writable and ":" not in source.name else Path()
+    return parent / f"{source.short_name}-{suffix}"
+
+
+def has_state(partial: Path) -> bool:
+    """Return whether an interrupted training can be resumed: a state of its own, or of its warm start, is saved."""
+    return any(partial.glob(STATE_GLOB)) or any(partial.glob(f"*/{STATE_GLOB}"))
+
+
+@contextmanager
+def open_output(
+    out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
+) -> Iterator[OutputCheckpoint]:
+    """Create and lock OUT.partial, in the main process; after a failure, keep only what --resume can use.
+
+    Raises:
+        SqueezeError: OUT exists or is one of the inputs, OUT.partial holds an interrupted run, another process
+            writes there, or the disk is full.
+    """
+    if any(source.path.resolve().is_relative_to(out.resolve()) for source in inputs):
+        raise SqueezeError(
+            f"{out} is the input itself or contains it, and is never overwritten; give another name with --out"
+        )
+    partial = out.with_name(out.name + ".partial")
+    if not processes.is_main():
+        yield OutputCheckpoint(partial, out)
+        return
+    _check_free(out, partial, force=force, resume=resume)
+    partial.mkdir(parents=True, exist_ok=True)
+    with locked(partial):
+        yield from _cleaned_up(OutputCheckpoint(partial, out))
+
+
+def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
+    if out.exists() and not force:
+        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
+        raise SqueezeError(f"{out} is not a checkpoint, so --force does not delete it; give another name with --out")
+    if resume and not has_state(partial):
+        raise SqueezeError(f"there is nothing to resume: {partial} holds no training state; start without --resume")
+    if partial.exists() and not resume:
+        if has_state(partial) and not force:
+            raise SqueezeError(
+                f"{partial} holds an interrupted run; give --resume to continue it, or --force to start over"
+            )
+        with locked(partial):
+            shutil.rmtree(partial)
+
+
+def _cleaned_up(output: OutputCheckpoint) -> Iterator[OutputCheckpoint]:
+    """Yield the output; after a failure, delete OUT.partial unless it is complete or --resume can use it."""
+    partial, out = output.path, output.out
+    try:
+        yield output
+    except BaseException as error:
+        full = disk_is_full(error, partial)
+        resumable = has_state(partial)
+        _delete_unusable(output, resumable=resumable)
+        if full:
+            raise SqueezeError(
+                f"the disk that holds {out.parent} is full; free some space "
+                + ("and continue with --resume" if resumable else "or give --out another place")
+            ) from error
+        if isinstance(error, KeyboardInterrupt) and not error.args and resumable:
+            raise KeyboardInterrupt("--resume continues from the last saved state") from error
+        raise
+
+
+def _delete_unusable(output: OutputCheckpoint, *, resumable: bool) -> None:
+    if resumable:
+        shutil.rmtree(output.path / UNFINISHED_STATE, ignore_errors=True)
+    elif (output.path / manifest.FILE_NAME).is_file():
+        note(f"{output.path} is complete and could not be renamed: rename it to {output.out}")
+    elif output.path.exists():
+        shutil.rmtree(output.path, ignore_errors=True)

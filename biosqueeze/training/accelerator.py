@@ -1,0 +1,53 @@
+"""The Accelerate object of a training, joined with the other processes."""
+
+import os
+from datetime import timedelta
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, ProjectConfiguration
+
+from biosqueeze import processes
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import warn
+from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.precision import precision_of
+from biosqueeze.training.trackers import FOLDER
+
+# The other processes wait for so long while the main process evaluates on dev or writes.
+BARRIER_TIMEOUT = timedelta(hours=6)
+
+
+def build_accelerator(job: TrainingJob) -> Accelerator:
+    """Return an accelerator that has joined all processes.
+
+    Raises:
+        SqueezeError: several processes were started in a way that they cannot be joined.
+    """
+    options = job.options
+    count = processes.count()
+    AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
+    accelerator = Accelerator(
+        mixed_precision="bf16" if precision_of(options) == "bf16" else "no",
+        step_scheduler_with_optimizer=False,
+        log_with=options.tracker,
+        project_config=ProjectConfiguration(str(job.directory), logging_dir=str(job.directory / FOLDER)),
+        # Without this, Accelerate does not join processes on CPUs, unless its launcher was started with --cpu.
+        cpu=count > 1 and not torch.accelerator.is_available(),
+        # A head has no gradients where no loss depends on it.
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=True),
+            InitProcessGroupKwargs(timeout=BARRIER_TIMEOUT),
+        ],
+    )
+    if accelerator.num_processes != count:
+        raise SqueezeError(
+            f"{count} processes were started and cannot be joined; start them with `accelerate launch` or torchrun"
+        )
+    if count == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        warn(
+            "`accelerate launch --cpu` starts a single process, whatever its --num_processes; for several on CPUs: "
+            "accelerate launch --multi_gpu --num_processes 2 -m biosqueeze ..."
+        )
+    return accelerator

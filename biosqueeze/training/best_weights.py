@@ -1,0 +1,60 @@
+"""Evaluate on the dev split during a training, keep the best weights, and stop early."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from biosqueeze.progress import note
+from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.state import Progress, Weights
+
+
+class BestWeights:
+    """The weights with the highest dev score so far, on the CPU of the main process."""
+
+    def __init__(self, job: TrainingJob, accelerator: Accelerator) -> None:
+        self.job, self.accelerator = job, accelerator
+        self.weights: Weights | None = None
+
+    def evaluate(self, learner: Any) -> dict[str, float]:
+        """Compute the dev scores in the main process, and return them in every process.
+
+        Args:
+            learner: as it is trained, perhaps wrapped for several processes.
+        """
+        if self.job.evaluate is None:
+            return {}
+        learner.eval()
+        scores = [self.job.evaluate(self.job.learner.model) if self.accelerator.is_main_process else {}]
+        if self.accelerator.num_processes > 1:
+            broadcast_object_list(scores)
+        learner.train()
+        return scores[0]
+
+    def update(self, scores: Mapping[str, float], progress: Progress, *, is_last_step: bool) -> None:
+        """Keep the weights if their score is the best so far; else count towards --patience.
+
+        Args:
+            scores: of the current weights.
+            progress: changed in place.
+            is_last_step: no early stop is announced where the training ends anyway.
+        """
+        score = scores[self.job.metric]
+        note(f"step {progress.step}: dev {self.job.metric} {score:.4f}")
+        if progress.best_score is None or score > progress.best_score:
+            progress.best_score, progress.best_step = score, progress.step
+            progress.best, progress.stale = dict(scores), 0
+            if self.accelerator.is_main_process:
+                state = self.job.learner.model.state_dict()
+                self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+            return
+        progress.stale += 1
+        patience = self.job.options.patience
+        if patience is not None and progress.stale >= patience and not is_last_step:
+            progress.stopped = True
+            note(
+                f"stopped at step {progress.step} by --patience {patience}: the best score on dev is "
+                f"{progress.best_score:.4f} at step {progress.best_step}"
+            )

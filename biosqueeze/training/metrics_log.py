@@ -1,0 +1,60 @@
+"""metrics.jsonl in the output directory: one line for each step and for each evaluation on dev."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from accelerate import Accelerator
+
+from biosqueeze.training.trackers import FOLDER
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricsLog:
+    """Writes entries to metrics.jsonl (the main process) and to the tracker."""
+
+    def __init__(self, accelerator: Accelerator, directory: Path) -> None:
+        self.accelerator, self.directory = accelerator, directory
+        self._file: TextIO | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the file for appending in the main process."""
+        if not self.accelerator.is_main_process:
+            yield
+            return
+        with (self.directory / METRICS_FILE).open("a", encoding="utf-8") as self._file:
+            yield
+
+    def write(self, step: int, entry: Mapping[str, Any]) -> None:
+        """Write the values of a step, or the scores under the key `dev`."""
+        if self._file is not None:
+            self._file.write(json.dumps({"step": step, **entry}) + "\n")
+            self._file.flush()
+        scores = entry.get("dev")
+        values = {f"dev/{name}": value for name, value in scores.items()} if scores else dict(entry)
+        self.accelerator.log(values, step=step)
+
+    def discard(self) -> None:
+        """Remove the logs of an earlier part of this run that was killed before it saved a state."""
+        if self.accelerator.is_main_process:
+            (self.directory / METRICS_FILE).unlink(missing_ok=True)
+            shutil.rmtree(self.directory / FOLDER, ignore_errors=True)
+
+    def cut_after(self, step: int) -> None:
+        """Remove the lines of metrics.jsonl after a saved step: they will be written again."""
+        path = self.directory / METRICS_FILE
+        if self.accelerator.is_main_process and path.is_file():
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def _step_of(line: str) -> float:
+    try:
+        return int(json.loads(line)["step"])
+    except ValueError:
+        return float("inf")  # a line that a kill cut short
