@@ -1,7 +1,6 @@
-"""Reading and writing files safely: JSON, a lock and an atomic rename of directories, content hashes."""
+"""Read JSON with explained errors, write files and directories atomically, and hash their content."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -9,13 +8,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from biosqueeze.errors import SqueezeError
 
-# What a stage adds to a directory without changing the model: not part of its identity.
+# What a stage adds to a directory without changing the model is not part of the content.
 _NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
-# How directories end that are still being written.
+# The ends of directory names that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
 
@@ -35,52 +34,59 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON atomically: a reader sees the old file or the new one."""
-    temporary = path.with_name(path.name + ".partial")
+@contextmanager
+def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]:
+    """Open FILE.partial for writing; flush it to the disk and rename it to FILE at the end of the body.
+
+    A reader sees the old file or the new one, also after a crash.
+
+    Args:
+        path: the file.
+        keep_partial: leave FILE.partial in place where the body raises; else it is deleted.
+
+    Raises:
+        OSError: the file cannot be written, or the disk is full; the old file is kept.
+    """
+    temporary = path.with_name(f"{path.name}.partial")
     try:
-        temporary.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        if not keep_partial:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
         raise
 
 
-@contextmanager
-def locked(partial: Path) -> Iterator[None]:
-    """Hold an advisory lock, so that two processes never write one output. No lock where the system has none."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(partial, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SqueezeError(
-                f"another biosqueeze is writing {partial} right now; wait for it, or give another --out"
-            ) from error
-        yield
-    finally:
-        os.close(handle)
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically; what UTF-8 cannot encode (half of a surrogate pair) becomes a question mark."""
+    with open_atomic(path) as file:
+        file.write(text.encode(errors="replace"))
 
 
-def disk_is_full(error: BaseException, partial: Path) -> bool:
-    """Whether an error comes from a disk that has no room left."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    if "No space left on device" in str(error):
-        return True
-    # torch and safetensors report a full disk in words of their own, so the disk itself is asked too.
-    with contextlib.suppress(OSError):
-        return not isinstance(error, SqueezeError | KeyboardInterrupt) and shutil.disk_usage(partial).free < 1 << 16
-    return False
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object atomically; values that JSON lacks, such as paths, are written as strings."""
+    write_text(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
-def flush(directory: Path) -> None:
-    """See that all files below a directory are on the disk, and the directory too."""
+def publish_directory(partial: Path, out: Path) -> None:
+    """Flush a directory to the disk and rename it to `out`.
+
+    An existing `out` is moved aside first and deleted last, so that one of the two is complete at any moment.
+    """
+    _flush(partial)
+    former = out.with_name(f"{out.name}.former.partial")
+    _remove(former)  # left by a process that was killed
+    if out.exists():
+        out.rename(former)
+    partial.rename(out)
+    _remove(former)
+
+
+def _flush(directory: Path) -> None:
     for path in [*directory.rglob("*"), directory]:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -89,18 +95,8 @@ def flush(directory: Path) -> None:
             os.close(handle)
 
 
-def put_in_place(partial: Path, out: Path) -> None:
-    """Rename partial to out; a former out is moved aside first and deleted last, so one of the two is always whole."""
-    former = out.with_name(out.name + ".former.partial")
-    _remove(former)  # left by a kill
-    if out.exists():
-        out.rename(former)
-    partial.rename(out)
-    _remove(former)
-
-
 def _remove(path: Path) -> None:
-    """Remove a directory, or a link to one; a directory that resists is left."""
+    """Remove a directory, or a link to one; what cannot be deleted is left."""
     if path.is_symlink():
         path.unlink()
     else:
@@ -108,9 +104,9 @@ def _remove(path: Path) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 over names and bytes of a file or of all files below a directory.
+    """Return the SHA-256 over names and bytes of a file or of all files below a directory.
 
-    Results, cards, and what is still being written there are left out.
+    Results, cards, and directories that are still being written are left out.
     """
     digest = hashlib.sha256()
     files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]

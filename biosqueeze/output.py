@@ -11,13 +11,16 @@ from biosqueeze import __version__, card, manifest, model_facts, processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import disk_is_full, flush, locked, put_in_place, write_json
+from biosqueeze.files import publish_directory, write_json, write_text
+from biosqueeze.locks import exclusive_lock
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
 from biosqueeze.options import WritingOptions, resolved
+from biosqueeze.os_errors import is_disk_full
 from biosqueeze.progress import note
 
 STATE_GLOB = "state-*"
 UNFINISHED_STATE = "saving"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +65,13 @@ class OutputCheckpoint:
 
     def _complete(self, record: StageRecord) -> None:
         written = build_manifest(self.path, record)
-        (self.path / "README.md").write_text(card.render(self.out.name, written), encoding="utf-8")
+        write_text(self.path / "README.md", card.render(self.out.name, written))
         write_json(self.path / manifest.FILE_NAME, written.as_json())
-        flush(self.path)
         # Only now: after a failure above, --resume still needs the states.
         for state in self.path.glob(STATE_GLOB):
             shutil.rmtree(state)
-        put_in_place(self.path, self.out)
+        publish_directory(self.path, self.out)
+        (self.out / _LOCK).unlink(missing_ok=True)
 
 
 def build_manifest(path: Path, record: StageRecord) -> Manifest:
@@ -144,8 +147,19 @@ def open_output(
         return
     _check_free(out, partial, force=force, resume=resume)
     partial.mkdir(parents=True, exist_ok=True)
-    with locked(partial):
+    with _locked(partial):
         yield from _cleaned_up(OutputCheckpoint(partial, out))
+
+
+@contextmanager
+def _locked(partial: Path) -> Iterator[None]:
+    """Lock OUT.partial; raise SqueezeError where another process writes there."""
+
+    def refuse() -> None:
+        raise SqueezeError(f"another biosqueeze is writing {partial} right now; wait for it, or give another --out")
+
+    with exclusive_lock(partial / _LOCK, refuse):
+        yield
 
 
 def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
@@ -160,7 +174,7 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
             raise SqueezeError(
                 f"{partial} holds an interrupted run; give --resume to continue it, or --force to start over"
             )
-        with locked(partial):
+        with _locked(partial):
             shutil.rmtree(partial)
 
 
@@ -170,7 +184,7 @@ def _cleaned_up(output: OutputCheckpoint) -> Iterator[OutputCheckpoint]:
     try:
         yield output
     except BaseException as error:
-        full = disk_is_full(error, partial)
+        full = is_disk_full(error, partial)
         resumable = has_state(partial)
         _delete_unusable(output, resumable=resumable)
         if full:

@@ -139,7 +139,7 @@ def test_an_output_that_exists(command: str, pico_ner: Path, inputs: Path, ask: 
 
 @pytest.mark.parametrize("command", WRITING)
 def test_an_output_below_a_file(command: str, pico_ner: Path, ask: Callable[..., Said]) -> None:
-    ask(command, pico_ner, "--out", "text.txt/out", says="a file stands where a directory was expected")
+    ask(command, pico_ner, "--out", "text.txt/out", says="a file where a directory was expected")
 
 
 @pytest.mark.parametrize("command", OPENING)

@@ -259,7 +259,7 @@ def test_what_is_whole_is_kept_though_it_gets_no_name(
     def refuse(*_: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("biosqueeze.output.put_in_place", refuse)
+    monkeypatch.setattr("biosqueeze.output.publish_directory", refuse)
     with pytest.raises(PermissionError):
         copy_through(pico_bert, tmp_path / "out")
     assert (tmp_path / "out.partial" / manifest.FILE_NAME).is_file()
@@ -273,7 +273,7 @@ def test_what_a_kill_left_and_links_are_replaced(tmp_path: Path) -> None:
     for content in ("first", "second"):
         (tmp_path / "out.partial").mkdir()
         (tmp_path / "out.partial" / "file").write_text(content)
-        files.put_in_place(tmp_path / "out.partial", tmp_path / "out")
+        files.publish_directory(tmp_path / "out.partial", tmp_path / "out")
         assert (tmp_path / "out" / "file").read_text() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
 
@@ -287,7 +287,7 @@ def test_a_full_disk_keeps_the_training_state(tmp_path: Path) -> None:
 
     with pytest.raises(SqueezeError, match=r"is full; .* --resume"):
         fail()
-    assert [path.name for path in (tmp_path / "out.partial").iterdir()] == ["state-00000001"]
+    assert sorted(path.name for path in (tmp_path / "out.partial").iterdir()) == [".lock", "state-00000001"]
 
 
 def test_an_empty_name_is_no_current_directory() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import open_atomic
+from biosqueeze.os_errors import explained_writes
 
 if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import AnnotatedRecord
@@ -44,27 +46,24 @@ def write_output(out: Path, lines: Iterator[str], written: Callable[[], int]) ->
     Raises:
         SqueezeError: the file cannot be written, or `lines` raised one; FILE.partial then holds the lines before it.
     """
-    partial = out.with_name(f"{out.name}.partial")
-    try:
+    elsewhere = "give another file with --out"
+    with explained_writes(str(out), remedy=elsewhere, when_full=f"free some space, or {elsewhere}"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with _opened(partial, compress=out.suffix == ".gz") as stream:
-            for text in lines:
-                stream.write(text.encode())
-        partial.replace(out)
-    except OSError as error:
-        raise SqueezeError(
-            f"{out} cannot be written ({error.strerror or error}); give another file with --out"
-        ) from error
-    except SqueezeError as error:
-        raise type(error)(f"{error}; {partial} holds the predictions of the first {written():,} records") from error
+        try:
+            with open_atomic(out, keep_partial=True) as file, _compressed(file, out) as stream:
+                for text in lines:
+                    stream.write(text.encode())
+        except SqueezeError as error:
+            saved = f"{out}.partial holds the predictions of the first {written():,} records"
+            raise type(error)(f"{error}; {saved}") from error
 
 
 @contextmanager
-def _opened(path: Path, *, compress: bool) -> Iterator[BinaryIO]:
-    with path.open("wb") as plain:
-        if compress:
-            # Without a name and a time in its header, the same lines give the same bytes.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as stream:
-                yield stream  # type: ignore[misc] # GzipFile writes as a BinaryIO does
-        else:
-            yield plain
+def _compressed(file: BinaryIO, out: Path) -> Iterator[BinaryIO]:
+    """Yield a stream that compresses into the file where the output's name ends in .gz, else the file."""
+    if out.suffix == ".gz":
+        # Without a name and a time in its header, the same lines give the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as stream:
+            yield stream  # type: ignore[misc] # GzipFile writes as a BinaryIO does
+    else:
+        yield file

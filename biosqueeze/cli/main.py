@@ -1,12 +1,10 @@
 """The command line: subcommands found in the registry, errors mapped to exit codes."""
 
-import errno
 import os
 import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import TypeGuard
 
 import click
 
@@ -14,21 +12,10 @@ from biosqueeze import __version__, processes, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.os_errors import advice_for
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
-# What the system refuses for reasons that lie with disk, path or rights, and not with us.
-_WAYS_OUT = {
-    errno.ENOSPC: "free some space, or give --out another place",
-    errno.EDQUOT: "free some space, or give --out another place",
-    errno.EROFS: "give --out a place that can be written to",
-    errno.EACCES: "check who may read and write there (`ls -ld`)",
-    errno.EPERM: "check who may read and write there (`ls -ld`)",
-    errno.EEXIST: "a file stands where a directory was expected; check the path",
-    errno.ENOTDIR: "a file stands where a directory was expected; check the path",
-    errno.ENAMETOOLONG: "give a shorter name",
-    errno.EMFILE: "allow more open files (`ulimit -n`)",
-}
 
 
 class Squeeze(click.Group):
@@ -102,7 +89,8 @@ def run(args: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:  # the last resort: a bug is reported with a log, never as a wall of text
-        return _report_refusal(error) if _is_refusal(error) else _report_bug(error)
+        advice = advice_for(error)
+        return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)
 
 
 def _say(text: str, *, everywhere: bool = False) -> None:
@@ -123,13 +111,9 @@ def _say_in_one_line(error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _is_refusal(error: Exception) -> TypeGuard[OSError]:
-    return isinstance(error, OSError) and error.errno in _WAYS_OUT
-
-
-def _report_refusal(error: OSError) -> int:
+def _report_os_error(error: OSError, advice: str) -> int:
     place = f"{error.filename}: " if error.filename else ""
-    _say(f"error: {place}{error.strerror}; {_WAYS_OUT[error.errno or 0]}", everywhere=True)
+    _say(f"error: {place}{error.strerror}; {advice}", everywhere=True)
     return 1
 
 

@@ -1,15 +1,16 @@
 """A cache on the disk of what is costly to make: each folder of it is whole or not there, and made by one process."""
 
-import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.locks import exclusive_lock
+from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
 
 VARIABLE = "BIOSQUEEZE_CACHE"
@@ -46,7 +47,12 @@ def load_or_build(
     kept = load(folder)
     if kept is not None:
         return kept, False
-    with _explained(folder):
+    writes = explained_writes(
+        f"the cache {folder.parent}",
+        remedy=f"set {VARIABLE} to a directory of yours",
+        when_full=f"free some space, or set {VARIABLE} to a directory with more",
+    )
+    with writes:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(folder, what) as alone:
             kept = load(folder)
@@ -66,51 +72,30 @@ def load_or_build(
 
 def _make(folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Path], None]) -> None:
     """Fill a folder under another name, and give it its own at the end."""
-    partial = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
-    partial.mkdir()
+    unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    unfinished.mkdir()
     try:
-        make(partial)
+        make(unfinished)
         if load(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
+            unfinished.rename(folder)
     except OSError:
         # Where the system has no locks, another process may have been faster; what it made is as good.
         if load(folder) is None:
             raise
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-@contextmanager
-def exclusive(folder: Path, what: str) -> Iterator[bool]:
-    """Wait until no other process makes this folder; False where the system cannot say."""
-    try:
-        import fcntl
-    except ImportError:
-        yield False
-        return
-    with folder.with_name(f"{folder.name}.lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            note(f"another biosqueeze is preparing this {what} right now; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:  # a network disk without locks
-            yield False
-            return
-        yield True
+def exclusive(folder: Path, what: str) -> AbstractContextManager[bool]:
+    """Lock a folder of the cache, waiting for a process that holds the lock; False where there are no locks.
 
+    Args:
+        folder: the lock file has its name and the suffix .lock.
+        what: "corpus", for the log line before waiting.
+    """
 
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = f"the cache {folder.parent}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SqueezeError(
-                f"the disk that holds {where} is full; free some space, or set {VARIABLE} to a directory with more"
-            ) from error
-        raise SqueezeError(
-            f"{where} cannot be written ({error.strerror or error}); set {VARIABLE} to a directory of yours"
-        ) from error
+    def wait() -> None:
+        note(f"another biosqueeze is preparing this {what} right now; waiting for it")
+
+    return exclusive_lock(folder.with_name(f"{folder.name}.lock"), wait)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.files import write_text
 from biosqueeze.options import Argument, Outcome, Plan, Short, StageOptions
+from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
 from biosqueeze.reporting import FILE_NAME
 
@@ -46,7 +48,10 @@ def run(options: Options) -> Outcome:
     from biosqueeze.reporting.report_data import gather
 
     page = render(gather(checkpoint))
-    _write(target, page)
+    elsewhere = "give another place with --html"
+    with explained_writes(str(target), remedy=elsewhere, when_full=f"free some space, or {elsewhere}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, page)
     note(f"the report is in {target} ({len(page) / 1e6:.2f} MB); open it in a browser")
     return Outcome(checkpoint.path, {"report": str(target)})
 
@@ -73,16 +78,3 @@ def _is_report(path: Path) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
         return GENERATOR.encode() in file.read(_READ_BYTES)
     return False
-
-
-def _write(target: Path, page: str) -> None:
-    """A reader sees the old page or the new one, never half of it."""
-    temporary = target.with_name(f"{target.name}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8", errors="replace")
-        temporary.replace(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise SqueezeError(f"{target} cannot be written ({error.strerror}); give another place with --html") from error

@@ -3,14 +3,12 @@
 It can be stopped at any time: what was kept stays, and the next pass asks for the rest.
 """
 
-import errno
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from biosqueeze.distillation.teacher_cache.plan import Answers, Kept, describe, 
 from biosqueeze.distillation.teacher_cache.store import Entry, Ids, checksum
 from biosqueeze.distillation.teachers import Answer, RowsOf, Teacher, row_mask
 from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import Tracker, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
@@ -54,7 +53,12 @@ def ask(answers: Answers, teacher: Teacher) -> None:
         KeyboardInterrupt: Ctrl-C; what was said so far is kept.
     """
     store, alone = answers.store, processes.count() == 1
-    with _explained(store.folder):
+    writes = explained_writes(
+        str(store.folder),
+        remedy="name a directory of yours with --cache-teacher",
+        when_full="the teacher outputs computed so far are kept: free some space and run the command again",
+    )
+    with writes:
         store.folder.mkdir(parents=True, exist_ok=True)
         with exclusive(store.folder, "cache of a teacher's answers") if alone else nullcontext(False) as locked:
             if locked:
@@ -247,18 +251,3 @@ def _half(values: Any, what: str) -> NDArray[np.float16]:
 
 def _bytes(entries: list[Entry]) -> int:
     return sum(array.nbytes for entry in entries for array in entry.arrays.values())
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SqueezeError(
-                f"the disk that holds {folder} is full; what the teacher said so far is kept: free some space and run "
-                "the command again"
-            ) from error
-        raise SqueezeError(
-            f"{folder} cannot be written ({error.strerror or error}); name a directory of yours with --cache-teacher"
-        ) from error
