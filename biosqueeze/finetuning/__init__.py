@@ -1,1 +1,1 @@
-"""Fine-tuning on labelled data: the learner, its options, and evaluation on the dev split."""
+"""Fine-tuning on labelled data: options, learner, evaluation on dev, and searches over many runs."""

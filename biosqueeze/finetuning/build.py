@@ -1,4 +1,4 @@
-"""From the options of fine-tuning to a learner that they act on."""
+"""Build the learner of a fine-tuning from its options."""
 
 from collections.abc import Sequence
 
@@ -16,42 +16,48 @@ from biosqueeze.models.custom_heads import HeadedEncoder, Loss
 from biosqueeze.models.siamese import CosineHead
 
 
-def fine_tuner(
+def build_fine_tuner(
     options: FineTuningOptions,
     model: PreTrainedModel | HeadedEncoder,
     output_type: OutputType,
     features: Sequence[Features],
-    loss: Loss | None = None,
+    head_loss: Loss | None = None,
 ) -> FineTuner:
-    """The learner; some of the model's layers are drawn anew first where --reinit-layers says so.
+    """Return the learner; with --reinit-layers, top layers of the model are initialised again first.
 
     Args:
         options: of the stage.
         model: with its head.
         output_type: of the task.
         features: the training windows, whose labels are counted for --class-weights.
-        loss: the head's own, of whole sequences of labels (a CRF's), in place of the output type's.
+        head_loss: the loss of a head over whole label sequences (a CRF), in place of the output type's loss.
 
     Raises:
         UsageError: an option does not fit the model, the output type or the loss.
     """
-    if loss is not None:
-        _refuse_for_own_loss(options)
+    if head_loss is not None:
+        _check_options_for_head_loss(options)
     if options.smart and isinstance(model, HeadedEncoder) and isinstance(model.head, CosineHead):
-        raise UsageError("--smart needs both texts read together, and --representation cosine reads them apart")
+        raise UsageError("--smart needs both texts in one input, and --representation cosine encodes them separately")
     reinitialise(model, options.reinit_layers, options.seed)
-    balance = None
+    class_weights = None
     if options.class_weights == "balanced":
-        balance = torch.from_numpy(balanced_weights(features, output_type, model.config.num_labels or 0))
+        class_weights = torch.from_numpy(balanced_weights(features, output_type, model.config.num_labels or 0))
     return FineTuner(
-        model, output_type, loss=loss, balance=balance, smart=options.smart, layer_decay=options.layer_decay
+        model,
+        output_type,
+        head_loss=head_loss,
+        class_weights=class_weights,
+        smart=options.smart,
+        layer_decay=options.layer_decay,
     )
 
 
-def _refuse_for_own_loss(options: FineTuningOptions) -> None:
+def _check_options_for_head_loss(options: FineTuningOptions) -> None:
     unfit = {"--class-weights": options.class_weights != "none", "--smart": options.smart > 0}
-    for flag, asked in unfit.items():
-        if asked:
+    for flag, is_set in unfit.items():
+        if is_set:
             raise UsageError(
-                f"{flag} is about single labels, and this head is trained on sequences of them; leave it out"
+                f"{flag} needs a loss over single labels, and this head is trained on whole label sequences; "
+                "leave it out"
             )

@@ -1,4 +1,4 @@
-"""Weights of labels by their counts in train, so that rare ones are not drowned."""
+"""Class weights for --class-weights balanced: inverse to the counts of the labels in train."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ Weights = NDArray[np.float32]
 
 
 def balanced_weights(features: Sequence[Features], output_type: OutputType, classes: int) -> Weights:
-    """Weights by scikit-learn's "balanced" formula (King and Zeng 2001): n / (classes that occur * count).
+    """Compute weights by scikit-learn's "balanced" formula (King and Zeng 2001): n / (classes that occur * count).
 
-    Over the whole training set they have mean 1, so the loss keeps its scale.
+    Their mean over the whole training set is 1, so the loss keeps its scale.
 
     Args:
         features: the training windows.
         output_type: tokens, single or multi.
-        classes: how many labels the model tells apart.
+        classes: number of labels of the model.
 
     Returns:
-        (classes,) for tokens and single: what an item of each class weighs, 1 for one that never occurs. (2, classes)
-        for multi: what a decision weighs where the label does not hold, and where it does.
+        (classes,) for tokens and single: the weight of an item of each class, 1 for a class that does not occur.
+        (2, classes) for multi: the weight of a decision where the label is absent, and where it is present.
 
     Raises:
         UsageError: the labels are not classes.

@@ -1,4 +1,4 @@
-"""Scoring a model on the dev split while it trains."""
+"""Compute the scores of a model on the dev split during its training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,11 @@ class DevSet:
     pad_token_id: int
 
     def evaluator(self, precision: str) -> Callable[[PreTrainedModel | HeadedEncoder], dict[str, float]]:
-        """A function that scores a model on this split, at the precision that it trains in."""
+        """Return a function that computes the scores of a model on this split.
+
+        Args:
+            precision: of the training, fp32 or bf16.
+        """
 
         def score(model: PreTrainedModel | HeadedEncoder) -> dict[str, float]:
             device = str(next(model.parameters()).device)

@@ -1,4 +1,4 @@
-"""What a fine-tuned checkpoint must bring along before it is scored or asked."""
+"""Task, head and sequence length of a fine-tuned checkpoint, for inference."""
 
 from biosqueeze.benchmarks.suite import resolve
 from biosqueeze.checkpoint import Checkpoint
@@ -9,59 +9,59 @@ from biosqueeze.models.custom_heads import task_head_in
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
-USUAL_LENGTH = 256
+DEFAULT_LENGTH = 256
 _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 
-def sequence_length(checkpoint: Checkpoint, asked: int | None, positions: int) -> int:
-    """Tokens in a sequence: as asked for, else as in the fine-tuning, else 256; never more than the model takes."""
-    return min(asked or recorded_length(checkpoint) or USUAL_LENGTH, positions)
+def sequence_length(checkpoint: Checkpoint, max_length: int | None, positions: int) -> int:
+    """Return the tokens in a sequence: --max-length, else that of the fine-tuning, else 256; at most `positions`."""
+    return min(max_length or recorded_length(checkpoint) or DEFAULT_LENGTH, positions)
 
 
 def recorded_length(checkpoint: Checkpoint) -> int | None:
-    """Tokens in a sequence in the fine-tuning, where the checkpoint says it."""
+    """Return the sequence length of the fine-tuning, where the manifest has it."""
     return checkpoint.task.max_length if checkpoint.task else None
 
 
 def task_of(
-    checkpoint: Checkpoint, asked: str | None, purpose: str, reading: ReadingOptions | None = None
+    checkpoint: Checkpoint, task: str | None, purpose: str, reading: ReadingOptions | None = None
 ) -> tuple[str, Task]:
-    """The kind that a checkpoint was fine-tuned for, and the task as it was posed.
+    """Return the kind of task that a checkpoint was fine-tuned for, and the task with the same formulation.
 
     Args:
-        checkpoint: fine-tuned; one that is not from biosqueeze says its kind by its head, or not at all.
-        asked: name of a kind or of a named benchmark; None for the checkpoint's own.
+        checkpoint: fine-tuned; where it has no manifest, the kind of task follows from its head, if at all.
+        task: name of a kind or of a named benchmark; None for the checkpoint's own.
         purpose: what cannot be done without a task ("to predict with").
-        reading: how the data are read, where that is not as in the fine-tuning.
+        reading: options of reading that differ from the fine-tuning.
 
     Raises:
-        SqueezeError: it has no head of a task.
-        UsageError: its head fits several kinds and none is named, or the kind is not read so.
+        SqueezeError: it has no task head.
+        UsageError: its head fits several kinds and none is named, or the kind cannot be read with these options.
     """
-    name = _kind(checkpoint, asked, purpose)
+    name = _kind(checkpoint, task, purpose)
     recorded = checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
-    several = checkpoint.config.get("problem_type") == MULTI.problem_type
-    unrecorded = (MULTI if several else SINGLE).name if name == "classification" else ""
-    scheme = recorded.scheme or "" if recorded else unrecorded
-    form = Formulation.noted(recorded.formulation if recorded else {})
-    return name, open_task(name, form.with_reading(reading) if reading else form, scheme)
+    is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
+    default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
+    scheme = recorded.scheme or "" if recorded else default_scheme
+    formulation = Formulation.noted(recorded.formulation if recorded else {})
+    return name, open_task(name, formulation.with_reading(reading) if reading else formulation, scheme)
 
 
-def _kind(checkpoint: Checkpoint, asked: str | None, purpose: str) -> str:
+def _kind(checkpoint: Checkpoint, task: str | None, purpose: str) -> str:
     head = head_of(checkpoint.config)
-    name = asked or (checkpoint.task.name if checkpoint.task else _KINDS.get(head))
+    name = task or (checkpoint.task.name if checkpoint.task else _KINDS.get(head))
     if name is not None:
         return resolve(name)[0]
     if head == "sequence-classification":
         raise UsageError(
-            f"{checkpoint.name} does not say which task it was fine-tuned on; "
+            f"{checkpoint.name} has no record of the task that it was fine-tuned on; "
             "give --task classification, relation, nli or similarity"
         )
     raise missing_head_error(checkpoint, "task", "ner", purpose)
 
 
 def missing_head_error(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> SqueezeError:
-    """The error for a checkpoint without a head: `purpose` is what cannot be done ("to score")."""
+    """Return the error for a checkpoint without a head: `purpose` is what cannot be done ("to score")."""
     return SqueezeError(
         f"{checkpoint.name} has no trained {head} head, so there is nothing {purpose}; "
         f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
@@ -69,15 +69,15 @@ def missing_head_error(checkpoint: Checkpoint, head: str, task: str, purpose: st
 
 
 def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> None:
-    """The weights, and not only config.json, must hold a head of the task's kind, with names for its labels.
+    """Check that the weights, and not only config.json, have a head for the task, and that its labels have names.
 
     Raises:
-        SqueezeError: they do not.
+        SqueezeError: the head or the names are missing.
     """
     if task_head_in(checkpoint) != head:
         raise missing_head_error(checkpoint, head, task, purpose)
     if head != "question-answering" and not checkpoint.labels:
         raise SqueezeError(
-            f"{checkpoint.name} does not name its labels (id2label in config.json is missing or says LABEL_0, ...); "
+            f"{checkpoint.name} has no names of its labels (id2label in config.json is missing or has LABEL_0, ...); "
             "add the names there, in the order of the training"
         )

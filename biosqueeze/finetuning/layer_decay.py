@@ -1,4 +1,4 @@
-"""Learning rates that fall with the depth of a layer: AdamW's parameter groups for --layer-decay."""
+"""--layer-decay: AdamW's parameter groups, with learning rates that fall towards the embeddings."""
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -11,14 +11,14 @@ from biosqueeze.training.parameter_groups import Group, parameter_groups
 def layered_groups(
     learner: nn.Module, model: PreTrainedModel | HeadedEncoder, weight_decay: float, lr: float, layer_decay: float
 ) -> list[Group]:
-    """The two groups for each layer, with rates that fall from the head (the whole rate) to the embeddings.
+    """Return two groups for each layer, with rates that fall from the head (lr) to the embeddings.
 
-    Discriminative fine-tuning (Howard and Ruder 2018, section 3.2): layer i of n, from 0, learns at
-    lr * layer_decay ** (n - i), the embeddings at lr * layer_decay ** (n + 1), and the head, the pooler and whatever
-    else is not the encoder's at lr.
+    Discriminative fine-tuning (Howard and Ruder 2018, section 3.2): layer i of n, from 0, has the rate
+    lr * layer_decay ** (n - i), the embeddings lr * layer_decay ** (n + 1), and the head, the pooler and everything
+    else outside of the encoder lr.
 
     Args:
-        learner: what is trained; `model` is part of it.
+        learner: the learner, of which `model` is part.
         model: a transformers model, with or without a head.
         weight_decay: of matrices.
         lr: the head's learning rate.
@@ -35,7 +35,7 @@ def layered_groups(
 
 
 def _depths(model: PreTrainedModel | HeadedEncoder) -> dict[int, int]:
-    """How far below the head each parameter of the encoder lies, by id."""
+    """Return the number of layers between the head and each parameter of the encoder, by id; 0 for the pooler."""
     layers = encoder_layers(model)
     pooler = getattr(model.base_model, "pooler", None)
     depths = {id(p): len(layers) + 1 for p in model.base_model.parameters()}

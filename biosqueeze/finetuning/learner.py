@@ -1,4 +1,4 @@
-"""What a model can learn from labels alone: a task."""
+"""The learner of fine-tuning: the loss on labels, and SMART's smoothness term."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from biosqueeze.backends.torch import input_names
 from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.finetuning.layer_decay import layered_groups
-from biosqueeze.finetuning.smart import Perturbed, smoothness, word_embedding
+from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
 from biosqueeze.models.custom_heads import HeadedEncoder, Loss
 from biosqueeze.models.heads import output_of
 from biosqueeze.models.output_tensors import tensors_of
@@ -21,38 +21,38 @@ from biosqueeze.training.rng_state import RngState
 class FineTuner(Learner):
     """A model that is trained on the labels of a task; see `data.output_types` for the features."""
 
-    balance: Tensor | None
+    class_weights: Tensor | None
 
     def __init__(
         self,
         model: PreTrainedModel | HeadedEncoder,
         output_type: OutputType = TOKENS,
         *,
-        loss: Loss | None = None,
-        balance: Tensor | None = None,
+        head_loss: Loss | None = None,
+        class_weights: Tensor | None = None,
         smart: float = 0.0,
         layer_decay: float = 1.0,
     ) -> None:
         super().__init__()
         self.model = model
-        self.own_loss = loss
+        self.head_loss = head_loss
         self.tensors = tensors_of(output_type)
         self.inputs = input_names(model)
         self.weights: Mapping[str, float] = {"labels": 1.0} | ({"smart": smart} if smart else {})
         self.layer_decay = layer_decay
-        self.register_buffer("balance", balance, persistent=False)
+        self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """`labels`: the mean loss over what is scored; `smart`, if asked for: how unsmooth the model is. Scalars."""
+        """Compute `labels`, the mean loss over the scored units, and with --smart `smart`, the smoothness term."""
         if "smart" not in self.weights:
             return {"labels": self._loss(self._logits(batch), batch)}
-        chance = RngState(batch["input_ids"].device)
+        rng = RngState(batch["input_ids"].device)
         logits = self._logits(batch)
-        perturbed = Perturbed(lambda: self._logits(batch), word_embedding(self.model), chance)
+        perturbed = PerturbedForward(lambda: self._logits(batch), word_embedding(self.model), rng)
         return {"labels": self._loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.tensors)}
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
-        """Tokens with a label, or sequences, for every term."""
+        """Count the tokens with a label, or the sequences; the same for every term."""
         return dict.fromkeys(self.weights, self.tensors.scored(batch))
 
     def parameter_groups(self, options: TrainingOptions) -> list[Group]:
@@ -65,6 +65,6 @@ class FineTuner(Learner):
         return output_of(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
 
     def _loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.own_loss is not None:
-            return self.own_loss(logits, batch)
-        return self.tensors.loss(logits, batch, self.balance)
+        if self.head_loss is not None:
+            return self.head_loss(logits, batch)
+        return self.tensors.loss(logits, batch, self.class_weights)

@@ -1,4 +1,4 @@
-"""Drawing the top layers anew before fine-tuning on few examples."""
+"""--reinit-layers: initialise the top layers again before fine-tuning on few examples."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ _LOADED_MARK = "_is_hf_initialized"
 
 
 def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) -> None:
-    """Give the top `count` layers, and the pooler if there is one, the weights that a fresh model would get.
+    """Initialise the top `count` layers, and the pooler if there is one, as in a new model.
 
     Zhang et al. 2021, "Revisiting few-sample BERT fine-tuning" (Re-init).
 
     Args:
         model: changed in place.
         count: layers, from the top; 0 changes nothing.
-        seed: of the new weights; the generators that training uses are left alone.
+        seed: of the new weights; the global random generators keep their state.
 
     Raises:
         UsageError: the model has fewer layers.
@@ -40,6 +40,6 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
         for part in fresh:
             for module in part.modules():
                 for parameter in module.parameters(recurse=False):
-                    # transformers' initialisers pass over what is marked as loaded.
+                    # transformers' initialisers skip parameters that are marked as loaded.
                     setattr(parameter, _LOADED_MARK, False)
                 initialise(module)

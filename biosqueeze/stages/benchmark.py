@@ -16,8 +16,8 @@ from biosqueeze.progress import note, table, warn
 
 if TYPE_CHECKING:
     from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
+    from biosqueeze.finetuning.runs import FineTuningRun, RunResult
     from biosqueeze.reporting.scoreboard import Scoreboard
-    from biosqueeze.runs import FineTuningRun, RunResult
 
 EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5 --set lr=5e-5"
 
@@ -98,7 +98,7 @@ def _settle(options: Options) -> _Setting:
 
 def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What --set says, by benchmark; "" is all of them."""
-    from biosqueeze import search
+    from biosqueeze.finetuning.grid import find_option, parse_value
 
     fields = {
         f.name: f for f in option_fields(registry.load("stages", "finetune").Options) if f.name not in _NOT_TO_SET
@@ -110,8 +110,8 @@ def _changes(asked: Sequence[str], benchmarks: Sequence[str]) -> dict[str, dict[
         if not equals or (benchmark and benchmark not in benchmarks):
             near = registry.closest(benchmark, benchmarks)
             raise UsageError(f"--set {text!r} does not read [BENCHMARK.]OPTION=VALUE, like ncbi-disease.lr=5e-5.{near}")
-        found = search.find_option(option, fields, "--set")
-        given, new = changes.setdefault(benchmark, {}), search.parse_value(value, found, "--set")
+        found = find_option(option, fields, "--set")
+        given, new = changes.setdefault(benchmark, {}), parse_value(value, found, "--set")
         if found.name in given and not found.repeated:
             raise UsageError(f"--set {name} is given twice, and takes one value")
         given[found.name] = (*given.get(found.name, ()), *new) if found.repeated else new
@@ -224,7 +224,7 @@ def plan(options: Options) -> Plan:
 
 
 def _words(options: Mapping[str, Any]) -> str:
-    from biosqueeze.search import format_value
+    from biosqueeze.finetuning.grid import format_value
 
     return ", ".join(f"{name.replace('_', '-')} {format_value(value)}" for name, value in options.items())
 
@@ -235,7 +235,7 @@ def run(options: Options) -> Outcome:
     Raises:
         SqueezeError: no benchmark of the suite is there, or a run failed.
     """
-    from biosqueeze.runs import execute
+    from biosqueeze.finetuning.runs import execute
 
     setting = _settle(options)
     keys, runs = list(_keys(options, setting)), list(_runs(options, setting))
@@ -257,7 +257,7 @@ def _keys(options: Options, setting: _Setting) -> Iterator[tuple[str, str]]:
 
 
 def _runs(options: Options, setting: _Setting) -> "Iterator[FineTuningRun]":
-    from biosqueeze.runs import FineTuningRun
+    from biosqueeze.finetuning.runs import FineTuningRun
 
     for column, checkpoint in setting.checkpoints.items():
         digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]

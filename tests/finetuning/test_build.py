@@ -10,7 +10,7 @@ from torch import Tensor
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import SCORE, TOKENS
 from biosqueeze.errors import UsageError
-from biosqueeze.finetuning.build import fine_tuner
+from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.layer_decay import layered_groups
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.models.custom_heads import loss_of, new_headed
@@ -19,16 +19,16 @@ from tests.training import runs
 
 
 @pytest.mark.parametrize("options", [FineTuningOptions(smart=1.0), FineTuningOptions(class_weights="balanced")])
-def test_a_chain_of_labels_has_no_single_ones(options: FineTuningOptions, pico_bert: Path) -> None:
+def test_label_sequences_refuse_options_for_single_labels(options: FineTuningOptions, pico_bert: Path) -> None:
     model = new_headed(open_checkpoint(str(pico_bert)), "crf", pico.LABELS, seed=0)
-    with pytest.raises(UsageError, match="sequences of them"):
-        fine_tuner(options, model, TOKENS, runs.windows(), loss_of(model))
+    with pytest.raises(UsageError, match="whole label sequences"):
+        build_fine_tuner(options, model, TOKENS, runs.windows(), loss_of(model))
 
 
 def test_texts_read_apart_take_no_noise(pico_bert: Path) -> None:
     model = new_headed(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
     with pytest.raises(UsageError, match="--smart"):
-        fine_tuner(FineTuningOptions(smart=1.0), model, SCORE, [])
+        build_fine_tuner(FineTuningOptions(smart=1.0), model, SCORE, [])
 
 
 @pytest.mark.parametrize("name", ["bilstm", "crf"])
@@ -44,7 +44,7 @@ def test_own_losses_and_fresh_layers_reach_the_learner(pico_bert: Path) -> None:
     model = new_headed(open_checkpoint(str(pico_bert)), "bilstm", pico.LABELS, seed=0)
     before = model.base_model.encoder.layer[3].output.dense.weight.clone()
     loss: Callable[..., Tensor] = lambda logits, batch: torch.tensor(7.0)  # noqa: E731
-    learner = fine_tuner(FineTuningOptions(reinit_layers=1), model, TOKENS, runs.windows(), loss)
+    learner = build_fine_tuner(FineTuningOptions(reinit_layers=1), model, TOKENS, runs.windows(), loss)
     assert not torch.equal(model.base_model.encoder.layer[3].output.dense.weight, before)
     batch = pico.padded_batch(model)
     assert float(learner(**batch, labels=torch.zeros_like(batch["input_ids"]))["labels"]) == 7.0

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from biosqueeze.data.output_types import MULTI, SCORE, SINGLE, SPAN, TOKENS, OutputType
 from biosqueeze.finetuning.learner import FineTuner
-from biosqueeze.finetuning.smart import RADIUS, START, Perturbed, smoothness, word_embedding
+from biosqueeze.finetuning.smart import RADIUS, START, PerturbedForward, smoothness, word_embedding
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.rng_state import RngState
 from tests import pico
@@ -32,7 +32,7 @@ def found_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], output_ty
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     chance = RngState(CPU)
     clean = model(**inputs).logits
-    perturbed = Perturbed(lambda: model(**inputs).logits, word_embedding(model), chance)
+    perturbed = PerturbedForward(lambda: model(**inputs).logits, word_embedding(model), chance)
     torch.manual_seed(11)
     return smoothness(perturbed, clean, batch, tensors_of(output_type))
 
@@ -91,7 +91,7 @@ def test_no_noise_is_no_change_even_under_dropout() -> None:
     chance = RngState(CPU)
     clean = model(**batch).logits
     after = torch.get_rng_state()
-    perturbed = Perturbed(lambda: model(**batch).logits, word_embedding(model), chance)
+    perturbed = PerturbedForward(lambda: model(**batch).logits, word_embedding(model), chance)
     assert torch.equal(perturbed(torch.zeros(())), clean)
     assert torch.equal(torch.get_rng_state(), after)
     assert not torch.equal(model(**batch).logits, clean), "there was no dropout to repeat"
@@ -103,7 +103,7 @@ def test_adversarial_noise_moves_more_than_chance_does() -> None:
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     clean = model(**inputs).logits
     embedded = word_embedding(model)(batch["input_ids"])
-    perturbed = Perturbed(lambda: model(**inputs).logits, word_embedding(model), RngState(CPU))
+    perturbed = PerturbedForward(lambda: model(**inputs).logits, word_embedding(model), RngState(CPU))
     radius = RADIUS * float(embedded.square().mean().sqrt())
     chance = [radius * torch.randn_like(embedded).sign() for _ in range(20)]
     moved = [float(tensors_of(TOKENS).mean_distance(perturbed(noise), clean, batch)) for noise in chance]

@@ -198,7 +198,7 @@ def test_checkpoint_without_label_names(tmp_path, data):
     nameless = pico.save(
         "bert", tmp_path / "nameless", head="token-classification", labels=("LABEL_0", "LABEL_1", "LABEL_2")
     )
-    with pytest.raises(SqueezeError, match=r"does not name its labels.*id2label"):
+    with pytest.raises(SqueezeError, match=r"has no names of its labels.*id2label"):
         evaluate.run(_options(nameless, data))
 
 

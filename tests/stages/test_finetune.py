@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification
 
-from biosqueeze import search
+from biosqueeze.finetuning import search
 from tests import pico
 from tests.cli.run import Shell, start
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import TOKENS
-from biosqueeze.finetuning.build import fine_tuner
+from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.sources import Mixture
@@ -72,7 +72,7 @@ def run(
     directory.mkdir(exist_ok=True)
     model = model or model_of()
     items = list(features or windows())
-    learner = fine_tuner(options, model, TOKENS, items)
+    learner = build_fine_tuner(options, model, TOKENS, items)
     summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, evaluate))
     return Run(model, summary, log_of(directory))
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze import runs
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.runs import FineTuningRun, execute
+from biosqueeze.finetuning import run_processes, runs
+from biosqueeze.finetuning.run_processes import slots_for
+from biosqueeze.finetuning.runs import FineTuningRun, execute
 from tests.manifests import manifest_json
 
 # Behaves like `biosqueeze finetune` and `biosqueeze evaluate`, without training anything.
@@ -61,7 +62,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN)
     log = tmp_path / "calls.jsonl"
-    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(run_processes, "COMMAND", (sys.executable, str(script)))
     monkeypatch.setattr(runs, "_with_inputs", list)  # the checkpoints are names alone
     monkeypatch.setenv("CALLS", str(log))
     monkeypatch.setenv("MANIFEST", json.dumps(manifest_json()))
@@ -196,13 +197,14 @@ def interrupted(how: int, tmp_path: Path, jobs: int = 1, **environment: str) -> 
         "import signal, sys, pathlib; sys.path.insert(0, sys.argv[1]);"
         # A shell's background jobs are born with SIGINT ignored, and those of nohup with SIGHUP.
         "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
-        "from biosqueeze import runs; from tests.test_runs import make; runs.COMMAND = (sys.executable, sys.argv[2]);"
+        "from biosqueeze.finetuning import run_processes, runs; from tests.finetuning.test_runs import make;"
+        "run_processes.COMMAND = (sys.executable, sys.argv[2]);"
         "runs._with_inputs = list;"
         "\ntry: runs.execute(make(pathlib.Path(sys.argv[3]), 2), jobs=int(sys.argv[4]))"
         "\nexcept KeyboardInterrupt as e: print(e); sys.exit(130)"
     )
     waiting = tmp_path / "waiting"
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     arguments = [sys.executable, "-c", code, root, str(tmp_path / "stand_in.py"), str(tmp_path), str(jobs)]
     environ = {**os.environ, "WAITS": str(waiting), **environment}
     with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE) as process:
@@ -218,8 +220,8 @@ def interrupted(how: int, tmp_path: Path, jobs: int = 1, **environment: str) -> 
 
 def test_no_gpu_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert len(runs._places(2)) == 2
-    assert all(set(place) == {"OMP_NUM_THREADS"} for place in runs._places(2))
+    assert len(slots_for(2)) == 2
+    assert all(set(place) == {"OMP_NUM_THREADS"} for place in slots_for(2))
 
 
 def test_jobs_must_be_some(tmp_path: Path) -> None:
@@ -229,5 +231,5 @@ def test_jobs_must_be_some(tmp_path: Path) -> None:
 
 def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert runs._places(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in runs._places(3)] == ["3", "5", "3"]
+    assert slots_for(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in slots_for(3)] == ["3", "5", "3"]

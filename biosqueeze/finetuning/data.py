@@ -1,0 +1,113 @@
+"""The task of a fine-tuning, its training and dev examples, and the metric that selects the best checkpoint."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from biosqueeze.benchmarks.suite import Benchmark, resolve, warn_of_counts
+from biosqueeze.data.sampling import draw_examples, hold_out
+from biosqueeze.errors import UsageError
+from biosqueeze.manifest import TaskRecord
+from biosqueeze.progress import note
+from biosqueeze.registry import closest
+from biosqueeze.tasks import Dataset, Task, open_task
+from biosqueeze.tasks.formulation import Formulation
+
+
+@dataclass(frozen=True)
+class TaskSetup:
+    """A task, named by its kind (ner) or by a benchmark (blurb/ncbi-disease)."""
+
+    name: str  # as given
+    kind: str
+    task: Task
+    benchmark: Benchmark | None = None
+
+    def for_data(self, data: Dataset) -> Self:
+        """Return the setup with the tag scheme, or the single or multiple labels, of the data."""
+        return replace(self, task=self.task.with_scheme(data.scheme))
+
+    def record(self, data: Dataset, metric: str, path: str, max_length: int) -> TaskRecord:
+        """Return the manifest's description of the task.
+
+        Args:
+            data: whose labels the model has.
+            metric: that selected the best checkpoint.
+            path: of the data, as given.
+            max_length: tokens in a sequence.
+        """
+        return TaskRecord(
+            name=self.kind,
+            data=path,
+            labels=tuple(data.labels),
+            scheme=data.scheme,
+            metric=metric,
+            max_length=max_length,
+            formulation=self.task.form.chosen(),
+            benchmark=self.name if self.name != self.kind else None,
+        )
+
+
+def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
+    """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's."""
+    kind, benchmark = resolve(name)
+    if benchmark:
+        formulation = replace(formulation, **{**benchmark.form, **formulation.chosen()})
+    return TaskSetup(name, kind, open_task(kind, formulation), benchmark)
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How train and dev are read and divided; see the options of the same names."""
+
+    data: str
+    seed: int
+    dev_share: float | None = None
+    with_dev: bool = False
+    train_size: int | None = None
+    negative: str | None = None
+
+
+def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
+    """Read train and dev, hold out --dev-share of it as dev, and draw --train-size examples.
+
+    Raises:
+        UsageError: the options do not fit together.
+        SqueezeError: the data cannot be read.
+    """
+    share = options.dev_share
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"--dev-share must be between 0 and 1, not {share:g}")
+    if options.with_dev and not share:
+        raise UsageError("--with-dev leaves no dev examples to select the best checkpoint; add --dev-share 0.05")
+    data = setup.task.read(options.data, ("train",) if share and not options.with_dev else ("train", "dev"))
+    splits = dict(data.splits)
+    if setup.benchmark and not setup.benchmark.folds:
+        warn_of_counts(setup.benchmark, data, options.negative)
+    if share:
+        pool, name = (splits["train"], "train") if not options.with_dev else (splits["train"] + splits["dev"], "both")
+        splits["train"], splits["dev"] = hold_out(pool, share, options.seed)
+        note(f"{len(splits['dev']):,} examples of {name} are held out as dev, {len(splits['train']):,} are left")
+    if options.train_size:
+        splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
+        note(f"trained on {len(splits['train']):,} examples only, drawn with seed {options.seed}")
+    return replace(data, splits=splits)
+
+
+def select_metric(setup: TaskSetup, name: str | None, data: Dataset) -> str:
+    """Return the dev score that selects the best checkpoint: --metric, else the benchmark's, else the task kind's.
+
+    Args:
+        setup: for these data, see `TaskSetup.for_data`.
+        name: as given, if at all.
+        data: with a dev split.
+
+    Raises:
+        UsageError: the task has no score of that name.
+    """
+    task = setup.task
+    gold = [example.gold for example in data.splits["dev"]]
+    known = [score for score, value in task.score(gold, gold).items() if not isinstance(value, int)]
+    metric = name or (setup.benchmark.metric if setup.benchmark else task.METRIC)
+    if metric not in known:
+        raise UsageError(f"--metric: there is no score {metric!r}.{closest(metric, known)} Known: {', '.join(known)}")
+    return metric

@@ -1,0 +1,92 @@
+"""Fine-tune a checkpoint: encode the data, add a head for the task, train, and save model and tokenizer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import processes
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.finetuning.build import build_fine_tuner
+from biosqueeze.finetuning.dev_evaluation import DevSet
+from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.custom_heads import loss_of, new_headed, say_left_behind, stretch_to, wanted_head
+from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.tasks import Dataset, Task
+from biosqueeze.training.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.job import TrainingJob, TrainingSummary
+from biosqueeze.training.loop import train
+from biosqueeze.training.options import fitting_length
+from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Mixture
+
+
+@dataclass(frozen=True)
+class FineTuningInputs:
+    """What a fine-tuning starts from, what selects its best checkpoint, and where it is written."""
+
+    source: Checkpoint
+    task: Task
+    data: Dataset
+    metric: str
+    directory: Path
+
+
+def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingSummary:
+    """Train, and save the model with the best dev score and its tokenizer to inputs.directory.
+
+    Raises:
+        UsageError: an option does not fit the model or the task.
+        SqueezeError: the training failed.
+    """
+    task, data = inputs.task, inputs.data
+    tokenizer = load_tokenizer(inputs.source)
+    model = load_with_head(inputs.source, task, data, options.seed)
+    length = fitting_length(options.max_length, tokenizer.model_max_length)
+    windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
+    dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
+    features = [window.features for window in windows["train"]]
+    learner = build_fine_tuner(options, model, data.output_type, features, loss_of(model))
+    train_source = Mixture(features, None, 0.0, tokenizer.pad_token_id)
+    identity = {
+        "checkpoint": checkpoint_hash(inputs.source),
+        "data": source_hash(train_source),
+        "labels": list(data.labels),
+        "metric": inputs.metric,
+        **task.form.chosen(),
+    }
+    summary = train(
+        TrainingJob(
+            title="fine-tune",
+            learner=learner,
+            source=train_source,
+            options=options,
+            directory=inputs.directory,
+            evaluate=dev.evaluator(precision_of(options)),
+            metric=inputs.metric,
+            identity=identity,
+        )
+    )
+    if processes.is_main():
+        learner.model.save_pretrained(inputs.directory)
+        tokenizer.save_pretrained(inputs.directory)
+    return summary
+
+
+def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> Any:
+    """Load the checkpoint with a head for the task; an existing head for the same labels, or for spans, is kept.
+
+    Args:
+        source: with or without a head.
+        task: whose formulation may need a custom head.
+        data: whose labels the head gets.
+        seed: of a new head's weights.
+    """
+    custom = wanted_head(task.form)
+    if custom:
+        model = new_headed(source, custom, data.labels, seed)
+        stretch_to(model, [example.gold for example in data.splits["train"]])
+        return model
+    say_left_behind(source)
+    problem_type = data.output_type.problem_type
+    changes: dict[str, Any] = {"problem_type": problem_type} if problem_type else {}
+    return load_model(source, task.HEAD, labels=data.labels or None, seed=seed, **changes).model

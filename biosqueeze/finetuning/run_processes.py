@@ -1,0 +1,126 @@
+"""Subprocesses that run `biosqueeze` commands side by side, each on its GPU or its share of the cores. Torch-free."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+from biosqueeze.errors import SqueezeError, UsageError
+
+COMMAND = (sys.executable, "-m", "biosqueeze")
+# Environment variables of this command, which must not set options of the commands that it starts.
+_FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
+
+Slot = Mapping[str, str]  # environment variables
+
+
+@dataclass
+class RunProcesses:
+    """The running subprocesses, and the slots (GPUs, or shares of the cores) that are free."""
+
+    slots: SimpleQueue[Slot] = field(default_factory=SimpleQueue)
+    running: set["subprocess.Popen[str]"] = field(default_factory=set)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def interrupt(self) -> None:
+        """Send SIGINT to every subprocess once: it saves its state and ends."""
+        self.stopping.set()
+        for process in list(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+
+    def call(self, name: str, arguments: Sequence[str], slot: Slot, log: Path) -> str:
+        """Run one `biosqueeze` command; return its standard output.
+
+        It gets its own session, so that it receives a Ctrl-C only once: from `interrupt`, and not from the terminal.
+
+        Args:
+            name: of the run, for messages.
+            arguments: of the command.
+            slot: environment variables.
+            log: file that standard error is appended to.
+
+        Raises:
+            SqueezeError: the command failed; the message is its own.
+        """
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN_OPTIONS)}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as errors:
+            process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**environment, **slot},
+                start_new_session=True,
+            )
+            self.running.add(process)
+            try:
+                output, _ = process.communicate()
+            finally:
+                self.running.discard(process)
+        if process.returncode:
+            raise _failure(name, process.returncode, log)
+        return output
+
+
+def _failure(name: str, code: int, log: Path) -> SqueezeError:
+    lines = log.read_text(encoding="utf-8").strip().splitlines()
+    last = lines[-1].removeprefix("error: ") if lines else "it ended without a message"
+    kind: Callable[[str], SqueezeError] = UsageError if code == UsageError.exit_code else SqueezeError
+    return kind(f"{name}: {last} (exit code {code}; its whole output: {log})")
+
+
+def slots_for(jobs: int | None) -> list[Slot]:
+    """Return the slot of each run that goes side by side.
+
+    Args:
+        jobs: how many; None: one per GPU, or one where there is no GPU.
+
+    Raises:
+        UsageError: jobs is less than 1.
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs must be at least 1, not {jobs}")
+    gpus = _gpus()
+    count = jobs or max(1, len(gpus))
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [{"OMP_NUM_THREADS": str(max(1, cores // count))} if count > 1 else {} for _ in range(count)]
+
+
+def _gpus() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip() not in ("", "-1")]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+@contextmanager
+def interrupted_on_termination() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that no subprocess outlives this process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    former = {number: signal.signal(number, interrupt) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,240 @@
+"""Many fine-tunings as subprocesses: side by side, skipped when done, resumed when interrupted. Torch-free."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.command_line import option_defaults, option_flags
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import content_hash, read_json, write_json
+from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_on_termination, slots_for
+from biosqueeze.manifest import read_manifest
+from biosqueeze.output import has_state
+from biosqueeze.progress import note, track
+from biosqueeze.training.fingerprint import INCIDENTAL
+
+KeepCheckpoints = Literal["all", "best", "none"]
+
+
+@dataclass(frozen=True)
+class FineTuningRun:
+    """One fine-tuning, and with `test` the evaluation on its test split."""
+
+    name: str  # for messages: "ncbi-disease, seed 0"
+    checkpoint: str
+    directory: Path  # of the fine-tuned checkpoint
+    options: Mapping[str, Any]  # of finetune, by field name, without out
+    group: str = ""  # runs of which the best on dev is selected
+    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of weights and data; filled by `execute`
+    test: bool = True
+
+    @property
+    def record(self) -> Path:
+        """Return the file with options and scores, which is kept when the checkpoint is removed."""
+        return self.directory.with_name(self.directory.name + ".json")
+
+    @property
+    def log(self) -> Path:
+        """Return the file with the standard error of the subprocesses."""
+        return self.directory.with_name(self.directory.name + ".log")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Options and scores of a finished run."""
+
+    options: Mapping[str, Any]
+    dev: Mapping[str, Any]  # scores of the best checkpoint, their metric, and the seconds of the training
+    test: Mapping[str, Any] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of the training, evaluations on dev included."""
+        return float(self.dev.get("seconds", 0.0))
+
+    @property
+    def metric(self) -> str:
+        """Return the name of the score by which the best checkpoint was kept."""
+        return str(self.dev["metric"])
+
+    @property
+    def dev_score(self) -> float:
+        """Return the best score on dev."""
+        return float(self.dev[self.metric])
+
+
+def execute(
+    runs: Sequence[FineTuningRun], *, jobs: int | None = None, keep: KeepCheckpoints = "none"
+) -> list[RunResult]:
+    """Do all runs, `jobs` at a time, and return their results in the order of the runs.
+
+    A run that has a record is skipped; a run whose training was interrupted resumes from its saved state.
+
+    Args:
+        runs: what to do.
+        jobs: how many at a time; None: one per GPU, or one where there is none. On a CPU each gets its share of the
+            cores, so that many small models train faster side by side than one after the other.
+        keep: which checkpoints to keep: all, that of each group which is best on dev, or none.
+
+    Raises:
+        SqueezeError: a run failed; the message is its own. The other runs that have started are finished first.
+        KeyboardInterrupt: Ctrl-C; every run has saved its state.
+    """
+    processes = RunProcesses()
+    slots = slots_for(jobs)
+    for slot in slots:
+        processes.slots.put(slot)
+    runs = _with_inputs(runs)
+    results: dict[int, RunResult] = {}
+    with (
+        interrupted_on_termination(),
+        ThreadPoolExecutor(max_workers=len(slots)) as pool,
+        track("runs", len(runs)) as bar,
+    ):
+        futures = {pool.submit(_result_of, run, processes): number for number, run in enumerate(runs)}
+        try:
+            for future in _completed(futures):
+                result = future.result()
+                if result is None:  # not started because another run failed; the error of that one follows
+                    continue
+                results[futures[future]] = result
+                bar.advance()
+                _remove_checkpoints(runs, results, keep)
+        except KeyboardInterrupt:
+            _interrupt(processes, pool)
+        except BaseException:
+            if processes.running:
+                note(f"a run failed; waiting for {len(processes.running)} others to end (Ctrl-C stops them too)")
+            try:
+                pool.shutdown(cancel_futures=True)
+            except KeyboardInterrupt:
+                _interrupt(processes, pool)
+            raise
+    return [results[number] for number in range(len(runs))]
+
+
+def _interrupt(processes: RunProcesses, pool: ThreadPoolExecutor) -> NoReturn:
+    """Interrupt all subprocesses, and wait until all have saved their states."""
+    processes.interrupt()
+    pool.shutdown(cancel_futures=True)
+    raise KeyboardInterrupt("every run has saved its state; repeat the command to go on") from None
+
+
+def _with_inputs(runs: Sequence[FineTuningRun]) -> list[FineTuningRun]:
+    """Return the runs with the hashes of their weights and data, each computed once."""
+    weights = {name: open_checkpoint(name).weights_sha256() for name in {run.checkpoint for run in runs}}
+    paths = {str(run.options["data"]): Path(str(run.options["data"])).expanduser() for run in runs}
+    data = {name: {"data": content_hash(path)} if path.exists() else {} for name, path in paths.items()}
+    return [
+        replace(run, inputs={"checkpoint": weights[run.checkpoint], **data[str(run.options["data"])]}) for run in runs
+    ]
+
+
+def _completed(futures: "Mapping[Future[RunResult | None], int]") -> "Iterator[Future[RunResult | None]]":
+    """Yield futures as they complete; wake up twice a second, so that Ctrl-C is handled."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+        yield from done
+
+
+def _result_of(run: FineTuningRun, processes: RunProcesses) -> RunResult | None:
+    """Return the recorded result of a run, or do the run; None where another run failed before this one started."""
+    if processes.stopping.is_set():
+        return None
+    result = _recorded(run)
+    if result is None:
+        slot = processes.slots.get()
+        try:
+            result = _train_and_test(run, processes, slot)
+        except BaseException:
+            processes.stopping.set()  # before another run starts
+            raise
+        finally:
+            processes.slots.put(slot)
+        _note_scores(run, result)
+    return result
+
+
+def _remove_checkpoints(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints) -> None:
+    """Remove the checkpoints that are not to be kept, of the runs that have ended so far."""
+    best: dict[str, int] = {}
+    for number in sorted(results) if keep == "best" else ():
+        group = runs[number].group
+        if group not in best or results[number].dev_score > results[best[group]].dev_score:
+            best[group] = number
+    for number in results if keep != "all" else ():
+        if number not in best.values() and runs[number].directory.exists():
+            shutil.rmtree(runs[number].directory)
+
+
+def _note_scores(run: FineTuningRun, result: RunResult) -> None:
+    # The score of a label is missing where no test example has the label.
+    test = f", test {result.test['metrics'].get(result.metric, 0.0):.4f}" if result.test else ""
+    note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
+
+
+def _recorded(run: FineTuningRun) -> RunResult | None:
+    """Return the result in the run's record, or None where it has none or its test scores are missing."""
+    if not run.record.is_file():
+        return None
+    record = read_json(run.record)
+    _check_options(run, record["options"], dict.fromkeys(record["options"], "flag"), run.record)
+    _check_inputs(run, record.get("inputs", {}), run.record)
+    if run.test and not record["test"]:
+        return None
+    return RunResult(record["options"], record["dev"], record["test"])
+
+
+def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot) -> RunResult:
+    if not run.directory.is_dir():
+        resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
+        flags = option_flags(run.options, option_defaults("finetune"))
+        arguments = [*flags, "--out", str(run.directory), "--resume" if resume else "--force"]
+        processes.call(run.name, ["finetune", run.checkpoint, *arguments], slot, run.log)
+    written = read_manifest(run.directory)
+    if written is None:
+        raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
+    entry = written.history[-1]
+    _check_options(run, entry.options, entry.sources, run.directory)
+    _check_inputs(run, {"checkpoint": entry.parent.sha256}, run.directory)
+    test = None
+    if run.test:
+        test = json.loads(processes.call(run.name, ["evaluate", str(run.directory), "--json"], slot, run.log))
+    metric = (written.task and written.task.metric) or "f1"
+    result = RunResult(dict(run.options), {**written.metrics, "metric": metric}, test)
+    write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
+    return result
+
+
+def _check_options(run: FineTuningRun, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:
+    """Check that the existing record or checkpoint was made with the options of this run."""
+    given = {name for name, source in sources.items() if source != "default"}
+    names = (given | set(run.options)) - INCIDENTAL - {"checkpoint"}  # whose weights are compared
+    changed = [name for name in sorted(names) if not _equal(options.get(name), run.options.get(name))]
+    if changed:
+        raise SqueezeError(
+            f"{where} was made with other values of {', '.join(changed)}; give another --out, or remove it"
+        )
+
+
+def _check_inputs(run: FineTuningRun, recorded: Mapping[str, str], where: Path) -> None:
+    """Check that the existing record or checkpoint was made from the same weights and data, whatever their names."""
+    changed = [name for name, value in run.inputs.items() if recorded.get(name, value) != value]
+    if changed:
+        raise SqueezeError(
+            f"{where} was made when the {' and the '.join(changed)} of {run.name} had other content; give another "
+            "--out, or remove it"
+        )
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Compare values, a tuple equal to a list of the same items."""
+    return (list(first) if isinstance(first, tuple) else first) == (
+        list(second) if isinstance(second, tuple) else second
+    )

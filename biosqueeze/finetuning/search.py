@@ -1,0 +1,138 @@
+"""Hyperparameter search: select on dev over grids, seeds and folds. The test split has no influence. Torch-free."""
+
+import itertools
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.files import read_json, write_json
+from biosqueeze.finetuning.grid import GridPoint, format_value
+from biosqueeze.finetuning.runs import FineTuningRun, RunResult, execute
+from biosqueeze.progress import note, table
+
+_FINISHED = tuple[FineTuningRun, RunResult]
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The runs of a search: shared options, points of the grid, seeds and folds."""
+
+    checkpoint: str
+    directory: Path  # of the runs
+    shared: GridPoint
+    points: Sequence[GridPoint]
+    seeds: Sequence[int]
+    folds: Sequence[str] = ()  # data directories; without folds, `shared` has the data
+
+    def runs(self) -> Iterator[FineTuningRun]:
+        """Yield all runs, those of one point together."""
+        for point, (data, fold), seed in itertools.product(self.points, self._folds(), self.seeds):
+            options = {**self.shared, **data, **point, "seed": seed}
+            words = [*(f"{k.replace('_', '-')}={format_value(v)}" for k, v in point.items()), *([fold] if fold else [])]
+            name = ", ".join([*words, f"seed={seed}"])
+            path = self.directory.joinpath(*(word.replace("/", "-") for word in words), f"seed-{seed}")
+            yield FineTuningRun(name, self.checkpoint, path, options, group=", ".join(words), test=False)
+
+    def _folds(self) -> list[tuple[GridPoint, str]]:
+        return [({"data": fold}, f"fold-{Path(fold).name}") for fold in self.folds] or [({}, "")]
+
+    def point_of(self, run: FineTuningRun) -> int:
+        """Return the index of the point that a run belongs to."""
+        return next(i for i, p in enumerate(self.points) if all(run.options[name] == p[name] for name in p))
+
+    def prepare_directory(self, source: Checkpoint, *, force: bool) -> None:
+        """Create the directory of the runs.
+
+        With `force`, the runs of another search are removed; those of an interrupted search with this same plan are
+        kept, because --force is about the output.
+        """
+        begun = self.directory / "search.json"
+        identity = {"plan": repr(self), "weights": source.weights_sha256()}
+        if force and (not begun.is_file() or read_json(begun) != identity):
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_json(begun, identity)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The selected run, and a table of all runs."""
+
+    best: FineTuningRun  # of the point with the best mean, the run that is best on dev
+    metric: str
+    points: Sequence[Mapping[str, Any]]  # one row for each: options, mean and deviation on dev
+    runs: Sequence[Mapping[str, Any]]  # one row for each run
+    folds: Mapping[str, Any] | None = None  # test scores of the selected run of each fold
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of results/search.json."""
+        content: dict[str, Any] = {"metric": self.metric, "chosen": self.best.name}
+        content |= {"points": list(self.points), "runs": list(self.runs)}
+        return content | ({"folds": dict(self.folds)} if self.folds else {})
+
+
+def search(plan: SearchPlan, jobs: int | None) -> SearchResult:
+    """Do all runs; select the point with the best mean on dev, and of its runs the best on dev.
+
+    With folds, the best run of each fold at the selected point is evaluated on the test split of that fold, once.
+    """
+    runs = list(plan.runs())
+    finished = list(zip(runs, execute(runs, jobs=jobs, keep="best"), strict=True))
+    by_point = [[pair for pair in finished if plan.point_of(pair[0]) == n] for n in range(len(plan.points))]
+    rows = [_point_row(point, pairs) for point, pairs in zip(plan.points, by_point, strict=True)]
+    selected = by_point[max(range(len(rows)), key=lambda number: rows[number]["mean"])]
+    best = max(selected, key=lambda pair: pair[1].dev_score)[0]
+    metric = finished[0][1].metric
+    run_rows = [{"run": run.name, **dict(run.options), **dict(result.dev)} for run, result in finished]
+    _show(rows, metric)
+    return SearchResult(best, metric, rows, run_rows, _score_folds(selected, metric, jobs) if plan.folds else None)
+
+
+def _point_row(point: GridPoint, finished: Sequence[_FINISHED]) -> dict[str, Any]:
+    scores = [result.dev_score for _, result in finished]
+    minutes = sum(result.seconds for _, result in finished) / 60
+    return {**point, **spread(scores), "minutes": round(minutes, 2)}
+
+
+def spread(scores: Sequence[float]) -> dict[str, Any]:
+    """Return mean, median, sample standard deviation (0 of a single score) and count."""
+    deviation = statistics.stdev(scores) if len(scores) > 1 else 0.0
+    return {
+        "mean": statistics.fmean(scores),
+        "median": statistics.median(scores),
+        "deviation": deviation,
+        "runs": len(scores),
+    }
+
+
+def _score_folds(finished: Sequence[_FINISHED], metric: str, jobs: int | None) -> dict[str, Any]:
+    """Return the test scores of the best run of each fold."""
+    best: dict[str, _FINISHED] = {}
+    for run, result in finished:
+        if run.group not in best or result.dev_score > best[run.group][1].dev_score:
+            best[run.group] = (run, result)
+    winners = [replace(run, test=True) for run, _ in best.values()]
+    scores = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="all") if r.test]
+    summary = {"test": scores, **spread(scores)}
+    note(f"test {metric} over {len(scores)} folds: mean {summary['mean']:.4f}, median {summary['median']:.4f}")
+    return summary
+
+
+def _show(rows: Sequence[Mapping[str, Any]], metric: str) -> None:
+    names = [name for name in rows[0] if name not in ("mean", "median", "deviation", "runs", "minutes")]
+    cells = [
+        [
+            *(format_value(row[n]) for n in names),
+            f"{row['mean']:.4f}",
+            f"{row['deviation']:.4f}",
+            row["runs"],
+            f"{row['minutes']:.1f}",
+        ]
+        for row in sorted(rows, key=lambda row: -row["mean"])
+    ]
+    columns = [*(name.replace("_", "-") for name in names), f"dev {metric}", "deviation", "runs", "minutes"]
+    table("Best first", columns, cells)
