@@ -3,9 +3,13 @@
 import json
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.manifest import HistoryEntry, Manifest
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 PIPELINE_TAGS = {
     "token-classification": "token-classification",
@@ -14,85 +18,95 @@ PIPELINE_TAGS = {
     "mlm": "fill-mask",
     "base": "feature-extraction",
 }
-# The Hub's names for the kinds of task that are not about whole texts.
+# The Hub's task types of the kinds of task that do not classify whole texts.
 _TASK_TYPES = {"ner": "token-classification", "pico": "token-classification", "qa": "question-answering"}
+_SCORES = ("precision", "recall", "f1")
+_NOT_REPEATED = {"checkpoint", "out", "force", "resume"}
 
 
 def render(name: str, manifest: Manifest) -> str:
-    """The whole card as Markdown; `name` is the checkpoint's directory name."""
-    return f"---\n{_front_matter(name, manifest)}---\n\n{_body(name, manifest)}"
+    """Return the card as Markdown; `name` is the checkpoint's directory name."""
+    return f"---\n{_front_matter(name, manifest)}\n---\n\n{_body(name, manifest)}"
 
 
 def _front_matter(name: str, manifest: Manifest) -> str:
-    lines = [
-        "library_name: transformers",
-        f"pipeline_tag: {PIPELINE_TAGS.get(manifest.head, 'feature-extraction')}",
-    ]
-    if _is_on_the_hub(manifest.parent.name):
-        lines.append(f"base_model: {json.dumps(manifest.parent.name)}")
-    lines += ["tags:", "- biosqueeze", f"- {manifest.stage}"]
-    lines += _model_index(name, manifest)
-    return "\n".join(lines) + "\n"
+    """Return the YAML that the Hub reads."""
+    from huggingface_hub import ModelCardData
+
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=PIPELINE_TAGS.get(manifest.head, "feature-extraction"),
+        base_model=manifest.parent.name if _is_on_hub(manifest.parent.name) else None,
+        tags=["biosqueeze", manifest.stage],
+        model_name=name,
+        eval_results=_eval_results(manifest),
+    )
+    return str(data.to_yaml())
 
 
-def _is_on_the_hub(name: str) -> bool:
-    """Whether a parent's name is a Hub id, and no directory here."""
+def _is_on_hub(name: str) -> bool:
+    """Return whether a parent's name is a Hub id and not a local directory."""
     return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
 
 
-def _model_index(name: str, manifest: Manifest) -> list[str]:
-    """The Hub's `model-index`: one result, where the stage measured its task."""
+def _eval_results(manifest: Manifest) -> "list[EvalResult]":
+    """Return the scores of the stage on the data of the task; empty where the stage did not measure any."""
+    from huggingface_hub import EvalResult
+
     task, metrics = manifest.task, manifest.metrics
-    scores = {key: metrics[key] for key in ("precision", "recall", "f1") if key in metrics}
-    if not task or not scores:
+    if task is None:
         return []
-    lines = ["model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:"]
-    lines += [f"      type: {_TASK_TYPES.get(task.name, 'text-classification')}", "    dataset:"]
-    lines += [
-        f"      name: {json.dumps(task.data or 'unknown')}",
-        f"      type: {json.dumps(task.name)}",
+    return [
+        EvalResult(
+            task_type=_TASK_TYPES.get(task.name, "text-classification"),
+            dataset_type=task.name,
+            dataset_name=task.data or "unknown",
+            dataset_split=metrics.get("split", "dev"),
+            metric_type=score,
+            metric_value=round(metrics[score], 4),
+        )
+        for score in _SCORES
+        if score in metrics
     ]
-    lines += [f"      split: {metrics.get('split', 'dev')}", "    metrics:"]
-    for key, value in scores.items():
-        lines += [f"    - type: {key}", f"      value: {value:.4f}"]
-    return lines
 
 
 def _body(name: str, manifest: Manifest) -> str:
-    lines = [
+    sections = [
         f"# {name}",
-        "",
         f"Made by `biosqueeze {manifest.stage}` (biosqueeze {manifest.version}).",
-        "",
+        *_custom_head(manifest),
+        _size_table(manifest),
+        "## How it was made",
+        "\n".join(["```", *(_command(entry) for entry in manifest.history), "```"]),
+        *_measurements(manifest),
     ]
-    if manifest.custom_head:
-        lines += [
-            f"Beside the encoder, which stock transformers loads whole, it has a {manifest.custom_head} head in "
-            "`head.safetensors`, which biosqueeze reads.",
-            "",
-        ]
-    lines += ["| | |", "|---|---|"]
-    lines += [f"| {part} parameters | {count:,} |" for part, count in manifest.model.parameters.items()]
-    lines += [f"| {key} | {value:,} |" for key, value in manifest.model.shape.known().items()]
-    lines += ["", "## How it was made", "", "```"]
-    lines += [_command(entry) for entry in manifest.history]
-    lines += ["```", ""]
-    if manifest.metrics:
-        lines += [
-            "## Measured by this stage",
-            "",
-            "```json",
-            json.dumps(manifest.metrics, indent=2),
-            "```",
-            "",
-        ]
-    return "\n".join(lines)
+    return "\n\n".join(sections) + "\n"
+
+
+def _custom_head(manifest: Manifest) -> list[str]:
+    if manifest.custom_head is None:
+        return []
+    return [
+        f"Stock transformers loads the encoder. Its {manifest.custom_head} head is in `head.safetensors`, which "
+        "biosqueeze reads."
+    ]
+
+
+def _size_table(manifest: Manifest) -> str:
+    parameters = [f"| {part} parameters | {count:,} |" for part, count in manifest.model.parameters.items()]
+    sizes = [f"| {name} | {size:,} |" for name, size in manifest.model.shape.known().items()]
+    return "\n".join(["| | |", "|---|---|", *parameters, *sizes])
+
+
+def _measurements(manifest: Manifest) -> list[str]:
+    if not manifest.metrics:
+        return []
+    return ["## Measured by this stage", f"```json\n{json.dumps(manifest.metrics, indent=2, default=str)}\n```"]
 
 
 def _command(entry: HistoryEntry) -> str:
-    """The command that would repeat one stage: only the options that were not left at their defaults."""
-    hidden = {"checkpoint", "out", "force", "resume"}
-    values = {name: value for name, value in entry.given_options().items() if name not in hidden}
+    """Return the command that repeats a stage, with the options that were not left at their defaults."""
+    values = {name: value for name, value in entry.given_options().items() if name not in _NOT_REPEATED}
     checkpoint = [str(entry.options["checkpoint"])] if entry.options.get("checkpoint") is not None else []
     flags = option_flags(values, option_defaults(entry.stage))
     return shlex.join(["biosqueeze", entry.stage, *checkpoint, *flags])

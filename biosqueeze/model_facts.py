@@ -1,10 +1,9 @@
 """Facts of a model from its files alone: shape, head, tensor shapes, parameters by part, hashes. Torch-free."""
 
 import hashlib
-import json
 import re
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -28,7 +27,6 @@ _PART_PATTERNS = (
     ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),
 )
 _NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
-_METADATA = "__metadata__"  # the entry of a safetensors header that is not a tensor
 _HEAD_ENDINGS = {
     "ForMaskedLM": "mlm",
     "ForPreTraining": "mlm",
@@ -96,41 +94,36 @@ def tensor_shapes(safetensors_file: Path) -> dict[str, tuple[int, ...]]:
     """Return names and shapes of the tensors in a safetensors file, read from its header alone.
 
     Raises:
-        SqueezeError: the header or the data is cut short.
+        SqueezeError: the file is damaged or cut short.
     """
-    header = _read_header(safetensors_file)
-    return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != _METADATA}
+    with _open_header(safetensors_file) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.offset_keys()}
 
 
 def custom_head_in(directory: Path) -> str | None:
     """Return the name of the head in a directory's head.safetensors; None where biosqueeze did not write one.
 
     Raises:
-        SqueezeError: the file is cut short.
+        SqueezeError: the file is damaged or cut short.
     """
     path = directory / HEAD_FILE
-    metadata = _read_header(path).get(_METADATA) or {} if path.is_file() else {}
-    head: str | None = metadata.get(HEAD_MARK)
+    if not path.is_file():
+        return None
+    with _open_header(path) as file:
+        head: str | None = (file.metadata() or {}).get(HEAD_MARK)
     return head
 
 
-def _read_header(safetensors_file: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file, its metadata included."""
-    damaged = SqueezeError(f"{safetensors_file} is damaged or cut short; fetch or copy it again")
-    size = safetensors_file.stat().st_size
-    with safetensors_file.open("rb") as file:
-        head = file.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
-        if 8 + length > size:
-            raise damaged
-        try:
-            header: dict[str, Any] = json.loads(file.read(length))
-        except ValueError as error:
-            raise damaged from error
-    ends = (tensor["data_offsets"][1] for name, tensor in header.items() if name != _METADATA)
-    if 8 + length + max(ends, default=0) != size:
-        raise damaged
-    return header
+@contextmanager
+def _open_header(safetensors_file: Path) -> Iterator[Any]:
+    """Map a safetensors file into memory; the library checks that header and file size agree."""
+    from safetensors import SafetensorError, safe_open  # imports NumPy
+
+    try:
+        with safe_open(safetensors_file, framework="np") as file:
+            yield file
+    except SafetensorError as error:
+        raise SqueezeError(f"{safetensors_file} is damaged or cut short; fetch or copy it again") from error
 
 
 def sha256_of(files: Iterable[Path]) -> str:

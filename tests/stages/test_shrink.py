@@ -149,7 +149,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
     assert AutoTokenizer.from_pretrained(said.path).tokenize("BRCA1") == ["BRCA", "##1"]
     parent = open_checkpoint(said.path).manifest.parent
     assert parent.name == "dmis-lab/biobert-v1.1"
-    assert 'base_model: "dmis-lab/biobert-v1.1"' in (Path(said.path) / "README.md").read_text()
+    assert "base_model: dmis-lab/biobert-v1.1" in (Path(said.path) / "README.md").read_text()
     assert shell("shrink", "dmis-lab/biobert-v1.1", "--student", "tiny").path == "biobert-v1.1-tiny"
 
 
