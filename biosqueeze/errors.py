@@ -1,11 +1,11 @@
-"""The errors that biosqueeze explains; the command line maps each one to its exit code."""
+"""Errors that the user can put right; the command line maps each class to its exit code."""
 
 import importlib
 from types import ModuleType
 
 
 class SqueezeError(Exception):
-    """Something the user can put right.
+    """An error that the user can put right.
 
     The message is one line: what was wrong, what was expected, and the next thing to type.
     """
@@ -14,22 +14,22 @@ class SqueezeError(Exception):
 
 
 class UsageError(SqueezeError):
-    """The command line or the recipe asks for something that does not exist or does not fit together."""
+    """The command line or the recipe names something that does not exist, or combines options that exclude each other."""
 
     exit_code = 2
 
 
 class QualityGateMissedError(SqueezeError):
-    """A metric stayed below the floor that the user set (`evaluate --min f1=0.80`)."""
+    """A metric is below the minimum that the user set (`evaluate --min f1=0.80`)."""
 
     exit_code = 4
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional module, or say which extra brings it.
+    """Import an optional module.
 
     Raises:
-        SqueezeError: the module is not installed; the message holds the pip line.
+        SqueezeError: the module is not installed; the message names the extra to install.
     """
     try:
         return importlib.import_module(module)
@@ -42,7 +42,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory did not suffice, of a GPU or of the CPU. Torch-free: its own error is known by name."""
+    """Return whether the memory of a GPU or of the CPU was exhausted; torch's own error is recognised by its name."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))

@@ -1,4 +1,4 @@
-"""What a stage says while it works: standard error only, rich on a terminal, plain lines in a log."""
+"""Log lines, warnings, tables and progress bars: on standard error only, rich on a terminal, plain lines in a log."""
 
 import sys
 import time
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 LOG_EVERY_SECONDS = 15.0
-_TEXT_WIDTH = 10
+_LEAST_TEXT_WIDTH = 10
 
 
 class Level(IntEnum):
-    """How much is said."""
+    """Verbosity: --quiet, the default, and -v."""
 
     QUIET = 0
     NORMAL = 1
@@ -27,39 +27,39 @@ class Level(IntEnum):
 
 
 @dataclass
-class _Voice:
+class _ProgressState:
     level: Level = Level.NORMAL
-    bar: "Progress | None" = None  # on the terminal right now: what is said goes above it
-    held: "list[str | CountedWarning] | None" = None  # collects warnings instead of printing them
+    bar: "Progress | None" = None  # on the terminal now; lines are printed above it
+    collected: "list[str | CountedWarning] | None" = None  # where warnings go while they are not printed
 
 
-_voice = _Voice()
+_state = _ProgressState()
 
 
 def set_level(level: Level) -> None:
-    """Set how much `note`, `detail`, `table` and `track` say; warnings are always said."""
-    _voice.level = level
+    """Set how much `note`, `detail`, `table` and `track` print; warnings are always printed."""
+    _state.level = level
 
 
 def _console() -> "Console":
     from rich.console import Console
 
-    if _voice.bar is not None:
-        return _voice.bar.console
+    if _state.bar is not None:
+        return _state.bar.console
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
-    # Of processes that train together one speaks.
+    # Of the processes of one training only the main one prints.
     return Console(file=sys.stderr, highlight=False, soft_wrap=True, quiet=not processes.is_main())
 
 
 def note(message: str) -> None:
-    """Say what happens, one line."""
-    if _voice.level >= Level.NORMAL:
+    """Print a log line, unless --quiet is given."""
+    if _state.level >= Level.NORMAL:
         _console().print(message, markup=False)
 
 
 def detail(message: str) -> None:
-    """Say what only -v wants to know."""
-    if _voice.level >= Level.VERBOSE:
+    """Print a log line if -v is given."""
+    if _state.level >= Level.VERBOSE:
         _console().print(message, style="dim", markup=False)
 
 
@@ -83,25 +83,25 @@ class CountedWarning:
 
 def warn(message: str | CountedWarning) -> None:
     """Print a warning, with --quiet too."""
-    if _voice.held is not None:
-        _voice.held.append(message)
+    if _state.collected is not None:
+        _state.collected.append(message)
         return
     _console().print(f"warning: {message}", style="yellow", markup=False)
 
 
 @contextmanager
-def held_warnings() -> Iterator[list[str | CountedWarning]]:
+def collect_warnings() -> Iterator[list[str | CountedWarning]]:
     """Collect warnings in a list instead of printing them, for work that is done in pieces."""
-    former, _voice.held = _voice.held, []
+    former, _state.collected = _state.collected, []
     try:
-        yield _voice.held
+        yield _state.collected
     finally:
-        _voice.held = former
+        _state.collected = former
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Draw a table on standard error; columns whose cells all look like numbers are right-aligned."""
-    if _voice.level < Level.NORMAL:
+    if _state.level < Level.NORMAL:
         return
     from rich import box
     from rich.table import Table
@@ -111,8 +111,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         console.width = 160
     cells = [[str(cell) for cell in column] for column in zip(columns, *rows, strict=True)]
     numeric = [all(map(_looks_numeric, column[1:])) for column in cells]
-    # Numbers stay whole where that leaves room for the words; on a narrower terminal every column folds.
-    needed = sum(max(map(len, column)) if n else _TEXT_WIDTH for column, n in zip(cells, numeric, strict=True))
+    # Numbers are not wrapped where that leaves room for the words; on a narrower terminal every column wraps.
+    needed = sum(max(map(len, column)) if n else _LEAST_TEXT_WIDTH for column, n in zip(cells, numeric, strict=True))
     whole = needed + 3 * len(columns) <= console.width
     drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
     for name, number in zip(columns, numeric, strict=True):
@@ -127,8 +127,8 @@ def _looks_numeric(cell: str) -> bool:
 
 
 @dataclass
-class Tracker:
-    """Progress of one piece of work: `advance` it; it draws a bar, or a line every so often."""
+class ProgressBar:
+    """Progress of one piece of work; `advance` redraws the bar, or prints a line every `LOG_EVERY_SECONDS`."""
 
     what: str
     total: int | None
@@ -139,12 +139,12 @@ class Tracker:
     _last_line: float = field(default_factory=time.monotonic)
 
     def advance(self, amount: int = 1, **facts: Any) -> None:
-        """Add to what is done; facts (loss=0.31, speed="812 tokens/s") stand beside it."""
+        """Add to the number of items done; facts (loss=0.31, speed="812 tokens/s") are shown beside it."""
         self.done += amount
         text = "  ".join(v if isinstance(v, str) else f"{k} {_short(v)}" for k, v in facts.items())
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self.done, facts=text)
-        elif _voice.level >= Level.NORMAL and time.monotonic() - self._last_line > LOG_EVERY_SECONDS:
+        elif _state.level >= Level.NORMAL and time.monotonic() - self._last_line > LOG_EVERY_SECONDS:
             self._last_line = time.monotonic()
             note(f"{self.what}: {self.done}{self._of_total()}{self._eta()}  {text}".rstrip())
 
@@ -163,15 +163,21 @@ def _short(value: Any) -> str:
 
 
 @contextmanager
-def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Tracker]:
-    """Show progress with an estimate of the time left; `done` is where a resumed piece of work starts."""
+def track(what: str, total: int | None = None, done: int = 0) -> Iterator[ProgressBar]:
+    """Show progress with an estimate of the time left.
+
+    Args:
+        what: the label of the bar.
+        total: number of items; None where it is unknown.
+        done: number of items that an interrupted run did before.
+    """
     console = _console()
-    if _voice.level < Level.NORMAL or not console.is_terminal or console.quiet:
-        yield Tracker(what, total, done)
+    if _state.level < Level.NORMAL or not console.is_terminal or console.quiet:
+        yield ProgressBar(what, total, done)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-    # With a loss and a speed beside it, all this fits into 80 columns.
+    # With a loss and a speed, the bar fits into 80 columns.
     known: tuple[ProgressColumn, ...] = (
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
@@ -182,8 +188,8 @@ def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Tracke
     columns = (TextColumn("{task.description}"), *counted, TextColumn("{task.fields[facts]}"))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=total, completed=done, facts="")
-        former, _voice.bar = _voice.bar, bar
+        former, _state.bar = _state.bar, bar
         try:
-            yield Tracker(what, total, done, bar, task)
+            yield ProgressBar(what, total, done, bar, task)
         finally:
-            _voice.bar = former
+            _state.bar = former

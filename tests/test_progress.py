@@ -1,4 +1,4 @@
-"""Progress on a terminal: what is said goes above the bar, and all fits into 80 columns."""
+"""Progress on a terminal: log lines go above the bar, and everything fits into 80 columns."""
 
 import io
 
@@ -10,19 +10,19 @@ from biosqueeze import progress
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What an 80-column terminal is sent."""
+    """The text sent to a terminal of 80 columns."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=80, color_system=None, legacy_windows=False)
 
     def shown() -> Console:
-        return progress._voice.bar.console if progress._voice.bar else console
+        return progress._state.bar.console if progress._state.bar else console
 
     monkeypatch.setattr(progress, "_console", shown)
-    monkeypatch.setattr(progress._voice, "level", progress.Level.NORMAL)
+    monkeypatch.setattr(progress._state, "level", progress.Level.NORMAL)
     return written
 
 
-def test_the_bar_fits_and_is_drawn_whole(terminal: io.StringIO) -> None:
+def test_bar_fits_into_80_columns(terminal: io.StringIO) -> None:
     with progress.track("fine-tune", 30_000, done=12_345) as bar:
         bar.advance(1, loss=0.000123456, speed="16,506 tokens/s")
     last = terminal.getvalue().splitlines()[-2]  # the cursor comes back on the line after
@@ -31,31 +31,31 @@ def test_the_bar_fits_and_is_drawn_whole(terminal: io.StringIO) -> None:
     assert "…" not in last
 
 
-def test_what_is_said_does_not_break_the_bar(terminal: io.StringIO) -> None:
+def test_log_lines_go_above_the_bar(terminal: io.StringIO) -> None:
     with progress.track("work", 3) as bar:
-        assert progress._voice.bar is not None
+        assert progress._state.bar is not None
         bar.advance()
         progress.note("step 1: well")
-    assert progress._voice.bar is None
+    assert progress._state.bar is None
     before, after = terminal.getvalue().split("step 1: well")
     assert "\x1b[2K" in before[-20:]  # the line of the bar is cleared first
     assert "work" in after
 
 
-def test_unknown_totals_are_counted(terminal: io.StringIO) -> None:
+def test_unknown_total_shows_a_count(terminal: io.StringIO) -> None:
     with progress.track("read") as bar:
         bar.advance(1234)
     assert "read 1,234" in terminal.getvalue()
     assert "?" not in terminal.getvalue().replace("\x1b[?25", "")
 
 
-def test_numbers_are_not_broken(terminal: io.StringIO) -> None:
+def test_numbers_are_not_wrapped(terminal: io.StringIO) -> None:
     rows = [["a/long/path/to/a/checkpoint" * 3, *(["1,234,567"] * 5)]]
     progress.table("", ["checkpoint", *"abcde"], rows)
     assert terminal.getvalue().count("1,234,567") == 5
 
 
-def test_no_column_vanishes_where_there_is_no_room(terminal: io.StringIO) -> None:
+def test_narrow_terminal_keeps_every_column(terminal: io.StringIO) -> None:
     progress.table("", ["checkpoint", *"abcdefgh"], [["teacher", *(["1,234,567,890"] * 8)]])
     letters = "".join(terminal.getvalue().split())
     assert all(letter in letters for letter in "checkpoint")

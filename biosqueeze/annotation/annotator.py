@@ -9,7 +9,7 @@ from biosqueeze.data.documents import Annotation, Document, pubtator_lines
 from biosqueeze.data.incoming import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.task_model import TaskModel
-from biosqueeze.progress import held_warnings
+from biosqueeze.progress import collect_warnings
 from biosqueeze.tasks import Window
 
 _RECORD = "the record"  # how the errors of the tasks name a record
@@ -110,7 +110,7 @@ class Annotator:
 
     def _reject_unencodable(self, records: Sequence[AnnotatedRecord]) -> None:
         """Encode one record at a time to find those that cannot be; the chunk is encoded, and warned of, afterwards."""
-        with held_warnings():
+        with collect_warnings():
             for record in records:
                 try:
                     self._encode([record])

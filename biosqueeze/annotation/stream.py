@@ -7,7 +7,7 @@ from biosqueeze.annotation.output import RecordFormatter
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.data.incoming import InputRecord, InputStream
 from biosqueeze.errors import SqueezeError
-from biosqueeze.progress import held_warnings, track
+from biosqueeze.progress import collect_warnings, track
 
 if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import Annotator
@@ -33,7 +33,7 @@ def annotate_stream(
     as_document = formatter.format == "pubtator"
     with track("predict") as tracker:
         for records in chunk_records(source.records, annotator.model.batch_size):
-            with held_warnings() as warnings:
+            with collect_warnings() as warnings:
                 chunk = annotator.prepare(records, as_document=as_document)
                 error = None if skip_bad else chunk.first_error
                 chunk = chunk if error is None else chunk.before_first_error()

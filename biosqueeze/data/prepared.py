@@ -23,7 +23,7 @@ from biosqueeze.data.packing import lay_out
 from biosqueeze.data.shards import Shard, ShardEntry, ShardLayout, open_shard, write_shards
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, write_json
-from biosqueeze.progress import Tracker, note, track
+from biosqueeze.progress import ProgressBar, note, track
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -284,7 +284,7 @@ def _all_cores() -> Iterator[None]:
 class _Megabytes:
     """Tells a tracker of whole megabytes when it is told of bytes."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: ProgressBar) -> None:
         self._tracker, self._bytes = tracker, 0
 
     def advance(self, amount: int = 1) -> None:

@@ -345,9 +345,9 @@ def test_how_much_is_read_is_told(tmp_path, monkeypatch):
 
 
 def test_megabytes():
-    from biosqueeze.progress import Tracker
+    from biosqueeze.progress import ProgressBar
 
-    tracker = Tracker("x", 3)
+    tracker = ProgressBar("x", 3)
     told = prepared._Megabytes(tracker)
     seen = []
     for _ in range(10):

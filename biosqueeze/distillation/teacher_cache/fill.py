@@ -25,7 +25,7 @@ from biosqueeze.distillation.teacher_cache.store import Entry, Ids, checksum
 from biosqueeze.distillation.teachers import Answer, RowsOf, Teacher, row_mask
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.os_errors import explained_writes
-from biosqueeze.progress import Tracker, note, track
+from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
 from biosqueeze.training.device import own_device
@@ -93,7 +93,7 @@ class _Pass:
     answers: Answers
     teacher: Teacher
     interrupt: threading.Event
-    progress: Tracker
+    progress: ProgressBar
     pending: list[Entry] = field(default_factory=list)
     bytes: int = 0
     since: float = field(default_factory=time.monotonic)
