@@ -14,7 +14,7 @@ class SqueezeError(Exception):
 
 
 class UsageError(SqueezeError):
-    """The command line or the recipe names something that does not exist, or combines options that exclude each other."""
+    """The command line or the recipe names something that does not exist, or options that exclude each other."""
 
     exit_code = 2
 
