@@ -1,8 +1,8 @@
-"""Losses over a vocabulary without its logits: a few rows at a time, each chunk's gradient taken at once.
+"""Losses over a vocabulary, computed in chunks of rows; each chunk's gradient is taken at once.
 
-The logits of a step (rows x vocabulary, in float32 for a softmax) would be most of a small student's memory. Here a
-chunk of them lives until its gradient is known, and what is kept for the backward pass is the gradient of the hidden
-states and of the head's parameters, which is needed anyway. Unlike checkpointing, nothing is computed twice.
+All logits of a step (rows x vocabulary, in float32 for the softmax) would take most of a small student's memory. Here a
+chunk of logits is freed as soon as its gradient is known. For the backward pass only the gradients of the hidden states
+and of the head's parameters are kept, which are needed anyway. Unlike checkpointing, nothing is computed twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,57 +15,57 @@ from torch.nn import Parameter
 
 CHUNK_ROWS = 1024
 
-# The sums of all terms, (terms,), of some rows, from their hidden states.
-SumsOf = Callable[[Tensor, slice], Tensor]
+# Computes the sums of all terms, (terms,), over a slice of the rows, from the slice's hidden states.
+SumTerms = Callable[[Tensor, slice], Tensor]
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is summed over which rows."""
+class ChunkedTerms:
+    """Loss terms that are summed over chunks of rows."""
 
-    sums: SumsOf
+    sums: SumTerms
     weights: Sequence[float]  # of the terms; only their ratios matter
     rows: int = CHUNK_ROWS
 
 
-def summed(work: Work, hidden: Tensor, parameters: Sequence[Parameter]) -> Tensor:
-    """The sum of each term over all rows, with a gradient: (terms,).
+def sum_in_chunks(terms: ChunkedTerms, hidden: Tensor, parameters: Sequence[Parameter]) -> Tensor:
+    """Sum each term over all rows, with a gradient: (terms,).
 
     Args:
-        work: what is summed. The terms' gradients must reach the result in the ratio of its weights.
+        terms: the terms. The gradients that reach the result must be in the ratio of their weights.
         hidden: (rows, hidden size).
-        parameters: those of the head, which `work.sums` reads.
+        parameters: the head's parameters that `terms.sums` reads.
     """
-    if not torch.is_grad_enabled() or len(hidden) <= work.rows:
-        return work.sums(hidden, slice(0, len(hidden)))
-    total: Tensor = _Summed.apply(work, hidden, *parameters)  # type: ignore[no-untyped-call]
+    if not torch.is_grad_enabled() or len(hidden) <= terms.rows:
+        return terms.sums(hidden, slice(0, len(hidden)))
+    total: Tensor = _SumInChunks.apply(terms, hidden, *parameters)  # type: ignore[no-untyped-call]
     return total
 
 
-class _Summed(torch.autograd.Function):
+class _SumInChunks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, work: Work, hidden: Tensor, *parameters: Parameter) -> Tensor:
-        weights = torch.tensor(work.weights, device=hidden.device)
+    def forward(ctx: Any, terms: ChunkedTerms, hidden: Tensor, *parameters: Parameter) -> Tensor:
+        weights = torch.tensor(terms.weights, device=hidden.device)
         total = torch.zeros_like(weights)
-        gradient, others = torch.empty_like(hidden), [torch.zeros_like(p) for p in parameters]
-        for start in range(0, len(hidden), work.rows):
-            part = slice(start, start + work.rows)
+        hidden_grad, parameter_grads = torch.empty_like(hidden), [torch.zeros_like(p) for p in parameters]
+        for start in range(0, len(hidden), terms.rows):
+            part = slice(start, start + terms.rows)
             with torch.enable_grad():
                 rows = hidden[part].detach().requires_grad_()
-                sums = work.sums(rows, part)
+                sums = terms.sums(rows, part)
                 grads = torch.autograd.grad((sums * weights).sum(), (rows, *parameters), allow_unused=True)
             total += sums.detach()
-            gradient[part] = grads[0]
-            for other, grad in zip(others, grads[1:], strict=True):
+            hidden_grad[part] = grads[0]
+            for parameter_grad, grad in zip(parameter_grads, grads[1:], strict=True):
                 if grad is not None:
-                    other += grad
+                    parameter_grad += grad
         ctx.weights = weights
-        ctx.save_for_backward(gradient, *others)
+        ctx.save_for_backward(hidden_grad, *parameter_grads)
         return total
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         scales = upstream[0] / ctx.weights  # (terms,)
         if not torch.allclose(scales, scales[:1].expand_as(scales), rtol=1e-4):
-            raise ValueError("terms that are summed together must be weighed as was said when they were")
+            raise ValueError("the gradients of chunked terms must be in the ratio of the weights given in forward")
         return None, *(scales[0] * tensor for tensor in ctx.saved_tensors)

@@ -1,11 +1,11 @@
-"""Teachers that read other tokens than the student: what they say of words and of whole texts is asked beforehand.
+"""Teachers with another vocabulary than the student: their logits of words and whole texts, computed in advance.
 
-Tokens of two vocabularies do not match, but what they are read from does: a word is a stretch of characters, and each
-reader answers for it on its first piece; a text is a text. So every example is encoded for each teacher, answered, and
-the answer is put where the student reads the same word, or the same text.
+Tokens of two vocabularies do not match, but words and texts do. A word is a range of characters, and each model
+predicts it on its first token. So every example is encoded for each teacher, and the teacher's logits are attached to
+the student's encoding of the same word or the same text.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +30,14 @@ _EXAMPLES_AT_ONCE = 1024
 _BATCH = 32
 
 Floats = NDArray[np.float32]
-# Of one example: logits by word, or under -1 of the whole text.
-_Said = dict[int, Floats]
+# Logits of one example, (classes,) each: by word, or of the whole text under the key WHOLE.
+LogitsByWord = dict[int, Floats]
 WHOLE = -1
 
 
 @dataclass(frozen=True)
-class Reader:
-    """One who reads examples: a model with its tokenizer."""
+class TeacherWithTokenizer:
+    """A teacher, its tokenizer, and the length of its sequences."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -46,94 +46,101 @@ class Reader:
 
 @dataclass(frozen=True)
 class CrossVocabularyTeachers:
-    """Teachers with vocabularies of their own, and how their answers are averaged."""
+    """Teachers with other vocabularies, and the weights of their mean."""
 
-    readers: Sequence[Reader]
-    shares: Sequence[float]
+    teachers: Sequence[TeacherWithTokenizer]
+    weights: Sequence[float]
     task: Task
     labels: tuple[str, ...]
-    recipe: LossConfig
+    loss_config: LossConfig
     precision: str
 
-    def answered(self, examples: Sequence[Any], windows: Sequence[Window], what: str) -> list[Features]:
-        """The windows of the student with what the teachers say of each.
+    def add_outputs(self, examples: Sequence[Any], windows: Sequence[Window], what: str) -> list[Features]:
+        """Compute the teachers' logits and add them to the features of the student's windows.
 
         Args:
             examples: of the task.
-            windows: how the student reads them.
-            what: what these examples are, for the progress.
+            windows: the student's encoding of them.
+            what: what these examples are, for the progress display.
 
         Returns:
-            for each window its features; `teacher.logits` (rows, classes), and for tokens `teacher_positions`
-            (length,): 1 where there is a row, on the first piece of each word that the window answers for.
+            for each window its features with `teacher.logits` (rows, classes), and for token classification
+            `teacher_positions` (length,): 1 where there is a row, on the first token of each word predicted there.
         """
-        said: list[_Said] = []
-        with track(f"ask the teachers about {what}", len(examples)) as progress:
+        logits: list[LogitsByWord] = []
+        with track(f"run the teachers on {what}", len(examples)) as progress:
             for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
                 part = examples[start : start + _EXAMPLES_AT_ONCE]
-                said += self._mean([list(self._ask(reader, part)) for reader in self.readers])
+                logits += self._mean([self._logits(teacher, part) for teacher in self.teachers])
                 progress.advance(len(part))
-        return [_with_answer(window, said[window.example], len(self.labels)) for window in windows]
+        return [_with_logits(window, logits[window.example], len(self.labels)) for window in windows]
 
-    def _ask(self, reader: Reader, examples: Sequence[Any]) -> Iterator[_Said]:
-        """What one teacher says of each example."""
-        windows = self.task.encode(examples, self.labels, reader.tokenizer, reader.length)
+    def _logits(self, teacher: TeacherWithTokenizer, examples: Sequence[Any]) -> list[LogitsByWord]:
+        """Compute one teacher's logits of each example."""
+        windows = self.task.encode(examples, self.labels, teacher.tokenizer, teacher.length)
         device = own_device()
-        predictor = TorchPredictor(reader.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
-        pad = int(reader.tokenizer.pad_token_id)
-        logits = predict_all(predictor, [window.features for window in windows], pad, _BATCH)
-        said: list[_Said] = [{} for _ in examples]
-        for window, rows in zip(windows, logits, strict=True):
-            said[window.example].update(_by_word(window.features, rows))
-        yield from said
+        predictor = TorchPredictor(teacher.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
+        padding = int(teacher.tokenizer.pad_token_id)
+        rows = predict_all(predictor, [window.features for window in windows], padding, _BATCH)
+        logits: list[LogitsByWord] = [{} for _ in examples]
+        for window, window_rows in zip(windows, rows, strict=True):
+            logits[window.example].update(_by_word(window.features, window_rows))
+        return logits
 
-    def _mean(self, each: Sequence[Sequence[_Said]]) -> list[_Said]:
-        """The weighted mean of the teachers' distributions, example by example."""
-        if len(each) == 1:
-            return list(each[0])
-        return [self._mean_of(said) for said in zip(*each, strict=True)]
+    def _mean(self, by_teacher: Sequence[Sequence[LogitsByWord]]) -> list[LogitsByWord]:
+        """Average the teachers' distributions, example by example."""
+        if len(by_teacher) == 1:
+            return list(by_teacher[0])
+        return [self._mean_of_example(logits) for logits in zip(*by_teacher, strict=True)]
 
-    def _mean_of(self, said: Sequence[_Said]) -> _Said:
-        words = [word for word in said[0] if all(word in other for other in said)]
+    def _mean_of_example(self, by_teacher: Sequence[LogitsByWord]) -> LogitsByWord:
+        """Average the distributions of the words that all teachers predict."""
+        words = [word for word in by_teacher[0] if all(word in logits for logits in by_teacher)]
         if not words:
             return {}
-        logits = [torch.from_numpy(np.stack([one[word] for word in words])) for one in said]
-        total = sum(self.shares)
-        shares = [share / total for share in self.shares]
-        mean = mean_logits(logits, shares, self.recipe.temperature, self.recipe.question.tensors.row_kind).numpy()
+        stacked = [torch.from_numpy(np.stack([logits[word] for word in words])) for logits in by_teacher]
+        total = sum(self.weights)
+        weights = [weight / total for weight in self.weights]
+        config = self.loss_config
+        mean = mean_logits(stacked, weights, config.temperature, config.output_spec.tensors.row_kind).numpy()
         return dict(zip(words, mean, strict=True))
 
 
-def _by_word(features: Mapping[str, NDArray[Any]], logits: Floats) -> _Said:
-    """Logits (length, classes) on the first piece of each word that the window answers for; or (classes,) of a text."""
+def _by_word(features: Mapping[str, NDArray[Any]], logits: Floats) -> LogitsByWord:
+    """Select the logits of each word's first token from (length, classes); or those of a text, (classes,)."""
     if logits.ndim == 1:
         return {WHOLE: logits}
     places = np.flatnonzero(features[WORDS] >= 0)
     return {int(features[WORDS][place]): logits[place] for place in places}
 
 
-def _with_answer(window: Window, said: _Said, classes: int) -> Features:
+def _with_logits(window: Window, logits: LogitsByWord, classes: int) -> Features:
     features = {name: values for name, values in window.features.items() if name != WORDS}
-    if WHOLE in said:
-        return {**features, TEACHER_LOGITS: said[WHOLE][None]}
+    if WHOLE in logits:
+        return {**features, TEACHER_LOGITS: logits[WHOLE][None]}
     words = window.features[WORDS]
-    asked = np.array([word in said for word in words.tolist()], dtype=np.int64)
-    rows = [said[word] for word in words[asked > 0].tolist()]
-    logits = np.array(rows, dtype=np.float32).reshape(-1, classes)
-    return {**features, TEACHER_POSITIONS: asked, TEACHER_LOGITS: logits}
+    positions = np.array([word in logits for word in words.tolist()], dtype=np.int64)
+    rows = [logits[word] for word in words[positions > 0].tolist()]
+    return {
+        **features,
+        TEACHER_POSITIONS: positions,
+        TEACHER_LOGITS: np.array(rows, dtype=np.float32).reshape(-1, classes),
+    }
 
 
-def check_foreign(recipe: LossConfig, output_type: OutputType, student: str, teacher: str) -> None:
-    """Say what cannot be learned across vocabularies.
+def check_cross_vocabulary(loss_config: LossConfig, output_type: OutputType, student: str, teacher: str) -> None:
+    """Check that the losses can be computed across vocabularies.
 
     Raises:
-        UsageError: a loss compares tokens, or the head answers with tokens.
+        UsageError: a loss compares tokens, or the outputs are token positions.
     """
-    states = [name for name, loss in recipe.losses.items() if loss.READS != "rows"]
-    why = f"{student} and {teacher} have different vocabularies, so their tokens do not match"
-    if states:
-        raise UsageError(f"{why}, and --loss {', '.join(states)} compares them token by token; give --loss kl or soft")
+    layered = [name for name, loss in loss_config.losses.items() if loss.READS != "rows"]
+    cause = f"{student} and {teacher} have different vocabularies, so their tokens do not match"
+    if layered:
+        raise UsageError(
+            f"{cause}, and --loss {', '.join(layered)} compares them token by token; give --loss kl or soft"
+        )
     if output_type.classes_are_positions:
         raise UsageError(
-            f"{why}, and a span is said in tokens; take a student with the teacher's vocabulary (biosqueeze shrink)"
+            f"{cause}, and spans are token positions; take a student with the teacher's vocabulary (biosqueeze shrink)"
         )

@@ -1,4 +1,4 @@
-"""Which layer of its teacher a student's layer once was: what the manifests of both remember. Torch-free."""
+"""Find the teacher layer that each student layer was cut from, by the manifests of both. Torch-free."""
 
 from collections.abc import Sequence
 
@@ -7,41 +7,43 @@ from biosqueeze.manifest import Manifest
 
 
 def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ...] | None:
-    """For each layer of the student the teacher's, counted from 0, that it was cut from.
+    """Return for each student layer the teacher layer, counted from 0, that it was cut from.
 
-    The student may have been cut from the teacher, or from what the teacher was fine-tuned from.
+    The student may have been cut from the teacher, or from a checkpoint that the teacher was fine-tuned from.
 
     Returns:
-        None where the student was not cut from either, a layer that it has is not in the teacher, or nobody knows.
+        None where the student was not cut from either, the teacher lacks one of its layers, or the manifests do not
+        record it.
     """
     if student.manifest is None:
         return None
-    itself = teacher.weights_sha256()
-    for ancestor in (itself, *reversed(_ancestors(teacher.manifest))):
-        mine = _taken_from(ancestor, student.manifest)
-        total = max(mine, default=0) + 1 if mine else 0
-        its = tuple(range(total)) if ancestor == itself else _taken_from(ancestor, teacher.manifest)
-        if mine and its and set(mine) <= set(its):
-            return tuple(its.index(layer) for layer in mine)
+    teacher_hash = teacher.weights_sha256()
+    for ancestor in (teacher_hash, *reversed(_ancestors(teacher.manifest))):
+        student_layers = _source_layers(ancestor, student.manifest)
+        total = max(student_layers, default=0) + 1 if student_layers else 0
+        teacher_layers = tuple(range(total)) if ancestor == teacher_hash else _source_layers(ancestor, teacher.manifest)
+        if student_layers and teacher_layers and set(student_layers) <= set(teacher_layers):
+            return tuple(teacher_layers.index(layer) for layer in student_layers)
     return None
 
 
 def _ancestors(manifest: Manifest | None) -> list[str]:
+    """Return the weight hashes of all checkpoints in a manifest's history, oldest first."""
     return [entry.parent.sha256 for entry in manifest.history] if manifest else []
 
 
-def _taken_from(ancestor: str, manifest: Manifest | None) -> tuple[int, ...] | None:
-    """The layers of an ancestor, named by the hash of its weights, that a checkpoint is made of."""
+def _source_layers(ancestor: str, manifest: Manifest | None) -> tuple[int, ...] | None:
+    """Return the layers of an ancestor, given by the hash of its weights, that a checkpoint consists of."""
     if manifest is None or ancestor not in _ancestors(manifest):
         return None
-    kept: Sequence[int] | None = None  # all of them
+    source: Sequence[int] | None = None  # all of them
     for entry in manifest.history[_ancestors(manifest).index(ancestor) :]:
-        taken = entry.layers
-        if taken is None and (entry.options.get("layers") or entry.options.get("student")):
-            return None  # written before manifests told which
-        if taken is not None:
-            kept = taken if kept is None else [kept[layer] for layer in taken if layer < len(kept)]
+        layers = entry.layers
+        if layers is None and (entry.options.get("layers") or entry.options.get("student")):
+            return None  # this stage cut layers and recorded none
+        if layers is not None:
+            source = layers if source is None else [source[layer] for layer in layers if layer < len(source)]
     depth = manifest.model.shape.layers
-    if kept is None:
+    if source is None:
         return tuple(range(depth)) if depth is not None else None
-    return tuple(kept) if len(kept) == depth else None
+    return tuple(source) if len(source) == depth else None

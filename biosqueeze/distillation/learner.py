@@ -1,4 +1,4 @@
-"""A student that learns from a teacher: every loss of the recipe on one batch."""
+"""Train a student on the outputs of its teachers: compute every loss of the configuration on one batch."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -9,44 +9,44 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.distillation.chunked_loss import Work, summed
+from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.teachers import Answer, Teacher, layers_of, look, row_mask
+from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of, row_mask, run_model
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.inputs import Texts
-from biosqueeze.objectives import Layer, Pair, Rows, TopK, labelled
+from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK, labelled
 from biosqueeze.training.learner import Learner
 
 
-def _set_dropout(model: nn.Module, share: float) -> None:
-    """Set all dropout while training; config.json, and with it later fine-tuning, keeps its own."""
+def _set_dropout(model: nn.Module, probability: float) -> None:
+    """Set all dropout for this training; config.json, and with it later fine-tuning, keeps its value."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
-            module.p = share
+            module.p = probability
 
 
 class Distiller(Learner):
-    """A student and what it learns; a learned projection bridges different widths (compact-transformers, W_p)."""
+    """A student and its losses; a trained projection bridges different widths (compact-transformers, W_p)."""
 
     def __init__(
-        self, student: PreTrainedModel, teacher: Teacher, recipe: LossConfig, *, teacher_width: int, seed: int = 0
+        self, student: PreTrainedModel, teacher: Teacher, loss_config: LossConfig, *, teacher_width: int, seed: int = 0
     ) -> None:
-        """Set the taps, and draw the projections with the seed."""
+        """Attach the hooks, and initialize the projections with the seed."""
         super().__init__()
-        self.model, self.recipe, self.weights = student, recipe, recipe.weights
+        self.model, self.loss_config, self.weights = student, loss_config, loss_config.weights
         # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
         self._teacher = (teacher,)
-        if recipe.dropout is not None:
-            _set_dropout(student, recipe.dropout)
-        self.losses = recipe.losses
-        self.taps = HiddenStateHooks(student, recipe.wanted(0))
+        if loss_config.dropout is not None:
+            _set_dropout(student, loss_config.dropout)
+        self.losses = loss_config.losses
+        self.hooks = HiddenStateHooks(student, loss_config.student_parts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.projections = _projections(recipe, student.config.hidden_size, teacher_width)
+            self.projections = _projections(loss_config, student.config.hidden_size, teacher_width)
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
-        """How many units each term is a mean over."""
+        """Return how many units each term is a mean over."""
         units = {name: loss.UNIT for name, loss in self.losses.items()}
         counted = {unit: self._count(unit, batch) for unit in set(units.values())}
         return {name: counted[unit] for name, unit in units.items()}
@@ -62,82 +62,86 @@ class Distiller(Learner):
         return len(self._labels(batch))
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """Each loss of the recipe, unweighted: the mean over its units. Scalars."""
-        answer = self._teacher[0].answer(batch)
-        seen = look(self.model, self.taps, self.recipe.question, batch)
-        terms = self._of_rows(seen.rows, answer, batch) | self._of_layers(layers_of(seen.states, batch), answer, batch)
+        """Compute each loss, unweighted: the mean over its units. Scalars."""
+        teacher = self._teacher[0].outputs(batch)
+        student = run_model(self.model, self.hooks, self.loss_config.output_spec, batch)
+        terms = self._row_losses(student.rows, teacher, batch)
+        terms |= self._layer_losses(layers_of(student.states, batch), teacher, batch)
         counts = self.counts(batch)
         return {name: terms[name] / max(1, counts[name]) for name in self.weights}
 
-    def _of_rows(self, rows: Tensor, answer: Answer, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The sums of the losses that read rows: see `teachers.ForwardOutput`."""
+    def _row_losses(self, rows: Tensor, teacher: TeacherOutputs, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Sum the losses that read rows; `rows` as in `teachers.ForwardOutput`."""
         names = [name for name, loss in self.losses.items() if loss.READS == "rows"]
         if not names:
             return {}
         labels = self._labels(batch)
-        if self.recipe.question.kind == "task":
-            sums = self._sums(names, answer, labels, rows, slice(None))
+        if self.loss_config.output_spec.kind == "task":
+            sums = self._sums(names, teacher, labels, rows, slice(None))
         else:
-            work = Work(partial(self._of_hidden, names, answer, labels), [self.weights[name] for name in names])
-            sums = summed(work, rows, _head_parameters(self.model))
+            sums_of_hidden = partial(self._sums_of_hidden, names, teacher, labels)
+            terms = ChunkedTerms(sums_of_hidden, [self.weights[name] for name in names])
+            sums = sum_in_chunks(terms, rows, _head_parameters(self.model))
         return dict(zip(names, sums, strict=True))
 
-    def _of_hidden(self, names: list[str], answer: Answer, labels: Tensor, hidden: Tensor, part: slice) -> Tensor:
-        return self._sums(names, answer, labels[part], mlm_logits(self.model, hidden), part)
+    def _sums_of_hidden(
+        self, names: list[str], teacher: TeacherOutputs, labels: Tensor, hidden: Tensor, part: slice
+    ) -> Tensor:
+        return self._sums(names, teacher, labels[part], mlm_logits(self.model, hidden), part)
 
-    def _sums(self, names: list[str], answer: Answer, labels: Tensor, student: Tensor, part: slice) -> Tensor:
-        """The sum of each of these losses over some rows: (losses,)."""
-        teacher: Tensor | TopK | None = answer.rows(part) if answer.rows else None
-        recipe = self.recipe
-        rows = Rows(student, teacher, labels, recipe.temperature, recipe.question.tensors.row_kind)
+    def _sums(self, names: list[str], teacher: TeacherOutputs, labels: Tensor, student: Tensor, part: slice) -> Tensor:
+        """Sum each of these losses over a slice of the rows: (losses,)."""
+        teacher_rows: Tensor | TopK | None = teacher.rows(part) if teacher.rows else None
+        config = self.loss_config
+        rows = LogitRows(student, teacher_rows, labels, config.temperature, config.output_spec.tensors.row_kind)
         return torch.stack([self.losses[name].loss(rows) for name in names])
 
-    def _of_layers(
-        self, student: Mapping[int, Layer], answer: Answer, batch: Mapping[str, Tensor]
+    def _layer_losses(
+        self, student: Mapping[int, LayerStates], teacher: TeacherOutputs, batch: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """The sums of the losses that read layers, over their pairs of the layer map."""
+        """Sum the losses that read layers, over their weighted pairs of the layer map."""
         layered = {name: loss for name, loss in self.losses.items() if loss.READS != "rows"}
         if not layered:
             return {}
         allowed = Texts.of(batch).allowed
 
-        def weighed(loss: ModuleType, mine: int, its: int) -> Tensor:
-            layer = self._widened(student[mine], mine)
-            pair = Pair(layer, answer.layers[its], allowed, self.recipe.relation_heads)
+        def weighted(loss: ModuleType, student_depth: int, teacher_depth: int) -> Tensor:
+            layer = self._projected(student[student_depth], student_depth)
+            pair = LayerPair(layer, teacher.layers[teacher_depth], allowed, self.loss_config.relation_heads)
             value: Tensor = loss.loss(pair)
-            return self.recipe.weight_of((mine, its)) * value
+            return self.loss_config.weight_of((student_depth, teacher_depth)) * value
 
         return {
-            name: torch.stack([weighed(loss, *pair) for pair in self.recipe.pairs_of(loss)]).sum()
+            name: torch.stack([weighted(loss, *depths) for depths in self.loss_config.pairs_of(loss)]).sum()
             for name, loss in layered.items()
         }
 
-    def _widened(self, layer: Layer, depth: int) -> Layer:
-        """The student's layer at a depth, with hidden states of the teacher's width."""
-        name = "shared" if self.recipe.projection == "shared" else str(depth)
+    def _projected(self, layer: LayerStates, depth: int) -> LayerStates:
+        """Project the hidden states of the student's layer at a depth to the teacher's width."""
+        name = "shared" if self.loss_config.projection == "shared" else str(depth)
         if layer.hidden is None or name not in self.projections:
             return layer
-        return Layer(self.projections[name](layer.hidden), layer.query, layer.key, layer.value)
+        return LayerStates(self.projections[name](layer.hidden), layer.query, layer.key, layer.value)
 
     def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The truth of each row: see `objectives.Rows`."""
-        question = self.recipe.question
-        return question.tensors.row_labels(batch, row_mask(question, batch))
+        """Return the gold label of each row: see `objectives.LogitRows`."""
+        spec = self.loss_config.output_spec
+        return spec.tensors.row_labels(batch, row_mask(spec, batch))
 
 
-def _projections(recipe: LossConfig, narrow: int, wide: int) -> nn.ModuleDict:
-    """A linear layer to the teacher's width, for all depths or one for each, where any is needed."""
-    depths = [depth for depth, parts in recipe.wanted(0).items() if "hidden" in parts]
-    if narrow == wide or not depths:
+def _projections(loss_config: LossConfig, student_width: int, teacher_width: int) -> nn.ModuleDict:
+    """Create the linear layers to the teacher's width, one for all depths or one for each, where any is needed."""
+    depths = [depth for depth, parts in loss_config.student_parts.items() if "hidden" in parts]
+    if student_width == teacher_width or not depths:
         return nn.ModuleDict()
-    names = ["shared"] if recipe.projection == "shared" else [str(depth) for depth in depths]
-    return nn.ModuleDict({name: nn.Linear(narrow, wide) for name in names})
+    names = ["shared"] if loss_config.projection == "shared" else [str(depth) for depth in depths]
+    return nn.ModuleDict({name: nn.Linear(student_width, teacher_width) for name in names})
 
 
 def _head_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
-    """What the vocabulary's logits are made with: the head's own parameters and the tied embedding."""
-    trunk = {id(parameter) for parameter in model.base_model.parameters()}
-    own = [parameter for parameter in model.parameters() if id(parameter) not in trunk]
+    """Return the parameters that the vocabulary's logits depend on: the head's own and the tied embedding."""
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    own = [parameter for parameter in model.parameters() if id(parameter) not in encoder]
     output: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    tied = [output.weight] if output is not None and id(output.weight) in trunk else []
+    tied = [output.weight] if output is not None and id(output.weight) in encoder else []
     return [parameter for parameter in (*own, *tied) if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""From the options of distillation and two models to a recipe that can be computed: what cannot is said here."""
+"""Build the loss configuration of a distillation from its settings and two model configs, and check that they fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ from transformers import PreTrainedConfig
 from biosqueeze import registry
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.loss_presets import LossPreset, Projection, parse_losses
-from biosqueeze.distillation.options import DistillationOptions, layer_weights
-from biosqueeze.distillation.teachers import Question
+from biosqueeze.distillation.options import layer_weights
+from biosqueeze.distillation.request import LossSettings
+from biosqueeze.distillation.teachers import OutputSpec
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.layer_maps import LayerMap, layer_map
 from biosqueeze.models.layers import attention_sizes
@@ -26,227 +27,242 @@ EMBEDDINGS = ((0, 0),)
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """How to distil."""
+    """Losses with their weights, and what they compare."""
 
     weights: Mapping[str, float]  # by loss
-    question: Question
+    output_spec: OutputSpec
     temperature: float = 1.0
-    layers: LayerMap = ()  # pairs (student layer, teacher layer), counted from 1
-    layer_weights: tuple[float, ...] = ()  # one for each pair; 1 if left out
+    layer_map: LayerMap = ()  # pairs (student layer, teacher layer), counted from 1
+    layer_weights: tuple[float, ...] = ()  # one for each pair; 1 if empty
     projection: Projection = "shared"
-    relation_heads: int = 0  # see objectives.Pair
-    dropout: float | None = None  # the student's while it trains; None is its config's
+    relation_heads: int = 0  # see objectives.LayerPair
+    dropout: float | None = None  # the student's during this training; None keeps that of its config
 
     @property
     def losses(self) -> dict[str, ModuleType]:
-        """The modules of the losses."""
+        """The modules of the losses by name."""
         return {name: registry.load("objectives", name) for name in self.weights}
 
     def pairs_of(self, loss: ModuleType) -> LayerMap:
-        """The pairs of depths on which a loss acts; none where it reads rows."""
+        """Return the pairs of depths that a loss compares; none where it reads rows."""
         if loss.READS == "rows":
             return ()
-        return {"all": self.layers, "last": (max(self.layers),), "embeddings": EMBEDDINGS}[loss.LAYERS]
+        return {"all": self.layer_map, "last": (max(self.layer_map),), "embeddings": EMBEDDINGS}[loss.LAYERS]
 
-    def wanted(self, side: int) -> dict[int, frozenset[str]]:
-        """Parts by depth that the losses read of the student (side 0) or the teacher (side 1)."""
-        found: dict[int, set[str]] = {}
+    @property
+    def student_parts(self) -> dict[int, frozenset[str]]:
+        """Parts of the student's layers that the losses read, by depth."""
+        return self._parts_by_depth(0)
+
+    @property
+    def teacher_parts(self) -> dict[int, frozenset[str]]:
+        """Parts of the teacher's layers that the losses read, by depth."""
+        return self._parts_by_depth(1)
+
+    def _parts_by_depth(self, side: int) -> dict[int, frozenset[str]]:
+        parts: dict[int, set[str]] = {}
         for loss in self.losses.values():
             for pair in self.pairs_of(loss):
-                found.setdefault(pair[side], set()).update(_PARTS[loss.READS])
-        return {depth: frozenset(parts) for depth, parts in found.items()}
+                parts.setdefault(pair[side], set()).update(_PARTS[loss.READS])
+        return {depth: frozenset(names) for depth, names in parts.items()}
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether any loss reads what the teacher says or has inside."""
-        return self.question.logits or bool(self.wanted(1))
+        """Whether any loss reads the teacher's logits or layers."""
+        return self.output_spec.logits or bool(self.teacher_parts)
 
     @property
-    def teaches_head(self) -> bool:
-        """Whether any loss reads what the student's head says."""
+    def trains_head(self) -> bool:
+        """Whether any loss reads the logits of the student's head."""
         return any(loss.READS == "rows" for loss in self.losses.values())
 
     def weight_of(self, pair: tuple[int, int]) -> float:
-        """How much a pair of layers counts."""
-        return self.layer_weights[self.layers.index(pair)] if self.layer_weights and pair in self.layers else 1.0
+        """Return the weight of a pair of layers."""
+        return self.layer_weights[self.layer_map.index(pair)] if self.layer_weights and pair in self.layer_map else 1.0
 
 
 def build_loss_config(
-    options: DistillationOptions,
+    settings: LossSettings,
     kind: str,
     output_type: OutputType,
-    models: tuple[PreTrainedConfig, PreTrainedConfig],
-    origin: Sequence[int] | None = None,
+    configs: tuple[PreTrainedConfig, PreTrainedConfig],
+    source_layers: Sequence[int] | None = None,
 ) -> LossConfig:
-    """The recipe that --loss and its companions ask for.
+    """Build the loss configuration from --loss and its companions.
 
     Args:
-        options: of the stage.
+        settings: of the losses.
         kind: "mlm" or "task".
         output_type: of the task's head; TOKENS for mlm.
-        models: the configs of the student and of the first teacher.
-        origin: see `models.layer_maps`.
+        configs: of the student and of the first teacher.
+        source_layers: for each student layer the teacher layer that it was cut from, see `models.layer_maps`.
 
     Raises:
         UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
     """
-    mix = parse_losses(options.loss, kind)
-    modules = {name: registry.load("objectives", name) for name in mix.weights}
-    _check_kind(options, mix, modules, kind)
-    student, teacher = models
-    pairs = _layers(options, mix, modules, (student.num_hidden_layers, teacher.num_hidden_layers), origin)
-    recipe = LossConfig(
-        weights=mix.weights,
-        question=Question(kind, output_type, logits=_reads_soft_labels(modules)),
-        temperature=mix.temperature if options.temperature is None else options.temperature,
-        layers=pairs,
-        layer_weights=layer_weights(options.layer_weights, len(pairs)),
-        projection=options.projection or mix.projection,
-        relation_heads=options.relation_heads or 0,
-        dropout=options.dropout,
+    preset = parse_losses(settings.loss, kind)
+    modules = {name: registry.load("objectives", name) for name in preset.weights}
+    _check_kind(settings, preset, modules, kind)
+    student, teacher = configs
+    pairs = _layer_pairs(
+        settings, preset, modules, (student.num_hidden_layers, teacher.num_hidden_layers), source_layers
     )
-    _refuse_idle(options, modules)
-    if options.projection and student.hidden_size == teacher.hidden_size:
-        note("--projection: student and teacher are equally wide, and nothing is projected")
-    _check_heads(recipe, modules, student, teacher)
-    return recipe
+    loss_config = LossConfig(
+        weights=preset.weights,
+        output_spec=OutputSpec(kind, output_type, logits=_reads_soft_labels(modules)),
+        temperature=preset.temperature if settings.temperature is None else settings.temperature,
+        layer_map=pairs,
+        layer_weights=layer_weights(settings.layer_weights, len(pairs)),
+        projection=settings.projection or preset.projection,
+        relation_heads=settings.relation_heads or 0,
+        dropout=settings.dropout,
+    )
+    _check_unused_settings(settings, modules)
+    if settings.projection and student.hidden_size == teacher.hidden_size:
+        note("--projection has no effect: student and teacher have the same hidden size")
+    _check_heads(loss_config, modules, student, teacher)
+    return loss_config
 
 
-def _layers(
-    options: DistillationOptions,
-    mix: LossPreset,
+def _layer_pairs(
+    settings: LossSettings,
+    preset: LossPreset,
     modules: Mapping[str, ModuleType],
     depths: tuple[int, int],
-    origin: Sequence[int] | None,
+    source_layers: Sequence[int] | None,
 ) -> LayerMap:
-    """Layers that were cut from the teacher are compared with what they were, unless another map is asked for."""
-    if options.layer_map or mix.layers != "uniform" or origin is None:
-        return layer_map(options.layer_map or mix.layers, *depths, origin)
-    pairs = layer_map("origin", *depths, origin)
-    everywhere = any(module.READS != "rows" and module.LAYERS == "all" for module in modules.values())
-    if everywhere and pairs != layer_map(mix.layers, *depths):
-        said = ",".join(f"{mine}:{its}" for mine, its in pairs)
-        note(f"layers learn from those that they were cut from ({said}); --layer-map {mix.layers} spreads them evenly")
+    """Pair layers by --layer-map, else by the preset; a uniform one yields to the teacher layers they were cut from."""
+    if settings.layer_map or preset.layers != "uniform" or source_layers is None:
+        return layer_map(settings.layer_map or preset.layers, *depths, source_layers)
+    pairs = layer_map("origin", *depths, source_layers)
+    uses_all_layers = any(module.READS != "rows" and module.LAYERS == "all" for module in modules.values())
+    if uses_all_layers and pairs != layer_map(preset.layers, *depths):
+        listed = ",".join(f"{student}:{teacher}" for student, teacher in pairs)
+        note(
+            f"each student layer is compared with the teacher layer that it was cut from ({listed}); for evenly spread "
+            f"layers give --layer-map {preset.layers}"
+        )
     return pairs
 
 
-def without(recipe: LossConfig, names: list[str]) -> LossConfig:
-    """The recipe less some losses."""
-    weights = {name: weight for name, weight in recipe.weights.items() if name not in names}
+def without_losses(loss_config: LossConfig, names: list[str]) -> LossConfig:
+    """Return the configuration without some of its losses."""
+    weights = {name: weight for name, weight in loss_config.weights.items() if name not in names}
     logits = _reads_soft_labels({name: registry.load("objectives", name) for name in weights})
-    return replace(recipe, weights=weights, question=replace(recipe.question, logits=logits))
+    return replace(loss_config, weights=weights, output_spec=replace(loss_config.output_spec, logits=logits))
 
 
-def drop_losses_without_head(recipe: LossConfig, headless: Sequence[str], *, asked: bool) -> LossConfig:
-    """Leave out the losses that need a head that a teacher lacks, unless they were asked for: that is an error.
+def drop_losses_without_head(loss_config: LossConfig, headless: Sequence[str], *, requested: bool) -> LossConfig:
+    """Drop the losses that read a head that a teacher lacks; an error if --loss names them.
 
     Args:
-        recipe: what is learned.
+        loss_config: the configuration.
         headless: names of the teachers without a head.
-        asked: whether the losses are the user's choice.
+        requested: whether --loss was given.
 
     Raises:
-        SqueezeError: they are, or nothing else is left.
+        SqueezeError: it was, or no other loss is left.
     """
-    blocked = [name for name, module in recipe.losses.items() if module.NEEDS_TEACHER_LOGITS]
+    blocked = [name for name, module in loss_config.losses.items() if module.NEEDS_TEACHER_LOGITS]
     if not headless or not blocked:
-        return recipe
-    why = (
-        f"{' and '.join(headless)} was saved without its masked-language-model head, and a fresh one would give random "
+        return loss_config
+    cause = (
+        f"{' and '.join(headless)} has no masked-language-model head, and a newly initialized one would give random "
         "distributions"
     )
     ways = "give --fit-head 2000, or a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
-    if asked or len(blocked) == len(recipe.weights):
-        raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {why}; leave it out, or {ways}")
-    kept = without(recipe, blocked)
-    warn(f"{why}; distilling with {' + '.join(kept.weights)} and without {', '.join(blocked)}. To have all: {ways}")
-    return kept
+    if requested or len(blocked) == len(loss_config.weights):
+        raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {cause}; leave it out, or {ways}")
+    reduced = without_losses(loss_config, blocked)
+    warn(f"{cause}; distilling with {' + '.join(reduced.weights)} and without {', '.join(blocked)}. For all: {ways}")
+    return reduced
 
 
-def check_several_teachers(recipe: LossConfig, teachers: Sequence[str]) -> None:
-    """Say what is learned from whom: soft labels from all teachers, inner states from the first.
+def check_several_teachers(loss_config: LossConfig, teachers: Sequence[str]) -> None:
+    """Note what is read of several teachers: soft labels of all, layer states of the first.
 
     Args:
-        recipe: what is learned.
+        loss_config: the configuration.
         teachers: their names.
 
     Raises:
-        UsageError: nothing is learned from the others.
+        UsageError: nothing is read of the others.
     """
-    inside = [name for name, module in recipe.losses.items() if recipe.pairs_of(module)]
-    if len(teachers) < 2 or not inside:
+    layered = [name for name, module in loss_config.losses.items() if loss_config.pairs_of(module)]
+    if len(teachers) < 2 or not layered:
         return
     first, others = teachers[0], " and ".join(teachers[1:])
-    if not recipe.question.logits:
+    if not loss_config.output_spec.logits:
         raise UsageError(
-            f"--loss {', '.join(recipe.weights)} reads what is inside of the first teacher, {first}, and {others} "
-            "would not be asked; leave it out, or add --loss kl, the mean of their soft labels"
+            f"--loss {', '.join(loss_config.weights)} reads the layers of the first teacher, {first}, so {others} "
+            "would not be used; leave it out, or add --loss kl, which averages the soft labels of all"
         )
-    note(f"soft labels are the mean of all teachers'; for {', '.join(inside)} the student looks at {first} alone")
+    note(f"soft labels are the mean over all teachers; {', '.join(layered)} compares with the layers of {first} alone")
 
 
 def _reads_soft_labels(modules: Mapping[str, ModuleType]) -> bool:
     return any(module.NEEDS_TEACHER_LOGITS for module in modules.values())
 
 
-def _check_kind(options: DistillationOptions, mix: LossPreset, modules: Mapping[str, ModuleType], kind: str) -> None:
+def _check_kind(settings: LossSettings, preset: LossPreset, modules: Mapping[str, ModuleType], kind: str) -> None:
     unfit = [name for name, module in modules.items() if kind not in module.KINDS]
     if not unfit:
         return
-    why = "a task has no masked tokens" if kind == "task" else "plain text has no labels"
-    rest = [f"--loss {name}={weight:g}" for name, weight in mix.weights.items() if name not in unfit]
+    cause = "a task has no masked tokens" if kind == "task" else "plain text has no labels"
+    rest = [f"--loss {name}={weight:g}" for name, weight in preset.weights.items() if name not in unfit]
     if rest:
-        way = f"what is left is {' '.join(rest)}"
+        way = f"leave it out: {' '.join(rest)}"
     else:
         fit = [name for name in registry.names("objectives") if kind in registry.load("objectives", name).KINDS]
-        way = f"fit: {', '.join(fit)}"
-    raise UsageError(f"--loss {', '.join(options.loss)}: {', '.join(unfit)} does not fit, for {why}; {way}")
+        way = f"losses that fit: {', '.join(fit)}"
+    raise UsageError(f"--loss {', '.join(settings.loss)}: {', '.join(unfit)} does not fit, because {cause}; {way}")
 
 
-def _refuse_idle(options: DistillationOptions, modules: Mapping[str, ModuleType]) -> None:
-    """No option is ignored in silence."""
-    acting = {module.LAYERS for module in modules.values() if module.READS != "rows"}
-    mapped, everywhere = bool(acting - {"embeddings"}), "all" in acting
-    hidden = any(module.READS == "hidden" for module in modules.values())
-    for flag, given, used in (
-        ("--layer-map", options.layer_map, mapped),
-        ("--layer-weights", options.layer_weights, everywhere),
-        ("--projection", options.projection, hidden),
-        ("--relation-heads", options.relation_heads, "minilmv2" in modules),
+def _check_unused_settings(settings: LossSettings, modules: Mapping[str, ModuleType]) -> None:
+    """Raise if an option has no effect on the losses."""
+    layers = {module.LAYERS for module in modules.values() if module.READS != "rows"}
+    uses_map, uses_all_layers = bool(layers - {"embeddings"}), "all" in layers
+    uses_hidden = any(module.READS == "hidden" for module in modules.values())
+    for flag, value, used in (
+        ("--layer-map", settings.layer_map, uses_map),
+        ("--layer-weights", settings.layer_weights, uses_all_layers),
+        ("--projection", settings.projection, uses_hidden),
+        ("--relation-heads", settings.relation_heads, "minilmv2" in modules),
     ):
-        if given is not None and not used:
-            raise UsageError(_acts_on_none(flag, modules))
+        if value is not None and not used:
+            raise UsageError(_no_effect(flag, modules))
 
 
-def refuse_idle_temperature(options: DistillationOptions, recipe: LossConfig) -> None:
-    """No option is ignored in silence.
+def check_temperature(temperature: float | None, loss_config: LossConfig) -> None:
+    """Check that --temperature, if given, has an effect.
 
     Raises:
-        UsageError: --temperature is given, and there are no soft labels to soften further.
+        UsageError: no loss reads soft labels.
     """
-    if options.temperature is not None and not (
-        recipe.question.logits and recipe.question.output_type.has_probabilities
-    ):
-        raise UsageError(_acts_on_none("--temperature", recipe.weights))
+    spec = loss_config.output_spec
+    if temperature is not None and not (spec.logits and spec.output_type.has_probabilities):
+        raise UsageError(_no_effect("--temperature", loss_config.weights))
 
 
-def _acts_on_none(flag: str, losses: Iterable[str]) -> str:
-    return f"{flag} acts on none of the losses {', '.join(losses)}; leave it out"
+def _no_effect(flag: str, losses: Iterable[str]) -> str:
+    return f"{flag} has no effect on the losses {', '.join(losses)}; leave it out"
 
 
 def _check_heads(
-    recipe: LossConfig, modules: Mapping[str, ModuleType], student: PreTrainedConfig, teacher: PreTrainedConfig
+    loss_config: LossConfig, modules: Mapping[str, ModuleType], student: PreTrainedConfig, teacher: PreTrainedConfig
 ) -> None:
-    (mine, size), (its, its_size) = attention_sizes(student), attention_sizes(teacher)
+    student_heads, student_size = attention_sizes(student)
+    teacher_heads, teacher_size = attention_sizes(teacher)
     bound = [name for name, module in modules.items() if getattr(module, "SAME_HEADS", False)]
-    if bound and mine != its:
+    if bound and student_heads != teacher_heads:
         raise UsageError(
-            f"--loss {', '.join(bound)} compares attention head by head, but the student has {mine} heads and the "
-            f"teacher {its}; take minilmv2, whose relations need no equal heads, or a student with {its}"
+            f"--loss {', '.join(bound)} compares attention head by head, but the student has {student_heads} heads and "
+            f"the teacher {teacher_heads}; use minilmv2, which needs no equal heads, or a student with {teacher_heads}"
         )
-    heads = recipe.relation_heads or its
-    if "minilmv2" in modules and (mine * size % heads or its * its_size % heads):
+    heads = loss_config.relation_heads or teacher_heads
+    student_width, teacher_width = student_heads * student_size, teacher_heads * teacher_size
+    if "minilmv2" in modules and (student_width % heads or teacher_width % heads):
         raise UsageError(
-            f"--relation-heads {heads} does not divide both widths, {mine * size} of the student and {its * its_size} "
+            f"--relation-heads {heads} does not divide both widths, {student_width} of the student and {teacher_width} "
             "of the teacher; give a number that does"
         )

@@ -1,4 +1,4 @@
-"""The named combinations of losses, one row each: what `--loss distilbert` stands for. Torch-free."""
+"""Named loss presets, one row each: the losses and weights that `--loss distilbert` selects. Torch-free."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ Projection = Literal["shared", "per-layer"]
 
 @dataclass(frozen=True, kw_only=True)
 class LossPreset:
-    """Weights of losses, and what belongs to them."""
+    """Weights of losses, and the settings that go with them."""
 
     name: str
     weights: Mapping[str, float]
     temperature: float = 1.0
     layers: str = "uniform"  # see models.layer_maps
-    projection: Projection = "shared"  # where the student is narrower than its teacher
+    projection: Projection = "shared"  # where student and teacher have different widths
     source: str
 
     @property
     def formula(self) -> str:
-        """The losses in one line: 2 mlm + 5 kl + 1 cosine."""
+        """The losses in one line, like 2 mlm + 5 kl + 1 cosine."""
         return " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
 
 
 _COMPACT = "Rohanian et al. 2023, On the effectiveness of compact biomedical transformers"
 
 LOSS_PRESETS: Mapping[str, LossPreset] = {
-    mix.name: mix
-    for mix in (
+    preset.name: preset
+    for preset in (
         LossPreset(
             name="distilbert",
             weights={"mlm": 2.0, "kl": 5.0, "cosine": 1.0},
@@ -61,58 +61,58 @@ LOSS_PRESETS: Mapping[str, LossPreset] = {
             name="mobilebert",
             weights={"mlm": 0.5, "kl": 0.5, "hidden": 1.0, "attention-kl": 1.0},
             projection="per-layer",
-            source="MobileBERT: Sun et al. 2020, its feature map, attention and pretraining transfer at once",
+            source="MobileBERT: Sun et al. 2020, its feature map, attention and pretraining transfer combined",
         ),
         LossPreset(
             name="task",
             weights={"kl": 1.0, "attention-kl": 1.0},
             temperature=2.0,
-            source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), which met every "
-            "bar of examples/benchmarks/distill_objectives.py",
+            source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), which reached "
+            "every target of examples/benchmarks/distill_objectives.py",
         ),
     )
 }
 DEFAULTS = {"mlm": "distilbert", "task": "task"}
-# The best on a task that need no attention.
+# The best losses on a task that do not compare attention.
 WITHOUT_ATTENTION = ("kl", "hidden")
 
 
-def parse_losses(asked: Sequence[str], kind: str) -> LossPreset:
-    """What --loss asks for: losses and named mixes, each with a weight; the kind's default where nothing is asked.
+def parse_losses(items: Sequence[str], kind: str) -> LossPreset:
+    """Parse --loss: losses and named presets, each with a weight; the default of the kind if there are none.
 
     Args:
-        asked: `NAME` or `NAME=WEIGHT`; a mix is scaled by its weight, and what is named twice is added up.
+        items: `NAME` or `NAME=WEIGHT`; a preset is scaled by its weight, and weights of the same loss are added.
         kind: "mlm" or "task".
 
     Raises:
-        UsageError: a name is unknown, a weight is not positive, or two mixes do not go together.
+        UsageError: a name is unknown, a weight is not positive, or two presets differ in temperature or layer map.
     """
-    items = [_weighted(text) for text in asked or (DEFAULTS[kind],)]
+    scaled = [_name_and_weight(text) for text in items or (DEFAULTS[kind],)]
     weights: dict[str, float] = {}
-    for name, scale in items:
+    for name, scale in scaled:
         for loss, weight in (LOSS_PRESETS[name].weights if name in LOSS_PRESETS else {name: 1.0}).items():
             weights[loss] = weights.get(loss, 0.0) + scale * weight
-    mixes = [LOSS_PRESETS[name] for name, _ in items if name in LOSS_PRESETS]
-    if not mixes:
+    presets = [LOSS_PRESETS[name] for name, _ in scaled if name in LOSS_PRESETS]
+    if not presets:
         return LossPreset(name="own", weights=weights, temperature=2.0, source="--loss")
-    first = mixes[0]
-    for other in mixes[1:]:
+    first = presets[0]
+    for other in presets[1:]:
         if (other.temperature, other.layers) != (first.temperature, first.layers):
             raise UsageError(
-                f"--loss {first.name} and {other.name} differ in temperature or layer map; name the losses of one of "
+                f"--loss {first.name} and {other.name} differ in temperature or layer map; list the losses of one of "
                 f"them: {' '.join(f'--loss {loss}={weight:g}' for loss, weight in other.weights.items())}"
             )
     return LossPreset(
-        name="+".join(name for name, _ in items),
+        name="+".join(name for name, _ in scaled),
         weights=weights,
         temperature=first.temperature,
         layers=first.layers,
         projection=first.projection,
-        source="; ".join(mix.source for mix in mixes),
+        source="; ".join(preset.source for preset in presets),
     )
 
 
-def _weighted(text: str) -> tuple[str, float]:
+def _name_and_weight(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
     if name not in LOSS_PRESETS and name not in registry.names("objectives"):
         known = (*LOSS_PRESETS, *registry.names("objectives"))
@@ -122,5 +122,5 @@ def _weighted(text: str) -> tuple[str, float]:
     except ValueError:
         weight = 0.0
     if not (weight > 0 and isfinite(weight)):
-        raise UsageError(f"--loss {text!r} does not read NAME=WEIGHT with a positive weight, like kl=5")
+        raise UsageError(f"--loss {text!r} is not NAME=WEIGHT with a positive weight, like kl=5")
     return name, weight

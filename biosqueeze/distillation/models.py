@@ -1,4 +1,4 @@
-"""Teachers and student, loaded, and what they have in common: vocabulary, labels, length."""
+"""Load teachers and student, and check what they must share: vocabulary, labels, length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_config, output_type_of_scheme
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
-from biosqueeze.distillation.options import DistillationOptions
+from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.model_facts import head_of
@@ -25,121 +25,118 @@ from biosqueeze.training.options import fitting_length
 
 @dataclass(frozen=True)
 class DistillationModels:
-    """Who teaches whom."""
+    """Teachers and student with their tokenizers, and the task that they share."""
 
     teachers: tuple[PreTrainedModel, ...]
-    heads: tuple[bool, ...]  # of the teachers: whether it was saved with the head
+    teachers_have_head: tuple[bool, ...]  # whether each teacher was saved with its head
     student: PreTrainedModel
     student_has_head: bool
     tokenizer: PreTrainedTokenizerBase  # the student's
-    readers: tuple[PreTrainedTokenizerBase, ...]  # the teachers'
-    length: int  # tokens in a sequence that both can read
+    teacher_tokenizers: tuple[PreTrainedTokenizerBase, ...]
+    length: int  # tokens in a sequence that all models have positions for
     task_name: str | None = None
     task: Task | None = None
     labels: tuple[str, ...] = ()
     output_type: OutputType = TOKENS
     metric: str = "f1"  # by which the best student is chosen
-    origin: tuple[int, ...] | None = None  # see models.layer_maps
+    source_layers: tuple[int, ...] | None = None  # the teacher layers that the student was cut from
 
     @cached_property
-    def foreign(self) -> bool:
-        """Whether a teacher reads other tokens than the student."""
-        own = self.tokenizer.get_vocab()
-        return any(reader.get_vocab() != own for reader in self.readers)
+    def cross_vocabulary(self) -> bool:
+        """Whether a teacher has another vocabulary than the student."""
+        vocabulary = self.tokenizer.get_vocab()
+        return any(tokenizer.get_vocab() != vocabulary for tokenizer in self.teacher_tokenizers)
 
     @property
     def packs(self) -> bool:
-        """Whether both can read several texts side by side."""
+        """Whether all models can process several packed texts in one sequence."""
         return all(family_of(model.config).packs for model in (self.student, *self.teachers))
 
+    @property
+    def known_task(self) -> Task:
+        """The task.
 
-def load_models(
-    options: DistillationOptions,
-    kind: str,
-    teachers: Sequence[Checkpoint],
-    student: Checkpoint | str,
-    task: str | None = None,
-) -> DistillationModels:
-    """Load the teachers, and load or make the student.
+        Raises:
+            ValueError: the teachers are plain encoders.
+        """
+        if self.task is None:
+            raise ValueError("plain encoders have no task")
+        return self.task
 
-    Args:
-        options: of the stage.
-        kind: "mlm" or "task".
-        teachers: the first one's tokenizer and labels are the student's.
-        student: a checkpoint, or the name of a preset that is made from the first teacher.
-        task: name of the kind, where the teacher does not say it.
+
+def load_models(settings: ModelSettings) -> DistillationModels:
+    """Load the teachers, and load or build the student.
 
     Raises:
-        SqueezeError: one does not load, or they do not have the same vocabulary or labels.
+        SqueezeError: a model does not load, or vocabularies or labels differ where they must be equal.
     """
-    first = teachers[0]
-    head = "mlm" if kind == "mlm" else head_of(first.config)
+    teachers, first = settings.teachers, settings.teachers[0]
+    head = "mlm" if settings.kind == "mlm" else head_of(first.config)
     loaded = [load_model(teacher, head) for teacher in teachers]
     tokenizers = [load_tokenizer(teacher) for teacher in teachers]
-    labels = first.labels if kind == "task" else ()
-    made = _student(options, student, first, head, labels)
+    student = _load_student(settings, head)
     _check_labels(teachers)
-    length = min(own.model_max_length for own in (made.tokenizer, *tokenizers))
-    pairing = DistillationModels(
-        tuple(one.model for one in loaded),
-        tuple(one.has_head for one in loaded),
-        made.model,
-        made.has_head,
-        made.tokenizer,
+    positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
+    models = DistillationModels(
+        tuple(teacher.model for teacher in loaded),
+        tuple(teacher.has_head for teacher in loaded),
+        student.model,
+        student.has_head,
+        student.tokenizer,
         tuple(tokenizers),
-        fitting_length(options.max_length, length),
-        origin=made.layers,
+        fitting_length(settings.max_length, positions),
+        source_layers=student.layers,
     )
-    if kind == "task":
-        _check_outputs("num_labels", pairing)
-        return _with_task(pairing, teachers, *task_of(first, task, "to distil", options))
-    if pairing.foreign:
-        raise SqueezeError(_no_common_tokens(student if isinstance(student, str) else student.name, teachers))
-    _check_outputs("vocab_size", pairing)
-    return pairing
+    if settings.kind == "task":
+        _check_outputs("num_labels", models)
+        return _with_task(models, teachers, *task_of(first, settings.task, "to distil", settings.reading))
+    if models.cross_vocabulary:
+        raise SqueezeError(_no_common_tokens(settings.student_name, teachers))
+    _check_outputs("vocab_size", models)
+    return models
 
 
-def _student(
-    options: DistillationOptions, student: Checkpoint | str, teacher: Checkpoint, head: str, labels: Sequence[str]
-) -> Student:
-    if isinstance(student, str):
-        built = build_student(teacher, student, options.seed, head=head)
+def _load_student(settings: ModelSettings, head: str) -> Student:
+    """Build the student from the first teacher by a preset, or load it with a head of the teacher's shape."""
+    teacher = settings.teachers[0]
+    if isinstance(settings.student, str):
+        built = build_student(teacher, settings.student, settings.seed, head=head)
         note(built.sentence)
         return built
     changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
-    named = labels or _placeholders(teacher, head)
-    loaded: Loaded = load_model(student, head, labels=named or None, seed=options.seed, **changes)
-    layers = layers_in_teacher(student, teacher)
-    return Student(loaded.model, load_tokenizer(student), layers, student.name, loaded.has_head)
+    labels = (teacher.labels if settings.kind == "task" else ()) or _placeholder_labels(teacher, head)
+    loaded: Loaded = load_model(settings.student, head, labels=labels or None, seed=settings.seed, **changes)
+    layers = layers_in_teacher(settings.student, teacher)
+    return Student(loaded.model, load_tokenizer(settings.student), layers, settings.student.name, loaded.has_head)
 
 
-def _placeholders(teacher: Checkpoint, head: str) -> tuple[str, ...]:
-    """LABEL_0 and so on of a teacher that does not name its labels, which a student has as many of."""
+def _placeholder_labels(teacher: Checkpoint, head: str) -> tuple[str, ...]:
+    """Return LABEL_0 and so on for a teacher without label names, so that the student has equally many."""
     if head not in ("token-classification", "sequence-classification"):
         return ()
     return tuple(str(label) for label in (load_config(teacher).id2label or {}).values())
 
 
-def _check_outputs(what: str, pairing: DistillationModels) -> None:
-    """Row by row, soft labels have as many classes on both sides.
+def _check_outputs(name: str, models: DistillationModels) -> None:
+    """Check that all heads have equally many outputs, so that soft labels can be compared row by row.
 
     Raises:
-        SqueezeError: they have not.
+        SqueezeError: they differ.
     """
-    counts = [getattr(model.config, what) for model in (pairing.student, *pairing.teachers)]
+    counts = [getattr(model.config, name) for model in (models.student, *models.teachers)]
     if len(set(counts)) > 1:
         raise SqueezeError(
-            f"student and teachers have {', '.join(map(str, counts))} as {what} in config.json, and only equal numbers "
+            f"student and teachers have {', '.join(map(str, counts))} as {name} in config.json, and only equal numbers "
             "can be compared; make the student from the teacher (biosqueeze shrink, or --student PRESET)"
         )
 
 
 def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
-    """Why plain text cannot be learned from."""
+    """Return the message for models of different vocabularies without a task."""
     return (
         f"{student} and {' and '.join(teacher.name for teacher in teachers)} have different vocabularies, and without "
-        "a task a teacher gives probabilities of tokens, which mean nothing in another vocabulary; make the student "
-        "from the teacher (biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
+        "a task the teacher's outputs are probabilities of its own tokens; make the student from the teacher "
+        "(biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
     )
 
 
@@ -147,14 +144,12 @@ def _check_labels(teachers: Sequence[Checkpoint]) -> None:
     for other in teachers[1:]:
         if other.labels != teachers[0].labels:
             raise SqueezeError(
-                f"{other.name} knows the labels {', '.join(other.labels)}, and {teachers[0].name} "
-                f"{', '.join(teachers[0].labels)}; only teachers with the same ones can be averaged"
+                f"{other.name} has the labels {', '.join(other.labels)}, and {teachers[0].name} "
+                f"{', '.join(teachers[0].labels)}; give teachers with equal labels, whose outputs can be averaged"
             )
 
 
-def _with_task(
-    pairing: DistillationModels, teachers: Sequence[Checkpoint], name: str, task: Task
-) -> DistillationModels:
+def _with_task(models: DistillationModels, teachers: Sequence[Checkpoint], name: str, task: Task) -> DistillationModels:
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
@@ -163,10 +158,10 @@ def _with_task(
     scheme = recorded.scheme if recorded else None
     output_type = output_type_of_scheme(scheme) if scheme else output_type_of_config(teacher.config)
     metric = (recorded and recorded.metric) or task.METRIC
-    return replace(pairing, task_name=name, task=task, labels=teacher.labels, output_type=output_type, metric=metric)
+    return replace(models, task_name=name, task=task, labels=teacher.labels, output_type=output_type, metric=metric)
 
 
-def dismiss_teachers(pairing: DistillationModels) -> None:
-    """Free the memory of teachers that nobody asks any more."""
-    for model in pairing.teachers:
+def free_teachers(models: DistillationModels) -> None:
+    """Free the memory of teachers that are not run again."""
+    for model in models.teachers:
         nn.Module.to(model, "meta")

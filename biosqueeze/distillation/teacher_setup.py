@@ -1,20 +1,37 @@
-"""Who answers for the teachers of a training: they themselves, or what they said when they were asked beforehand."""
+"""Set up the teachers: check the losses against them, and select the source of their outputs.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+The outputs come from live models on every batch, from the teacher cache, or from one pass over all data in advance for
+teachers with another vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biosqueeze import processes
 from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers, Reader, check_foreign
-from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.models import DistillationModels, dismiss_teachers
-from biosqueeze.distillation.options import DistillationOptions
-from biosqueeze.distillation.teacher_cache.fill import ask
-from biosqueeze.distillation.teacher_cache.plan import CacheRequest, open_answers
+from biosqueeze.distillation.cross_vocabulary import (
+    CrossVocabularyTeachers,
+    TeacherWithTokenizer,
+    check_cross_vocabulary,
+)
+from biosqueeze.distillation.loss_config import (
+    LossConfig,
+    build_loss_config,
+    check_several_teachers,
+    check_temperature,
+    drop_losses_without_head,
+)
+from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION
+from biosqueeze.distillation.mlm_head import check_fit_head
+from biosqueeze.distillation.models import DistillationModels, free_teachers
+from biosqueeze.distillation.request import DistillationRequest, LossSettings
+from biosqueeze.distillation.teacher_cache.fill import fill_cache
+from biosqueeze.distillation.teacher_cache.plan import CacheRequest, build_cache_spec, open_teacher_cache
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher, NoTeacher, Teacher
 from biosqueeze.errors import UsageError
+from biosqueeze.models.layers import attention_sizes
 from biosqueeze.progress import note
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.hashes import checkpoint_hash
@@ -23,104 +40,167 @@ from biosqueeze.training.precision import precision_of
 
 @dataclass(frozen=True)
 class TeacherSetup:
-    """The teachers of a student, and what they are asked for."""
+    """The teachers of a student with their weights, and the losses that read their outputs."""
 
-    pairing: DistillationModels
-    recipe: LossConfig
-    checkpoints: tuple[Checkpoint, ...]  # of the teachers
-    shares: tuple[float, ...]  # how much each counts
+    models: DistillationModels
+    loss_config: LossConfig
+    checkpoints: Sequence[Checkpoint]  # of the teachers
+    weights: Sequence[float]
 
 
-def refuse_idle_sharding(options: DistillationOptions, faculty: TeacherSetup) -> None:
-    """--use_fsdp of the launcher is not ignored in silence.
+def set_up_teachers(request: DistillationRequest, models: DistillationModels) -> TeacherSetup:
+    """Build the loss configuration and check it against the teachers and the options, before any data are read.
 
     Raises:
-        UsageError: nobody is asked while the student trains, or each process asks for itself.
+        UsageError: losses and options do not fit together or to the models.
+        SqueezeError: a loss needs a head that a teacher lacks.
     """
-    live = faculty.recipe.needs_teacher and not (faculty.pairing.foreign or options.cache_teacher)
+    teachers = request.models.teachers
+    names = [teacher.name for teacher in teachers]
+    losses = _with_default_losses(request, models)
+    configs = (models.student.config, models.teachers[0].config)
+    loss_config = build_loss_config(losses, request.models.kind, models.output_type, configs, models.source_layers)
+    if request.head_steps is not None:
+        check_fit_head(models, teachers, loss_config)
+    headless = [name for name, has_head in zip(names, models.teachers_have_head, strict=True) if not has_head]
+    requested = bool(request.losses.loss)
+    loss_config = drop_losses_without_head(loss_config, [] if request.head_steps else headless, requested=requested)
+    check_several_teachers(loss_config, names)
+    check_temperature(request.losses.temperature, loss_config)
+    setup = TeacherSetup(models, loss_config, teachers, request.teacher_weights)
+    _check_sharding(request, setup)
+    return setup
+
+
+def _with_default_losses(request: DistillationRequest, models: DistillationModels) -> LossSettings:
+    """Replace the default losses of a task by others where those cannot be computed."""
+    losses = request.losses
+    if losses.loss or models.task is None:
+        return losses
+    if models.cross_vocabulary:
+        note("teacher and student have different vocabularies: training on soft labels alone, by word or by text")
+        return replace(losses, loss=("kl",))
+    student_heads, teacher_heads = (attention_sizes(model.config)[0] for model in (models.student, models.teachers[0]))
+    if request.cache is not None:
+        cause = "--cache-teacher stores no attention"
+    elif student_heads != teacher_heads:
+        cause = f"the attention of {student_heads} heads cannot be compared with that of {teacher_heads}"
+    else:
+        return losses
+    note(f"{cause}: training on soft labels and hidden states")
+    return replace(losses, loss=WITHOUT_ATTENTION)
+
+
+def _check_sharding(request: DistillationRequest, setup: TeacherSetup) -> None:
+    """Check that the launcher's --use_fsdp has an effect.
+
+    Raises:
+        UsageError: no teacher runs during the training, or each process runs it at its own pace.
+    """
+    live = setup.loss_config.needs_teacher and not (setup.models.cross_vocabulary or request.cache)
     # A try of --auto-batch that fails in one process would leave the others waiting for its part of the weights.
-    if processes.sharding() and (options.fit_head or options.auto_batch or not live):
+    if processes.sharding() and (request.head_steps or request.training.auto_batch or not live):
         raise UsageError(
-            "--use_fsdp shards a teacher that all processes ask while the student trains; with --fit-head, "
-            "--auto-batch, --cache-teacher, a teacher of another vocabulary, or losses that need none, launch without "
-            "it"
+            "--use_fsdp shards a teacher that runs in all processes while the student trains; with --fit-head, "
+            "--auto-batch, --cache-teacher, a teacher of another vocabulary, or losses that need no teacher, launch "
+            "without it"
         )
 
 
-def foreigners_of(options: DistillationOptions, faculty: TeacherSetup, student: str) -> CrossVocabularyTeachers | None:
-    """The teachers, where they read other tokens than the student, to be asked about whatever is read.
-
-    Args:
-        options: of the stage.
-        faculty: who teaches what.
-        student: its name.
+def check_cache(request: DistillationRequest, setup: TeacherSetup) -> None:
+    """Check that the cache can store the outputs that the losses read.
 
     Raises:
-        UsageError: a loss or an option needs tokens that both know.
+        UsageError: it cannot.
     """
-    pairing, recipe = faculty.pairing, faculty.recipe
-    if not pairing.foreign:
+    if request.cache is not None:
+        build_cache_spec(setup.loss_config, request.cache.top)
+
+
+def cross_vocabulary_teachers(request: DistillationRequest, setup: TeacherSetup) -> CrossVocabularyTeachers | None:
+    """Return the teachers to run on all data in advance, where their vocabulary is not the student's.
+
+    Raises:
+        UsageError: a loss or an option needs a common vocabulary.
+    """
+    models, loss_config = setup.models, setup.loss_config
+    if not models.cross_vocabulary:
         return None
-    check_foreign(recipe, pairing.output_type, student, faculty.checkpoints[0].name)
-    if options.cache_teacher:
+    check_cross_vocabulary(loss_config, models.output_type, request.models.student_name, setup.checkpoints[0].name)
+    if request.cache is not None:
         raise UsageError(
-            "--cache-teacher keeps what is said of tokens, and teacher and student do not share them; leave it out: "
-            "the teacher is asked once, before the training"
+            "--cache-teacher stores outputs by token, and teacher and student have different tokens; leave it out: "
+            "the teacher runs only once, before the training"
         )
-    readers = [
-        Reader(model, tokenizer, min(options.max_length, tokenizer.model_max_length))
-        for model, tokenizer in zip(pairing.teachers, pairing.readers, strict=True)
+    teachers = [
+        TeacherWithTokenizer(model, tokenizer, min(request.training.max_length, tokenizer.model_max_length))
+        for model, tokenizer in zip(models.teachers, models.teacher_tokenizers, strict=True)
     ]
-    if pairing.task is None:
-        raise ValueError("there is no task without a teacher that has one")
-    return CrossVocabularyTeachers(readers, faculty.shares, pairing.task, pairing.labels, recipe, precision_of(options))
+    precision = precision_of(request.training)
+    return CrossVocabularyTeachers(teachers, setup.weights, models.known_task, models.labels, loss_config, precision)
 
 
 def teacher_source(
-    options: DistillationOptions, faculty: TeacherSetup, source: ItemSource, fitted: Mapping[str, Any]
+    request: DistillationRequest, setup: TeacherSetup, source: ItemSource, fitted_heads: Mapping[str, Any]
 ) -> tuple[ItemSource, Teacher]:
-    """The training data, and who answers.
+    """Select the source of teacher outputs.
 
     Args:
-        options: of the stage.
-        faculty: who teaches what; teachers that nobody will ask any more are dismissed.
-        source: the data.
-        fitted: facts of heads that were fitted, by the teacher's name; see `fit_head`.
+        request: with the cache, if there is one.
+        setup: teachers and losses; teachers that are not run again are freed.
+        source: the training data.
+        fitted_heads: facts of fitted heads by the teacher's name; see `mlm_head`.
+
+    Returns:
+        the training data, with the outputs attached where they come from the cache; and the teacher.
 
     Raises:
-        SqueezeError: what was said cannot be kept.
-        KeyboardInterrupt: Ctrl-C while the teachers are asked.
+        SqueezeError: the outputs cannot be stored.
+        KeyboardInterrupt: Ctrl-C while the cache is filled.
     """
-    pairing, recipe = faculty.pairing, faculty.recipe
-    if pairing.foreign:
-        dismiss_teachers(pairing)  # they were asked about everything when the data were read
-        return source, CachedTeacher(recipe.question)
-    if not recipe.needs_teacher:
-        note(f"nothing of {', '.join(recipe.weights)} needs a teacher: the student learns from the text alone")
-        dismiss_teachers(pairing)
+    models, loss_config = setup.models, setup.loss_config
+    if models.cross_vocabulary:
+        free_teachers(models)  # their outputs were computed when the data were read
+        return source, CachedTeacher(loss_config.output_spec)
+    if not loss_config.needs_teacher:
+        note(f"none of the losses {', '.join(loss_config.weights)} needs a teacher: training on the text alone")
+        free_teachers(models)
         return source, NoTeacher()
-    if not options.cache_teacher:
-        return source, _live(options, faculty)
-    hashes = [checkpoint_hash(t) + fitted.get(t.name, {}).get("sha256", "") for t in faculty.checkpoints]
-    named = {"teacher": [teacher.name for teacher in faculty.checkpoints]}
-    answers = open_answers(CacheRequest(hashes, faculty.shares, recipe, source, options, named))
-    if not answers.complete:
-        ask(answers, _live(options, faculty))
-    dismiss_teachers(pairing)
-    return answers.source, CachedTeacher(recipe.question)
+    if request.cache is None:
+        return source, _live_teacher(request, setup)
+    hashes = [
+        checkpoint_hash(checkpoint) + fitted_heads.get(checkpoint.name, {}).get("sha256", "")
+        for checkpoint in setup.checkpoints
+    ]
+    cache = open_teacher_cache(
+        CacheRequest(
+            hashes,
+            setup.weights,
+            loss_config,
+            source,
+            request.cache,
+            request.training,
+            maskings=request.maskings or 1,
+            facts={"teacher": [checkpoint.name for checkpoint in setup.checkpoints]},
+        )
+    )
+    if not cache.complete:
+        fill_cache(cache, _live_teacher(request, setup))
+    free_teachers(models)
+    return cache.source, CachedTeacher(loss_config.output_spec)
 
 
-def _live(options: DistillationOptions, faculty: TeacherSetup) -> LiveTeacher:
-    """The teachers, frozen and asked for what the recipe reads; in bf16 their matrices are held so."""
-    recipe, models = faculty.recipe, faculty.pairing.teachers
-    if precision_of(options) == "bf16":
+def _live_teacher(request: DistillationRequest, setup: TeacherSetup) -> LiveTeacher:
+    """Freeze the teachers and record what the losses read; with bf16 their matrices are stored in it."""
+    loss_config, models = setup.loss_config, setup.models.teachers
+    if precision_of(request.training) == "bf16":
         for model in models:
             cast_products(model)
     return LiveTeacher(
         models,
-        recipe.question,
-        recipe.wanted(1),
-        weights=faculty.shares,
-        temperature=recipe.temperature,
+        loss_config.output_spec,
+        loss_config.teacher_parts,
+        weights=setup.weights,
+        temperature=loss_config.temperature,
         sharded=processes.sharding(),
     )

@@ -1,4 +1,4 @@
-"""Who answers for the teacher: a model that runs beside the student, or answers that come with the batch."""
+"""Sources of teacher outputs: models that run beside the student, or outputs that were computed before the training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,36 +28,36 @@ from biosqueeze.models.inputs import Texts, model_inputs
 from biosqueeze.models.layers import layers_by_depth
 from biosqueeze.models.output_tensors import OutputTensors, tensors_of
 from biosqueeze.models.row_kinds import RowKind
-from biosqueeze.objectives import Layer, TopK
+from biosqueeze.objectives import LayerStates, TopK
 from biosqueeze.progress import note
 
-# Logits of some of the rows: asked for in parts, so that those over a vocabulary never lie in memory all at once.
-RowsOf = Callable[[slice], Tensor | TopK]
+# Computes the logits of a slice of the rows, so that those over a vocabulary are never all in memory at once.
+RowLogits = Callable[[slice], Tensor | TopK]
 Batch = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a teacher says about one batch."""
+class TeacherOutputs:
+    """The teacher's outputs on one batch: logits of the rows, and layer states by depth."""
 
-    rows: RowsOf | None
-    layers: Mapping[int, Layer] = field(default_factory=dict)  # by depth
+    rows: RowLogits | None
+    layers: Mapping[int, LayerStates] = field(default_factory=dict)  # by depth
 
 
 class Teacher(Protocol):
-    """Somebody to learn from."""
+    """A source of teacher outputs."""
 
-    def answer(self, batch: Batch) -> Answer:
-        """What it says, without gradients."""
+    def outputs(self, batch: Batch) -> TeacherOutputs:
+        """Return the teacher's outputs on a batch, without gradients."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of teacher and student alike: which rows, and which layers."""
+class OutputSpec:
+    """Which outputs of student and teacher are compared."""
 
     kind: str  # "mlm" or "task"
     output_type: OutputType  # TOKENS for mlm
-    logits: bool  # whether any loss reads the teacher's rows
+    logits: bool  # whether any loss reads the teacher's logits
 
     @property
     def tensors(self) -> OutputTensors:
@@ -65,90 +65,99 @@ class Question:
         return tensors_of(self.output_type)
 
 
-def row_mask(question: Question, batch: Batch) -> Tensor:
-    """Which positions are rows, bool (batch, length): the masked ones, or all that are real or were asked about."""
-    if question.kind == "mlm":
+def row_mask(spec: OutputSpec, batch: Batch) -> Tensor:
+    """Return which positions are rows, bool (batch, length): masked (mlm), TEACHER_POSITIONS, or real tokens."""
+    if spec.kind == "mlm":
         return batch[LABELS] >= 0
     return batch.get(TEACHER_POSITIONS, batch[ATTENTION_MASK]).bool()
 
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """What one model said about a batch: the rows of its head, or (mlm) the hidden states that they are made of."""
+    """The output of one model on a batch: the rows of its head, or (mlm) the hidden states that the head reads."""
 
     rows: Tensor  # (rows, classes); mlm: (rows, hidden), the last hidden states at the masked positions
     states: States
 
 
-def look(model: PreTrainedModel, taps: HiddenStateHooks, question: Question, batch: Batch) -> ForwardOutput:
-    """Run a model once."""
+def run_model(model: PreTrainedModel, hooks: HiddenStateHooks, spec: OutputSpec, batch: Batch) -> ForwardOutput:
+    """Run one forward pass and collect rows and layer states."""
     inputs = model_inputs(model, batch)
-    with taps.open() as states:
-        if question.kind == "task":
-            rows = question.tensors.rows(output_of(model(**inputs)), row_mask(question, batch))
+    with hooks.open() as states:
+        if spec.kind == "task":
+            rows = spec.tensors.rows(output_of(model(**inputs)), row_mask(spec, batch))
             return ForwardOutput(rows, states)
         encoder: Any = model.base_model
         hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
-    return ForwardOutput(hidden[row_mask(question, batch)], states)
+    return ForwardOutput(hidden[row_mask(spec, batch)], states)
 
 
-def layers_of(states: States, batch: Batch) -> dict[int, Layer]:
-    """Inner states as the losses read them: hidden (tokens, hidden), the others by text; see `objectives.Layer`."""
+def layers_of(states: States, batch: Batch) -> dict[int, LayerStates]:
+    """Arrange recorded states as the losses read them: hidden states (tokens, hidden), the other parts by text."""
     if not states:
         return {}
     real, texts = batch["attention_mask"].bool(), Texts.of(batch)
+
+    def arranged(part: str, state: Tensor) -> Tensor:
+        return state[real] if part == "hidden" else texts.rows(state)
+
     return {
-        depth: Layer(**{part: state[real] if part == "hidden" else texts.rows(state) for part, state in parts.items()})
+        depth: LayerStates(**{part: arranged(part, state) for part, state in parts.items()})
         for depth, parts in states.items()
     }
 
 
 class LiveTeacher:
-    """One frozen model, or several whose soft labels are averaged."""
+    """One frozen model, or several whose soft labels are averaged, run on every batch."""
 
     def __init__(
         self,
         models: Sequence[PreTrainedModel],
-        question: Question,
-        wanted: Mapping[int, frozenset[str]],
+        spec: OutputSpec,
+        parts_by_depth: Mapping[int, frozenset[str]],
         *,
         weights: Sequence[float] = (),
         temperature: float = 1.0,
         sharded: bool = False,
     ) -> None:
-        """Freeze the models and set the taps.
+        """Freeze the models and attach the hooks.
 
         Args:
-            models: of one vocabulary; inner states are read from the first.
-            question: what is asked.
-            wanted: parts by depth, see `HiddenStateHooks`.
-            weights: how much each model counts; alike if left out.
+            models: of one vocabulary; layer states are recorded from the first.
+            spec: which outputs to return.
+            parts_by_depth: parts of the first model's layers to record, see `HiddenStateHooks`.
+            weights: weight of each model in the mean; equal if left out.
             temperature: at which the distributions are averaged.
-            sharded: whether each process holds a part of the weights alone; all then have to ask at the same time.
+            sharded: whether each process holds only a part of the weights; all processes then run every batch together.
         """
         self.models = list(models)
-        self.question, self.temperature = question, temperature
-        self._sharded, self._device = sharded, torch.device("meta")  # where nobody has asked yet
+        self.spec, self.temperature = spec, temperature
+        self._sharded, self._device = sharded, torch.device("meta")  # until the first batch
         total = sum(weights) or len(self.models)
         self.weights = [weight / total for weight in weights or [1.0] * len(self.models)]
-        self.taps = [HiddenStateHooks(model, {} if number else wanted) for number, model in enumerate(self.models)]
+        self.hooks = [
+            HiddenStateHooks(model, {} if number else parts_by_depth) for number, model in enumerate(self.models)
+        ]
         for model in self.models:
             model.train(mode=False)
             model.requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def answer(self, batch: Batch) -> Answer:
-        """Run the models, on the device of the batch."""
+    def outputs(self, batch: Batch) -> TeacherOutputs:
+        """Run the models on the device of the batch."""
         if self._device != batch["input_ids"].device:
             self._place(batch["input_ids"].device)
-        looks = [look(model, taps, self.question, batch) for model, taps in zip(self.models, self.taps, strict=True)]
-        layers = layers_of(looks[0].states, batch)
-        return Answer(partial(self._rows, [one.rows for one in looks]) if self.question.logits else None, layers)
+        forward = [
+            run_model(model, hooks, self.spec, batch) for model, hooks in zip(self.models, self.hooks, strict=True)
+        ]
+        layers = layers_of(forward[0].states, batch)
+        rows = partial(self._logits, [output.rows for output in forward]) if self.spec.logits else None
+        return TeacherOutputs(rows, layers)
 
     def _place(self, device: torch.device) -> None:
-        """Bring the models to where they are asked, at the first question: by then the processes are joined.
+        """Move the models to the device of the first batch: by then the processes have joined.
 
-        Where the memory does not suffice for it, the next question tries again.
+        After an out-of-memory error the next batch tries again.
         """
         if self._sharded:
             _shard(self.models)
@@ -157,27 +166,29 @@ class LiveTeacher:
         self._device = device
 
     @torch.no_grad()
-    def _rows(self, seen: Sequence[Tensor], part: slice) -> Tensor:
-        logits = [rows[part] for rows in seen]
-        if self.question.kind == "mlm":
+    def _logits(self, rows: Sequence[Tensor], part: slice) -> Tensor:
+        """Compute the logits of a slice of the rows, averaged over the models."""
+        logits = [model_rows[part] for model_rows in rows]
+        if self.spec.kind == "mlm":
             logits = [mlm_logits(model, hidden) for model, hidden in zip(self.models, logits, strict=True)]
         if len(logits) == 1:
             return logits[0]
-        floats = [one.float() for one in logits]
-        return mean_logits(floats, self.weights, self.temperature, self.question.tensors.row_kind)
+        return mean_logits(
+            [tensor.float() for tensor in logits], self.weights, self.temperature, self.spec.tensors.row_kind
+        )
 
 
 def _shard(models: Sequence[PreTrainedModel]) -> None:
-    """Leave each process a part of every layer's weights (FSDP); a layer is put together while it runs, and only then.
+    """Shard every layer's weights over the processes (FSDP); a layer is gathered only while it runs.
 
-    Embeddings and heads stay whole in each process: a head is asked in parts, and how many differs between processes.
+    Embeddings and heads stay whole in each process: a head runs in slices, and their number differs between processes.
     """
-    whole = sum(model.num_parameters() for model in models)
+    total = sum(model.num_parameters() for model in models)
     for model in models:
         for layer in dict.fromkeys(layers_by_depth(model)):
             fully_shard(layer, reshard_after_forward=True)
-    held = sum(_local(parameter).numel() for model in models for parameter in model.parameters())
-    note(f"of the teachers' {whole:,} parameters each process holds {held:,}")
+    local = sum(_local(parameter).numel() for model in models for parameter in model.parameters())
+    note(f"teachers sharded: each process holds {local:,} of {total:,} parameters")
 
 
 def _local(parameter: Tensor) -> Tensor:
@@ -185,9 +196,9 @@ def _local(parameter: Tensor) -> Tensor:
 
 
 def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, kind: RowKind) -> Tensor:
-    """Logits whose distribution at the temperature is the weighted mean of several distributions: (rows, classes) each.
+    """Return logits whose distribution at the temperature is the weighted mean of several: (rows, classes) each.
 
-    The weights add up to 1. A score is averaged as the number that it is.
+    The weights must sum to 1. Scores are averaged as numbers.
     """
     shares = torch.tensor(weights, device=logits[0].device).view(-1, 1, 1)
     stacked = torch.stack(list(logits)) / temperature  # (teachers, rows, classes)
@@ -195,34 +206,34 @@ def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature:
 
 
 class NoTeacher:
-    """Nobody: for losses that learn from the text alone, as in continued pretraining."""
+    """No outputs: for losses that read only the student and the labels, as in continued pretraining."""
 
-    def answer(self, batch: Batch) -> Answer:
-        """Nothing."""
+    def outputs(self, batch: Batch) -> TeacherOutputs:
+        """Return empty outputs."""
         del batch
-        return Answer(None)
+        return TeacherOutputs(None)
 
 
 class CachedTeacher:
-    """Answers that came with the batch, joined row by row and token by token: see `data.collate`."""
+    """Precomputed outputs in the batch under `teacher.*`, concatenated by row and token: see `data.collate`."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, spec: OutputSpec) -> None:
+        self.spec = spec
 
-    def answer(self, batch: Batch) -> Answer:
-        """What the batch brings along under `teacher.*`."""
+    def outputs(self, batch: Batch) -> TeacherOutputs:
+        """Return the batch's `teacher.*` tensors."""
         layers = {
-            int(name.rpartition(".")[2]): Layer(hidden=tensor)
+            int(name.rpartition(".")[2]): LayerStates(hidden=tensor)
             for name, tensor in batch.items()
             if name.startswith(TEACHER_HIDDEN)
         }
-        return Answer(self._rows(batch) if self.question.logits else None, layers)
+        return TeacherOutputs(self._logits(batch) if self.spec.logits else None, layers)
 
-    def _rows(self, batch: Batch) -> RowsOf | None:
+    def _logits(self, batch: Batch) -> RowLogits | None:
         if TEACHER_LOGITS in batch:
             logits = batch[TEACHER_LOGITS]
             return lambda part: logits[part]
         if TEACHER_TOP_IDS not in batch:
-            return None  # the losses read rows of the student alone
-        ids, likely, rest = (batch[key] for key in (TEACHER_TOP_IDS, TEACHER_TOP_LOG_PROBABILITIES, TEACHER_REST))
-        return lambda part: TopK(ids[part].long(), likely[part].float(), rest[part].float())
+            return None  # the losses on rows read the student's alone
+        ids, top, rest = (batch[key] for key in (TEACHER_TOP_IDS, TEACHER_TOP_LOG_PROBABILITIES, TEACHER_REST))
+        return lambda part: TopK(ids[part].long(), top[part].float(), rest[part].float())

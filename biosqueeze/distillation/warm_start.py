@@ -1,4 +1,4 @@
-"""Before a student is taught by its teacher it may learn the labels on its own: see --warm-start."""
+"""Fine-tune the student on the labelled data before distillation: see --warm-start."""
 
 import shutil
 from dataclasses import replace
@@ -9,56 +9,57 @@ from transformers import PreTrainedModel
 from biosqueeze import processes
 from biosqueeze.distillation.datasets import TrainingData
 from biosqueeze.distillation.models import DistillationModels
-from biosqueeze.distillation.options import DistillationOptions
+from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.output import STATE_GLOB
 from biosqueeze.progress import note
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
+from biosqueeze.training.options import TrainingOptions
 
 FOLDER = "warm-start"
 LOG = f"{FOLDER}.jsonl"
 
 
 def warm_start(
-    options: DistillationOptions, pairing: DistillationModels, lessons: TrainingData, directory: Path
-) -> tuple[PreTrainedModel, DistillationOptions]:
-    """Fine-tune the student on the labelled data, if that is asked for and was not done before an interruption.
+    models: DistillationModels, data: TrainingData, training: TrainingOptions, epochs: float | None, directory: Path
+) -> tuple[PreTrainedModel, TrainingOptions]:
+    """Fine-tune the student on the labelled data, unless the distillation itself was already begun.
 
     Args:
-        options: of the stage.
-        pairing: whose student is trained in place.
-        lessons: with labelled data.
-        directory: of the output; a folder in it has the states of this training while it lasts.
+        models: the student is trained in place.
+        data: the training data.
+        training: options of the distillation; those of the warm start differ only in length.
+        epochs: passes over the labelled data; None: no warm start.
+        directory: the output; a folder in it holds the training states of the warm start until it is complete.
 
     Returns:
-        the student, and the options for what comes after: they resume only what was begun.
+        the student, and the options of the distillation: they resume it only where it was begun.
     """
     begun = any(directory.glob(STATE_GLOB))
-    if options.warm_start == "none" or begun or lessons.labelled is None:
-        return pairing.student, options
+    if epochs is None or begun or data.labelled is None:
+        return models.student, training
     folder = directory / FOLDER
     folder.mkdir(exist_ok=True)
-    resumed = options.resume and any(folder.glob(STATE_GLOB))
-    own = replace(options, epochs=options.warm_epochs, steps=None, resume=resumed)
-    learner = FineTuner(pairing.student, pairing.output_type)
+    resumed = training.resume and any(folder.glob(STATE_GLOB))
+    learner = FineTuner(models.student, models.output_type)
     summary = train(
         TrainingJob(
             title="warm start",
+            uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
-            source=lessons.labelled,
-            uncompared=("checkpoint", "teacher", "data", "corpus", "cache_teacher"),
-            options=own,
+            source=data.labelled,
+            options=replace(training, epochs=epochs, steps=None, resume=resumed),
             directory=folder,
-            evaluate=lessons.judge(precision_of(options)),
-            metric=pairing.metric,
+            evaluate=data.evaluator(precision_of(training)),
+            metric=models.metric,
         )
     )
-    note(f"warm start: {pairing.metric} {summary.best[pairing.metric]:.4f} on dev, at step {summary.best_step}")
-    return learner.model, replace(options, resume=False)
+    note(f"warm start: {models.metric} {summary.best[models.metric]:.4f} on dev, at step {summary.best_step}")
+    return learner.model, replace(training, resume=False)
 
 
 def keep_log(directory: Path) -> None:
-    """Keep the metrics of a warm start and drop its states, when all is done."""
+    """Keep the metrics of a finished warm start, and delete its training states."""
     if not processes.is_main():
         return
     folder = directory / FOLDER

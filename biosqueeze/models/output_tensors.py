@@ -31,7 +31,7 @@ class OutputTensors(ABC):
 
     @abstractmethod
     def row_labels(self, batch: Batch, positions: Tensor) -> Tensor:
-        """Return the label of each row, as `objectives.Rows` describes them.
+        """Return the label of each row, as `objectives.LogitRows` describes them.
 
         Args:
             batch: with label features.

@@ -1,19 +1,19 @@
-"""The losses of distillation: one file each, a pure function of what student and teacher said about the same batch.
+"""Distillation losses: one file each, a pure function of student and teacher outputs on the same batch.
 
-A file NAME.py is the loss called NAME. It has
+A file NAME.py is the loss called NAME. It defines
 
 - `KINDS`: the kinds of distillation that it fits: "mlm", "task";
-- `READS`: what its `loss` takes: "rows" for `Rows`; "hidden", "attention" or "relations" for a `Pair` of layers;
-- `UNIT`: what it is a mean over: "rows", "labelled" (rows with a label, see `labelled`), "tokens", or "pairs" of tokens
-  that may look at each other;
-- `LAYERS`, unless it reads rows: on which pairs of the layer map it acts: "all", "last", or "embeddings";
-- `SAME_HEADS`, if it reads attention or relations: whether student and teacher must have as many heads;
-- `NEEDS_TEACHER_LOGITS`;
-- `loss(signals) -> Tensor`: the sum over its units, a scalar of float32 (of float64 where the signals are). The engine
-  divides it by the number of units in the whole step, over accumulated batches and processes, so that how a step is cut
-  up changes nothing; it adds up the pairs of layers, each with the weight that the user gives it.
+- `READS`: the input of its `loss`: "rows" for `LogitRows`; "hidden", "attention" or "relations" for a `LayerPair`;
+- `UNIT`: the unit that its mean is taken over: "rows", "labelled" (rows with a label, see `labelled`), "tokens", or
+  "pairs" of tokens between which attention is allowed;
+- `LAYERS`, unless it reads rows: the pairs of the layer map that it uses: "all", "last", or "embeddings";
+- `SAME_HEADS`, if it reads attention or relations: whether student and teacher must have equally many heads;
+- `NEEDS_TEACHER_LOGITS`: whether it reads the teacher's logits;
+- `loss(signals) -> Tensor`: the sum over its units, a scalar of float32 (float64 for float64 inputs). The training
+  engine divides it by the number of units in the whole step, over accumulated batches and processes, so the result does
+  not depend on how a step is split. It adds up the layer pairs, each multiplied by its weight from --layer-weights.
 
-Padding counts for nothing: rows and tokens are real ones only, and a `Pair` says which positions may look at which.
+Padding never contributes: rows and tokens are real ones only, and `LayerPair.allowed` masks the positions of attention.
 """
 
 from dataclasses import dataclass
@@ -25,62 +25,62 @@ from biosqueeze.models.row_kinds import ONE_CLASS, RowKind
 
 @dataclass(frozen=True)
 class TopK:
-    """The likeliest classes of each row, as a teacher's answers are kept on disk, at the temperature of the run."""
+    """The most probable classes of each row, as the teacher cache stores them, at the temperature of the run."""
 
-    ids: Tensor  # (rows, k) int64, different ones in each row
+    ids: Tensor  # (rows, k) int64, distinct in each row
     log_probabilities: Tensor  # (rows, k)
-    rest: Tensor  # (rows,) logarithm of the probability of all other classes together
+    rest: Tensor  # (rows,) logarithm of the summed probability of all other classes
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What was predicted: masked positions, real tokens, sequences, or starts and ends of spans."""
+class LogitRows:
+    """Logits and labels of the predicted units: masked positions, real tokens, sequences, or span starts and ends."""
 
     student: Tensor  # (rows, classes) logits; (rows, 1) for a score
-    teacher: Tensor | TopK | None  # the same of the teacher; None where no loss reads it
-    labels: Tensor  # (rows,) class, -100 unknown; multi: (rows, classes); score: (rows,); NaN unknown in both
+    teacher: Tensor | TopK | None  # the teacher's, of the same shape; None where no loss reads them
+    labels: Tensor  # (rows,) class, -100 unlabelled; multi: (rows, classes); score: (rows,); NaN unlabelled in both
     temperature: float = 1.0
-    kind: RowKind = ONE_CLASS
+    kind: RowKind = ONE_CLASS  # the meaning of a row
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What one model had inside at one depth. Queries, keys and values are there only where a loss reads them."""
+class LayerStates:
+    """Internal states of one model at one depth. Only the parts that a loss reads are set."""
 
-    hidden: Tensor | None = None  # (tokens, hidden size), padding cut away; the student's projected where widths differ
+    hidden: Tensor | None = None  # (tokens, hidden size) without padding; projected to the teacher's width if needed
     query: Tensor | None = None  # (batch, heads, length, head size)
     key: Tensor | None = None  # (batch, heads, length, head size)
     value: Tensor | None = None  # (batch, heads, length, head size)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A layer of the student beside the layer of the teacher that it learns from."""
+class LayerPair:
+    """A student layer and the teacher layer that it is compared with."""
 
-    student: Layer
-    teacher: Layer
-    allowed: Tensor  # (batch, length, length) bool: which query may look at which key; no padding in either
-    relation_heads: int = 0  # into how many heads relations are split anew; 0 is the teacher's number
+    student: LayerStates
+    teacher: LayerStates
+    allowed: Tensor  # (batch, length, length) bool: which query attends to which key; False for padding on either side
+    relation_heads: int = 0  # number of heads into which relations are regrouped; 0 is the teacher's number of heads
 
 
-def states_of(pair: Pair, part: str) -> tuple[Tensor, Tensor]:
-    """One part of both layers, student first.
+def states_of(pair: LayerPair, part: str) -> tuple[Tensor, Tensor]:
+    """Return one part ("hidden", "query", "key", "value") of the student's and the teacher's layer.
 
     Raises:
-        ValueError: the engine did not read it.
+        ValueError: the part was not recorded for both models.
     """
     student, teacher = getattr(pair.student, part), getattr(pair.teacher, part)
     if student is None or teacher is None:
-        raise ValueError(f"{part} was not read from both models")
+        raise ValueError(f"{part} was not recorded for both models")
     return student, teacher
 
 
 def labelled(labels: Tensor) -> Tensor:
-    """Which rows have a label, bool (rows,): no class below 0, and nothing that is NaN."""
+    """Return which rows have a label, bool (rows,): no negative class and no NaN."""
     known = ~labels.isnan() if labels.is_floating_point() else labels >= 0
     return known.all(dim=-1) if known.dim() > 1 else known
 
 
 def full(tensor: Tensor) -> Tensor:
-    """At least float32, in which all losses are computed."""
+    """Convert to float32 unless the precision is that or higher; all losses are computed so."""
     return tensor.float() if tensor.element_size() < 4 else tensor

@@ -1,21 +1,21 @@
-"""What `kl` and `soft` share: the distributions of student and teacher over the same events, at the temperature.
+"""Softened distributions of student and teacher over the same events, for the losses `kl` and `soft`.
 
-An event is a class, where one of many is true; yes or no of each class, where each is decided for itself; and, where
-only the teacher's likeliest classes are known, one of those or any of the others.
+The events are: the classes (single label); yes and no for each class (multi-label); or, with a `TopK` teacher, its most
+probable classes and one event for all the others.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import Rows, TopK, full
+from biosqueeze.objectives import LogitRows, TopK, full
 
 
-def distributions(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Logarithms of probabilities, student first: (rows, classes); multi: (rows, classes, 2); top k: (rows, k + 1).
+def distributions(rows: LogitRows) -> tuple[Tensor, Tensor]:
+    """Return log probabilities, student first: (rows, classes); multi: (rows, classes, 2); top k: (rows, k + 1).
 
     Raises:
-        ValueError: there are no teacher's logits, or top ones for rows that have no likeliest class.
+        ValueError: the teacher's logits are missing, or are top-k for an output that is not one class of several.
     """
     if rows.teacher is None:
         raise ValueError("this loss needs the teacher's logits")
@@ -24,20 +24,20 @@ def distributions(rows: Rows) -> tuple[Tensor, Tensor]:
         teacher = _softened(rows.teacher, rows.temperature)
         return rows.kind.log_probabilities(student), rows.kind.log_probabilities(teacher)
     if not rows.kind.has_one_class:
-        raise ValueError(f"the likeliest classes are those of one class per row, not of a {rows.kind.name}")
+        raise ValueError(f"top-k logits fit rows of one class of several, not of a {rows.kind.name}")
     return _grouped(student, rows.teacher.ids), _renormalized(rows.teacher)
 
 
-def scale(rows: Rows) -> float:
-    """What a sum over events is multiplied by: the temperature's square (Hinton et al. 2015), the mean over decisions.
+def scale(rows: LogitRows) -> float:
+    """Return the factor of a sum over events: temperature squared (Hinton et al. 2015), over the number of decisions.
 
-    The square keeps the size of gradients, which fall with it.
+    The square keeps the size of the gradients, which shrink with 1 / temperature squared.
     """
     return rows.temperature**2 / rows.kind.decisions(rows.student.shape[-1])
 
 
-def squared_difference(rows: Rows) -> Tensor:
-    """Of two scores, to which no temperature applies. Scalar.
+def squared_difference(rows: LogitRows) -> Tensor:
+    """Sum the squared differences of two scores over rows, without a temperature. Scalar.
 
     Raises:
         ValueError: the teacher's scores are missing.
@@ -52,24 +52,24 @@ def _softened(logits: Tensor, temperature: float) -> Tensor:
     if temperature == 1:
         return logits
     softened = logits / temperature
-    return softened if temperature > 1 else softened.clamp(min=_lowest(logits))  # impossible classes stay finite
+    return softened if temperature > 1 else softened.clamp(min=_lowest(logits))  # masked classes stay finite
 
 
 def _grouped(logits: Tensor, ids: Tensor) -> Tensor:
-    """Log probabilities of some classes, (rows, k), and of all others together: (rows, classes) -> (rows, k + 1).
+    """Compute log probabilities of k classes, and of all others together: (rows, classes) -> (rows, k + 1).
 
-    The others are added up themselves: one minus the sum of the rest would lose what is small.
+    The others are summed directly: one minus the sum of the k would lose small probabilities to rounding.
     """
     others = logits.scatter(-1, ids, _lowest(logits)).logsumexp(dim=-1, keepdim=True)  # (rows, 1)
     return functional.log_softmax(torch.cat((logits.gather(-1, ids), others), dim=-1), dim=-1)
 
 
 def _renormalized(teacher: TopK) -> Tensor:
-    """Log probabilities that add up to one in spite of their rounding on disk: (rows, k + 1)."""
-    kept = full(torch.cat((teacher.log_probabilities, teacher.rest.unsqueeze(-1)), dim=-1))
-    return functional.log_softmax(kept.clamp(min=_lowest(kept)), dim=-1)
+    """Normalize log probabilities that were rounded to fp16 on disk, so that they sum to one: (rows, k + 1)."""
+    stored = full(torch.cat((teacher.log_probabilities, teacher.rest.unsqueeze(-1)), dim=-1))
+    return functional.log_softmax(stored.clamp(min=_lowest(stored)), dim=-1)
 
 
 def _lowest(like: Tensor) -> float:
-    """Finite, so that zero times it is zero."""
+    """Return the lowest finite value of the tensor's type: zero times it is zero, not NaN."""
     return torch.finfo(like.dtype).min

@@ -1,8 +1,7 @@
-"""What each token of every layer attends to: Kullback-Leibler divergence (compact-transformers paper, equation 8,
-second part; MobileBERT's attention transfer, Sun et al. 2020).
+"""Kullback-Leibler divergence of attention distributions, every layer (compact-transformers paper, equation 8, second
+part; MobileBERT's attention transfer, Sun et al. 2020).
 
-The compact-transformers paper writes D(student || teacher); here it is D(teacher || student), as in MobileBERT and in
-`kl`.
+The compact-transformers paper writes D(student || teacher). This is D(teacher || student), as in MobileBERT and `kl`.
 """
 
 from biosqueeze.objectives._relations import attention_divergence

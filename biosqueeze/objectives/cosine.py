@@ -1,4 +1,4 @@
-"""Alignment of the last hidden states: one minus their cosine (compact-transformers paper, equation 3)."""
+"""One minus the cosine of the last hidden states (compact-transformers paper, equation 3)."""
 
 from biosqueeze.objectives._states import angular
 

@@ -1,5 +1,5 @@
-"""What enters the first layer: mean squared error (TinyBERT, Jiao et al. 2020, equation 9; compact-transformers paper,
-equation 6).
+"""Mean squared error of the embeddings, the input of the first layer (TinyBERT, Jiao et al. 2020, equation 9;
+compact-transformers paper, equation 6).
 """
 
 from biosqueeze.objectives._states import squared

@@ -1,8 +1,8 @@
-"""Hard labels: what fine-tuning learns from, on the rows that have a label."""
+"""Hard labels: the fine-tuning loss, on the rows that have a label."""
 
 from torch import Tensor
 
-from biosqueeze.objectives import Rows, full, labelled
+from biosqueeze.objectives import LogitRows, full, labelled
 
 KINDS = ("task",)
 READS = "rows"
@@ -10,11 +10,11 @@ UNIT = "labelled"
 NEEDS_TEACHER_LOGITS = False
 
 
-def loss(rows: Rows) -> Tensor:
-    """Sum over the labelled rows; zero (with a gradient) where there are none. Scalar.
+def loss(rows: LogitRows) -> Tensor:
+    """Sum over the labelled rows; zero (with a gradient) without any. Scalar.
 
-    The cross entropy with the class; where each class is decided for itself, the mean of its binary cross entropies
-    over classes; of a score, the squared difference.
+    A row adds the cross entropy with its class; multi-label: the mean of the binary cross entropies over classes; a
+    score: the squared difference.
     """
     known = labelled(rows.labels)
     return rows.kind.label_loss(full(rows.student[known]), rows.labels[known])

@@ -1,4 +1,4 @@
-"""Hidden states of every layer: mean squared error (TinyBERT, Jiao et al. 2020, equation 8; compact-transformers paper,
+"""Mean squared error of hidden states, every layer (TinyBERT, Jiao et al. 2020, equation 8; compact-transformers paper,
 equation 5, first part; the feature maps of MobileBERT, Sun et al. 2020).
 """
 

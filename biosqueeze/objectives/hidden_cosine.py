@@ -1,4 +1,4 @@
-"""Hidden states of every layer: one minus their cosine (compact-transformers paper, equation 8, first part)."""
+"""One minus the cosine of hidden states, every layer (compact-transformers paper, equation 8, first part)."""
 
 from biosqueeze.objectives._states import angular
 

@@ -1,11 +1,11 @@
 """MiniLM: attention and value relations of one layer (Wang et al. 2020, sections 3.1 and 3.2).
 
-The hidden sizes may differ; the numbers of heads may not.
+The hidden sizes may differ; the number of heads must be equal.
 """
 
 from torch import Tensor
 
-from biosqueeze.objectives import Pair, states_of
+from biosqueeze.objectives import LayerPair, states_of
 from biosqueeze.objectives._relations import attention_divergence, relation_divergence
 
 KINDS = ("mlm", "task")
@@ -16,11 +16,10 @@ SAME_HEADS = True
 NEEDS_TEACHER_LOGITS = False
 
 
-def loss(pair: Pair) -> Tensor:
-    """Sum over tokens of D(teacher || student) of their attention and of the relations of their values. Scalar.
+def loss(pair: LayerPair) -> Tensor:
+    """Sum D(teacher || student) of the attention and of the value relations over tokens; mean over heads. Scalar.
 
-    The relation of values is softmax(v v^T / sqrt(head size)), over the tokens that attention may look at; both parts
-    are means over heads.
+    The value relation is softmax(v v^T / sqrt(head size)), over the keys that attention allows.
     """
     student, teacher = states_of(pair, "value")
     return attention_divergence(pair) + relation_divergence(student, teacher, pair.allowed)

@@ -1,9 +1,9 @@
-"""Masked language modelling: cross entropy with the true tokens (compact-transformers paper, equation 1)."""
+"""Masked language modelling: cross entropy with the original tokens (compact-transformers paper, equation 1)."""
 
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import Rows, full
+from biosqueeze.objectives import LogitRows, full
 
 KINDS = ("mlm",)
 READS = "rows"
@@ -11,6 +11,6 @@ UNIT = "labelled"
 NEEDS_TEACHER_LOGITS = False
 
 
-def loss(rows: Rows) -> Tensor:
-    """Sum over the masked positions of the cross entropy with the true token. Scalar."""
+def loss(rows: LogitRows) -> Tensor:
+    """Sum the cross entropy with the original token over the masked positions. Scalar."""
     return functional.cross_entropy(full(rows.student), rows.labels, ignore_index=-100, reduction="sum")

@@ -1,4 +1,4 @@
-"""Alignment of the last hidden states: mean squared error (compact-transformers paper, equation 5, hidden part)."""
+"""Mean squared error of the last hidden states (compact-transformers paper, equation 5, hidden part)."""
 
 from biosqueeze.objectives._states import squared
 

@@ -1,13 +1,13 @@
 """Cross entropy with the teacher's soft labels (TinyBERT, Jiao et al. 2020, equation 10; compact-transformers paper,
 the output loss of equation 7).
 
-It is `kl` plus the entropy of the teacher, so its gradient is that of `kl`. TinyBERT has the temperature 1; for others
-it is multiplied by their square, as `kl` is and as TinyBERT is not.
+Equal to `kl` plus the entropy of the teacher, so its gradient is that of `kl`. TinyBERT uses temperature 1; at other
+temperatures this is multiplied by their square like `kl`, which TinyBERT does not do.
 """
 
 from torch import Tensor
 
-from biosqueeze.objectives import Rows
+from biosqueeze.objectives import LogitRows
 from biosqueeze.objectives._soft_labels import distributions, scale, squared_difference
 
 KINDS = ("mlm", "task")
@@ -16,13 +16,13 @@ UNIT = "rows"
 NEEDS_TEACHER_LOGITS = True
 
 
-def loss(rows: Rows) -> Tensor:
-    """Sum over rows of the cross entropy at the temperature, times its square (Hinton et al. 2015). Scalar.
+def loss(rows: LogitRows) -> Tensor:
+    """Sum the cross entropy at the temperature over rows, times temperature squared (Hinton et al. 2015). Scalar.
 
-    Where each class is decided for itself it is the mean over classes; where a row is a score, the squared difference.
+    Multi-label: the mean over classes. A score: the squared difference.
 
     Raises:
-        ValueError: the teacher's answer is missing.
+        ValueError: the teacher's logits are missing.
     """
     if not rows.kind.has_probabilities:
         return squared_difference(rows)

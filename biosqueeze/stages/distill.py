@@ -2,30 +2,32 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
+from biosqueeze.distillation.loss_presets import parse_losses
 from biosqueeze.distillation.options import DistillationOptions
+from biosqueeze.distillation.request import (
+    AugmentationSettings,
+    CacheSettings,
+    DataSettings,
+    DistillationRequest,
+    LossSettings,
+    ModelSettings,
+)
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_head_files import refuse_own_head
 from biosqueeze.options import Argument, Outcome, Plan
 from biosqueeze.output import StageRecord, derive_out, open_output
-from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from biosqueeze.distillation.loss_config import LossConfig
-    from biosqueeze.distillation.models import DistillationModels
-    from biosqueeze.distillation.teacher_setup import TeacherSetup
+    from biosqueeze.distillation.pipeline import DistillationResult
 
 
 EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000"
-SAMPLE_TEXT = "demo:text"
 TASK_HEADS = ("token-classification", "sequence-classification", "question-answering")
 
 
@@ -180,14 +182,14 @@ def _shares(options: Options, count: int) -> tuple[float, ...]:
 
 
 def plan(options: Options) -> Plan:
-    """Who learns what from whom; reads configs and no weights."""
+    """Describe the distillation; read configs and no weights."""
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
     setting = _settle(options, weights=False)
-    mix = parse_losses(options.loss, setting.kind)
-    heat = mix.temperature if options.temperature is None else options.temperature
-    text = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
+    preset = parse_losses(options.loss, setting.kind)
+    temperature = preset.temperature if options.temperature is None else options.temperature
+    sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     names = " and ".join(teacher.name for teacher in setting.teachers)
@@ -196,9 +198,9 @@ def plan(options: Options) -> Plan:
         out=setting.out,
         steps=(
             *(fitting if options.fit_head else ()),
-            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {mix.formula}, "
-            f"temperature {heat:g})",
-            f"train on {', '.join(text)}{augmented}: {length}, lr {options.lr:g}",
+            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {preset.formula}, "
+            f"temperature {temperature:g})",
+            f"train on {', '.join(sources)}{augmented}: {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(setting.teacher),
         parameters_after=parameters_of(setting.student)
@@ -209,176 +211,103 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Load teachers and student, train the student, write it."""
-    from biosqueeze.distillation.models import load_models
+    from biosqueeze.distillation.pipeline import distill
 
     setting = _settle(options)
-    options = _fitting(options, setting)
-    inputs = [c for c in (*setting.teachers, setting.student) if c is not None]
-    with open_output(setting.out, inputs, force=options.force, resume=options.resume) as output:
-        pairing = load_models(
-            options, setting.kind, setting.teachers, setting.student or str(options.student), options.task
-        )
-        student, metrics = _train(options, setting, pairing, output.path)
+    options = _with_recorded_length(options, setting)
+    request = DistillationRequest(
+        models=_model_settings(options, setting),
+        teacher_weights=setting.shares,
+        losses=_loss_settings(options),
+        data=_data_settings(options),
+        training=options,
+        maskings=options.repeated_maskings,
+        augmentation=_augmentation_settings(options),
+        cache=_cache_settings(options),
+        head_steps=options.fit_head,
+        warm_epochs=options.warm_epochs if options.warm_start != "none" else None,
+    )
+    with open_output(setting.out, request.models.checkpoints, force=options.force, resume=options.resume) as output:
+        result = distill(request, output.path)
         if processes.is_main():
-            student.save_pretrained(output.path)
-            pairing.tokenizer.save_pretrained(output.path)
-        made = output.finish(_record(options, setting, pairing, metrics))
-    return Outcome(made.path, {"metrics": metrics})
+            result.save(output.path)
+        written = output.finish(_record(options, setting, result))
+    return Outcome(written.path, {"metrics": result.metrics})
 
 
-def _fitting(options: Options, setting: _Setting) -> Options:
-    """The options; where --max-length is left out, on a task, with that of the teacher's fine-tuning."""
+def _with_recorded_length(options: Options, setting: _Setting) -> Options:
+    """Set --max-length to that of the teacher's fine-tuning, where it was not given."""
     from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
     given = options.sources.get("max_length", "default") != "default" or options.max_length != Options.max_length
-    noted = recorded_length(setting.teacher) if setting.kind == "task" else None
-    if given or not noted:
+    recorded = recorded_length(setting.teacher) if setting.kind == "task" else None
+    if given or not recorded:
         return options
-    return replace(options, max_length=noted, sources={**options.sources, "max_length": "teacher"})
+    return replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
 
 
-def _worth_saving(student: "PreTrainedModel", recipe: "LossConfig", seed: int, *, taught: bool) -> "PreTrainedModel":
-    """The student; without its head where that is new and nothing taught it."""
-    from biosqueeze.models.load import without_head
-
-    if taught:
-        return student
-    note(f"the student is saved without a head: none of the losses {', '.join(recipe.weights)} teaches one")
-    return without_head(student, seed)
-
-
-def _train(
-    options: Options, setting: _Setting, pairing: "DistillationModels", directory: Path
-) -> tuple["PreTrainedModel", dict[str, Any]]:
-    """The student as it is to be saved, and how it was trained."""
-    from biosqueeze.distillation.augmentation import augmentation_of
-    from biosqueeze.distillation.datasets import DataSources, load_training_data
-    from biosqueeze.distillation.learner import Distiller
-    from biosqueeze.distillation.mlm_head import Fitting, fit_missing_heads
-    from biosqueeze.distillation.teacher_setup import foreigners_of, teacher_source
-    from biosqueeze.distillation.warm_start import keep_log, warm_start
-    from biosqueeze.training.hashes import checkpoint_hash, source_hash
-    from biosqueeze.training.loop import TrainingJob, precision_of, train
-
-    faculty = _faculty(options, setting, pairing)
-    recipe = faculty.recipe
-    foreigners = foreigners_of(options, faculty, setting.student.name if setting.student else str(options.student))
-    more = augmentation_of(options, pairing.task_name, setting.teacher)
-    corpus = _corpus(options, setting.kind)
-    lessons = load_training_data(options, pairing, DataSources(corpus, options.field, options.data, more, foreigners))
-    fitted = fit_missing_heads(pairing, setting.teachers, Fitting(options, lessons.source, directory))
-    source, answerer = teacher_source(options, faculty, lessons.source, fitted)
-    student, after = warm_start(options, pairing, lessons, directory)
-    width = pairing.teachers[0].config.hidden_size
-    learner = Distiller(student, answerer, recipe, teacher_width=width, seed=options.seed)
-    taught = pairing.student_has_head or recipe.teaches_head or options.warm_start != "none"
-    started_from = (*setting.teachers, *([setting.student] if setting.student else []))
-    identity = {
-        "teacher or checkpoint": [checkpoint_hash(checkpoint) for checkpoint in started_from],
-        "student": options.student,
-        "data or corpus": source_hash(lessons.content),
-    }
-    summary = train(
-        TrainingJob(
-            title="distil",
-            identity=identity,
-            uncompared=("checkpoint", "teacher", "data", "corpus", "cache_teacher"),
-            learner=learner,
-            source=source,
-            options=after,
-            directory=directory,
-            maskings=options.repeated_maskings,
-            # Of a head that nothing teaches the scores are chance.
-            evaluate=lessons.judge(precision_of(options)) if taught else None,
-            metric=pairing.metric,
-        )
+def _model_settings(options: Options, setting: _Setting) -> ModelSettings:
+    return ModelSettings(
+        kind=setting.kind,
+        teachers=setting.teachers,
+        student=setting.student or str(options.student),
+        task=options.task,
+        reading=options,
+        max_length=options.max_length,
+        seed=options.seed,
     )
-    keep_log(directory)
-    learned = {"losses": dict(recipe.weights), "temperature": recipe.temperature}
-    metrics = {**summary.as_metrics(), **learned, **({"fitted_heads": fitted} if fitted else {})}
-    return _worth_saving(learner.model, recipe, options.seed, taught=taught), metrics
 
 
-def _faculty(options: Options, setting: _Setting, pairing: "DistillationModels") -> "TeacherSetup":
-    """What the teachers are asked for; what cannot be is said here, before any data are read."""
-    from biosqueeze.distillation.loss_config import (
-        build_loss_config,
-        check_several_teachers,
-        drop_losses_without_head,
-        refuse_idle_temperature,
+def _loss_settings(options: Options) -> LossSettings:
+    return LossSettings(
+        loss=options.loss,
+        temperature=options.temperature,
+        layer_map=options.layer_map,
+        layer_weights=options.layer_weights,
+        projection=options.projection,
+        relation_heads=options.relation_heads,
+        dropout=options.dropout,
     )
-    from biosqueeze.distillation.mlm_head import check_unused_options
-    from biosqueeze.distillation.teacher_cache.plan import kept_of
-    from biosqueeze.distillation.teacher_setup import TeacherSetup, refuse_idle_sharding
-    from biosqueeze.training.loop import check_options
-
-    configs = (pairing.student.config, pairing.teachers[0].config)
-    recipe = build_loss_config(_asked(options, pairing), setting.kind, pairing.output_type, configs, pairing.origin)
-    check_unused_options(options, pairing, setting.teachers, recipe)
-    headless = [teacher.name for teacher, own in zip(setting.teachers, pairing.heads, strict=True) if not own]
-    recipe = drop_losses_without_head(recipe, [] if options.fit_head else headless, asked=bool(options.loss))
-    check_several_teachers(recipe, [teacher.name for teacher in setting.teachers])
-    refuse_idle_temperature(options, recipe)
-    faculty = TeacherSetup(pairing, recipe, setting.teachers, setting.shares)
-    refuse_idle_sharding(options, faculty)
-    check_options(options, pairing.student, evaluated=options.data is not None)
-    if options.cache_teacher:
-        kept_of(recipe, options.cache_top)
-    return faculty
 
 
-def _asked(options: Options, pairing: "DistillationModels") -> Options:
-    """The options; where a task's default cannot be learned, what can takes its place."""
-    from biosqueeze.models.layers import attention_sizes
-
-    if options.loss or pairing.task is None:
-        return options
-    if pairing.foreign:
-        note(
-            "teacher and student have different vocabularies: soft labels alone are learned, word by word or text by "
-            "text"
-        )
-        return replace(options, loss=("kl",))
-    mine, its = (attention_sizes(model.config)[0] for model in (pairing.student, pairing.teachers[0]))
-    if options.cache_teacher:
-        why = "--cache-teacher keeps no attention"
-    elif mine != its:
-        why = f"the attention of {mine} heads cannot be compared with that of {its}"
-    else:
-        return options
-    note(f"{why}: soft labels and hidden states are learned")
-    return replace(options, loss=WITHOUT_ATTENTION)
-
-
-def _corpus(options: Options, kind: str) -> tuple[str, ...]:
-    if options.corpus or kind == "task":
-        return options.corpus
-    warn(
-        "no --corpus was given: training on a small sample that biosqueeze generates, which shows that everything "
-        "runs and teaches next to nothing; give your own text for a student that you can use"
+def _data_settings(options: Options) -> DataSettings:
+    return DataSettings(
+        corpus=options.corpus,
+        field=options.field,
+        data=options.data,
+        dev_share=options.dev_share,
+        unlabelled=options.unlabelled,
+        mask_rate=options.mask_rate,
+        has_columns=bool(options.column),
+        seed=options.seed,
     )
-    return (SAMPLE_TEXT,)
 
 
-def _record(options: Options, setting: _Setting, pairing: "DistillationModels", metrics: dict[str, Any]) -> StageRecord:
+def _augmentation_settings(options: Options) -> AugmentationSettings | None:
+    if not options.augment:
+        return None
+    return AugmentationSettings(options.augment, options.augment_with, options.seed)
+
+
+def _cache_settings(options: Options) -> CacheSettings | None:
+    if not options.cache_teacher:
+        return None
+    return CacheSettings(options.cache_teacher, options.cache_top, options.mask_rate)
+
+
+def _record(options: Options, setting: _Setting, result: "DistillationResult") -> StageRecord:
+    """Collect what the manifest records."""
     task = None
     if setting.kind == "task":
-        changes: dict[str, Any] = {
-            "name": pairing.task_name,
-            "data": options.data,
-            "labels": pairing.labels,
-            "max_length": pairing.length,
-            "formulation": pairing.task.form.chosen() if pairing.task else None,
-        }
-        inherited = setting.teacher.task or TaskRecord(name=str(pairing.task_name))
-        task = replace(inherited, **{key: value for key, value in changes.items() if value})
-    others = ((f"teacher {n}", teacher) for n, teacher in enumerate(setting.teachers[1:], 2))
+        inherited = setting.teacher.task or TaskRecord(name=str(result.models.task_name))
+        task = replace(inherited, **result.task_facts(options.data))
+    others = ((f"teacher {number}", teacher) for number, teacher in enumerate(setting.teachers[1:], 2))
     return StageRecord(
         stage="distill",
         parent=setting.student or setting.teacher,
         other_parents=(("teacher", setting.teacher), *others),
         options=options,
         task=task,
-        metrics=metrics,
-        layers=None if setting.student else pairing.origin or (),
+        metrics=result.metrics,
+        layers=None if setting.student else result.models.source_layers or (),
     )

@@ -1,10 +1,10 @@
-"""Losses over a vocabulary in chunks: the same sums and the same gradients as all at once."""
+"""Chunked sums and gradients equal those of all rows at once."""
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from biosqueeze.distillation.chunked_loss import Work, summed
+from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
 
 ROWS, WIDTH, CLASSES = 23, 8, 50
 WEIGHTS = (2.0, 5.0)
@@ -29,24 +29,26 @@ def gradients(head: torch.nn.Linear, rows: int, weights: tuple[float, ...] = WEI
     hidden = torch.randn(ROWS, WIDTH, requires_grad=True)
     labels = torch.randint(CLASSES, (ROWS,))
     head.zero_grad()
-    sums = summed(Work(sums_of(head, labels), WEIGHTS, rows), hidden, list(head.parameters()))
+    sums = sum_in_chunks(ChunkedTerms(sums_of(head, labels), WEIGHTS, rows), hidden, list(head.parameters()))
     (torch.tensor(weights) * sums / 7).sum().backward()
     return [sums.detach(), hidden.grad, head.weight.grad, head.bias.grad]
 
 
 @pytest.mark.parametrize("rows", [1, 4, 22, 23])
-def test_chunks_change_nothing(head: torch.nn.Linear, rows: int) -> None:
+def test_chunks_equal_whole(head: torch.nn.Linear, rows: int) -> None:
     for chunked, whole in zip(gradients(head, rows), gradients(head, 1000), strict=True):
         assert torch.allclose(chunked, whole, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_that_are_not_the_announced_ones_are_refused(head: torch.nn.Linear) -> None:
-    with pytest.raises(ValueError, match="weighed as was said"):
+def test_other_weights_in_backward_raise(head: torch.nn.Linear) -> None:
+    with pytest.raises(ValueError, match="ratio of the weights"):
         gradients(head, 4, weights=(2.0, 1.0))
 
 
-def test_without_gradients_nothing_is_kept(head: torch.nn.Linear) -> None:
+def test_no_graph_without_gradients(head: torch.nn.Linear) -> None:
     labels = torch.randint(CLASSES, (ROWS,))
     with torch.no_grad():
-        sums = summed(Work(sums_of(head, labels), WEIGHTS, 4), torch.randn(ROWS, WIDTH), list(head.parameters()))
+        sums = sum_in_chunks(
+            ChunkedTerms(sums_of(head, labels), WEIGHTS, 4), torch.randn(ROWS, WIDTH), list(head.parameters())
+        )
     assert not sums.requires_grad

@@ -1,4 +1,4 @@
-"""The engine of distillation against what the models themselves say, on padded and packed batches."""
+"""Losses of the learner against direct computations from the models' outputs, on padded and packed batches."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, log_so
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
-from biosqueeze.distillation import chunked_loss as chunks
+from biosqueeze.distillation import chunked_loss
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
-from biosqueeze.distillation.teachers import LiveTeacher, Question, mean_logits
+from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
@@ -27,13 +27,13 @@ def model_of(path, head: str = "mlm", attention: str = "eager", **changes):
     return load_model(open_checkpoint(str(path)), head, attention=attention, **changes).model
 
 
-def question(kind: str = "mlm", output_type: str = "tokens") -> Question:
-    return Question(kind, OUTPUT_TYPES[output_type], logits=True)
+def output_spec(kind: str = "mlm", output_type: str = "tokens") -> OutputSpec:
+    return OutputSpec(kind, OUTPUT_TYPES[output_type], logits=True)
 
 
-def distiller(student, teacher, recipe: LossConfig) -> Distiller:
-    live = LiveTeacher([teacher], recipe.question, recipe.wanted(1), temperature=recipe.temperature)
-    return Distiller(student, live, recipe, teacher_width=teacher.config.hidden_size).eval()
+def distiller(student, teacher, config: LossConfig) -> Distiller:
+    live = LiveTeacher([teacher], config.output_spec, config.teacher_parts, temperature=config.temperature)
+    return Distiller(student, live, config, teacher_width=teacher.config.hidden_size).eval()
 
 
 def masked_batch(model) -> dict[str, Tensor]:
@@ -48,53 +48,59 @@ def pair(pico_bert):
     return model_of(pico_bert, num_hidden_layers=2), model_of(pico_bert)
 
 
-def said(model, batch: Mapping[str, Tensor]):
+def model_outputs(model, batch: Mapping[str, Tensor]):
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     return model(**inputs, output_hidden_states=True, output_attentions=True)
 
 
 @torch.no_grad()
-def test_distilbert_is_what_the_whole_models_give(pair) -> None:
+def test_distilbert_losses_equal_direct_computation(pair) -> None:
     student, teacher = pair
     batch = masked_batch(teacher)
     losses = distiller(
-        student, teacher, LossConfig(weights=SAME, question=question(), temperature=2.0, layers=((2, 4),))
+        student, teacher, LossConfig(weights=SAME, output_spec=output_spec(), temperature=2.0, layer_map=((2, 4),))
     )(**batch)
-    mine, its = said(student, batch), said(teacher, batch)
+    student_out, teacher_out = model_outputs(student, batch), model_outputs(teacher, batch)
     rows, real = batch["labels"] >= 0, batch["attention_mask"].bool()
-    assert float(losses["mlm"]) == pytest.approx(float(cross_entropy(mine.logits[rows], batch["labels"][rows])), 1e-5)
-    soft = [log_softmax(one.logits[rows] / 2, dim=-1) for one in (mine, its)]
+    assert float(losses["mlm"]) == pytest.approx(
+        float(cross_entropy(student_out.logits[rows], batch["labels"][rows])), 1e-5
+    )
+    soft = [log_softmax(one.logits[rows] / 2, dim=-1) for one in (student_out, teacher_out)]
     kl = kl_div(soft[0], soft[1], reduction="batchmean", log_target=True) * 4
     assert float(losses["kl"]) == pytest.approx(float(kl), 1e-4)
-    cosine = 1 - cosine_similarity(mine.hidden_states[-1][real], its.hidden_states[-1][real], dim=-1)
+    cosine = 1 - cosine_similarity(student_out.hidden_states[-1][real], teacher_out.hidden_states[-1][real], dim=-1)
     assert float(losses["cosine"]) == pytest.approx(float(cosine.mean()), 1e-4)
 
 
 @torch.no_grad()
-def test_layers_are_paired_by_the_map_and_weighed(pair) -> None:
+def test_layer_pairs_and_their_weights(pair) -> None:
     student, teacher = pair
     batch = masked_batch(teacher)
-    recipe = LossConfig(
+    config = LossConfig(
         weights={"hidden": 1.0, "hidden-cosine": 1.0, "attention-kl": 1.0, "embedding": 1.0},
-        question=question(),
-        layers=layer_map("uniform", 2, 4),
+        output_spec=output_spec(),
+        layer_map=layer_map("uniform", 2, 4),
         layer_weights=(1.0, 3.0),
     )
-    losses = distiller(student, teacher, recipe)(**batch)
-    mine, its, real = said(student, batch), said(teacher, batch), batch["attention_mask"].bool()
-    hidden = [mse_loss(mine.hidden_states[i][real], its.hidden_states[2 * i][real]) for i in (1, 2)]
+    losses = distiller(student, teacher, config)(**batch)
+    student_out, teacher_out, real = (
+        model_outputs(student, batch),
+        model_outputs(teacher, batch),
+        batch["attention_mask"].bool(),
+    )
+    hidden = [mse_loss(student_out.hidden_states[i][real], teacher_out.hidden_states[2 * i][real]) for i in (1, 2)]
     assert float(losses["hidden"]) == pytest.approx(float(hidden[0] + 3 * hidden[1]), 1e-4)
     assert float(losses["embedding"]) == pytest.approx(
-        float(mse_loss(mine.hidden_states[0][real], its.hidden_states[0][real])), 1e-4, abs=1e-9
+        float(mse_loss(student_out.hidden_states[0][real], teacher_out.hidden_states[0][real])), 1e-4, abs=1e-9
     )
-    kl = [_attention_kl(mine.attentions[i], its.attentions[2 * i + 1], real) for i in (0, 1)]
+    kl = [_attention_kl(student_out.attentions[i], teacher_out.attentions[2 * i + 1], real) for i in (0, 1)]
     assert float(losses["attention-kl"]) == pytest.approx(float(kl[0] + 3 * kl[1]), 1e-3)
 
 
-def _attention_kl(mine: Tensor, its: Tensor, real: Tensor) -> Tensor:
-    """Mean over real queries and heads of the divergence over real keys, sequence by sequence."""
+def _attention_kl(student_maps: Tensor, teacher_maps: Tensor, real: Tensor) -> Tensor:
+    """Compute the mean divergence over real queries and heads, sequence by sequence."""
     total, queries = torch.zeros(()), 0
-    for student, teacher, mask in zip(mine, its, real, strict=True):
+    for student, teacher, mask in zip(student_maps, teacher_maps, real, strict=True):
         length = int(mask.sum())
         student, teacher = (one[:, :length, :length].double() for one in (student, teacher))
         total = total + (teacher * (teacher.log() - student.log())).sum() / student.shape[0]
@@ -102,44 +108,46 @@ def _attention_kl(mine: Tensor, its: Tensor, real: Tensor) -> Tensor:
     return total / queries
 
 
-@pytest.mark.parametrize("mix", [name for name in LOSS_PRESETS if name != "task"])
-def test_padding_contributes_nothing(mix: str, pair) -> None:
+@pytest.mark.parametrize("preset", [name for name in LOSS_PRESETS if name != "task"])
+def test_padding_contributes_nothing(preset: str, pair) -> None:
     student, teacher = pair
     batch = masked_batch(teacher)
     wide = {k: torch.nn.functional.pad(v, (0, 6), value=-100 if k == "labels" else 0) for k, v in batch.items()}
-    recipe = LossConfig(weights=LOSS_PRESETS[mix].weights, question=question(), layers=layer_map("uniform", 2, 4))
-    learner = distiller(student, teacher, recipe)
+    config = LossConfig(
+        weights=LOSS_PRESETS[preset].weights, output_spec=output_spec(), layer_map=layer_map("uniform", 2, 4)
+    )
+    learner = distiller(student, teacher, config)
     losses, padded = learner(**batch), learner(**wide)
     assert all(torch.allclose(losses[name], padded[name], atol=1e-5) for name in losses)
     assert learner.counts(batch) == learner.counts(wide)
 
 
 @pytest.mark.parametrize("name", [n for n in registry.names("objectives") if n != "hard"])
-def test_packed_texts_give_what_they_give_side_by_side(name: str, pico_bert) -> None:
-    """Each text in a row of its own, or all in one row: the same mean."""
+def test_packed_texts_equal_padded_texts(name: str, pico_bert) -> None:
+    """Compare texts in separate rows with all texts in one row."""
     student, teacher = model_of(pico_bert, attention="sdpa", num_hidden_layers=2), model_of(pico_bert, attention="sdpa")
     batch = masked_batch(teacher)
     lengths = batch["attention_mask"].sum(dim=1).tolist()
     row = {key: torch.cat([batch[key][i, :n] for i, n in enumerate(lengths)])[None] for key in batch}
     row["positions"] = torch.cat([torch.arange(n) for n in lengths])[None]
     row["segments"] = torch.cat([torch.full((n,), i + 1) for i, n in enumerate(lengths)])[None]
-    recipe = LossConfig(weights={name: 1.0}, question=question(), layers=((1, 2), (2, 4)))
-    learner = distiller(student, teacher, recipe)
+    config = LossConfig(weights={name: 1.0}, output_spec=output_spec(), layer_map=((1, 2), (2, 4)))
+    learner = distiller(student, teacher, config)
     with torch.no_grad():
         packed, padded = learner(**row), learner(**batch)
     assert float(packed[name]) == pytest.approx(float(padded[name]), 1e-3, abs=1e-6)
     assert learner.counts(row) == learner.counts(batch)
 
 
-def test_chunks_of_rows_change_no_loss_and_no_gradient(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_equal_whole(pair, monkeypatch: pytest.MonkeyPatch) -> None:
     student, teacher = pair
     batch = masked_batch(teacher)
-    recipe = LossConfig(weights=SAME, question=question(), temperature=2.0, layers=((2, 4),))
+    config = LossConfig(weights=SAME, output_spec=output_spec(), temperature=2.0, layer_map=((2, 4),))
     results = []
     for rows in (1000, 3):
-        monkeypatch.setattr(chunks.Work, "__init__", _with_rows(rows))
+        monkeypatch.setattr(chunked_loss.ChunkedTerms, "__init__", _with_rows(rows))
         student.zero_grad()
-        terms = distiller(student, teacher, recipe)(**batch)
+        terms = distiller(student, teacher, config)(**batch)
         torch.stack([SAME[name] * term for name, term in terms.items()]).sum().backward()
         results.append([*(t.detach() for t in terms.values()), *(p.grad.clone() for p in student.parameters())])
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*results, strict=True))
@@ -154,34 +162,34 @@ def _with_rows(rows: int):
 
 
 @pytest.mark.parametrize("projection", ["shared", "per-layer"])
-def test_a_narrow_student_is_widened(projection: str, pico_bert, tmp_path) -> None:
+def test_narrow_student_is_projected(projection: str, pico_bert, tmp_path) -> None:
     from biosqueeze.models.students import build_student
 
     teacher = model_of(pico_bert)
     student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
-    recipe = LossConfig(
+    config = LossConfig(
         weights={"hidden": 1.0, "embedding": 1.0, "cosine": 1.0, "minilmv2": 1.0},
-        question=Question("mlm", TOKENS, logits=False),
-        layers=layer_map("uniform", student.config.num_hidden_layers, 4),
+        output_spec=OutputSpec("mlm", TOKENS, logits=False),
+        layer_map=layer_map("uniform", student.config.num_hidden_layers, 4),
         projection=projection,
     )
-    learner = distiller(student, teacher, recipe)
+    learner = distiller(student, teacher, config)
     assert sorted(learner.projections) == (["shared"] if projection == "shared" else ["0", "1", "2", "3", "4"])
     losses = learner(**masked_batch(teacher))
     torch.stack(list(losses.values())).sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in learner.projections.parameters())
 
 
-def test_projections_are_drawn_with_the_seed_alone(pico_bert, pair) -> None:
+def test_projections_depend_on_the_seed_alone(pico_bert, pair) -> None:
     from biosqueeze.models.students import build_student
 
     student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
-    recipe = LossConfig(weights={"hidden": 1.0}, question=question(), layers=((1, 1),))
+    config = LossConfig(weights={"hidden": 1.0}, output_spec=output_spec(), layer_map=((1, 1),))
 
     def drawn(seed: int, state: int) -> Tensor:
         torch.manual_seed(state)
         learner = Distiller(
-            student, LiveTeacher([pair[1]], question(), {}), recipe, teacher_width=pico.HIDDEN, seed=seed
+            student, LiveTeacher([pair[1]], output_spec(), {}), config, teacher_width=pico.HIDDEN, seed=seed
         )
         return learner.projections["shared"].weight
 
@@ -190,7 +198,7 @@ def test_projections_are_drawn_with_the_seed_alone(pico_bert, pair) -> None:
 
 
 @pytest.mark.parametrize("output_type", ["tokens", "single", "multi", "score", "span"])
-def test_every_head_is_taught(output_type: str, pico_bert) -> None:
+def test_every_head(output_type: str, pico_bert) -> None:
     head = {"tokens": "token-classification", "span": "question-answering"}.get(output_type, "sequence-classification")
     labels = {"score": ("score",), "span": None}.get(output_type, ("a", "b", "c"))
     student = model_of(pico_bert, head, labels=labels, seed=1, num_hidden_layers=2)
@@ -205,8 +213,8 @@ def test_every_head_is_taught(output_type: str, pico_bert) -> None:
         "score": {"targets": torch.rand(size)},
         "span": {"starts": lengths // 3, "ends": lengths // 2},
     }[output_type]
-    recipe = LossConfig(weights={"kl": 1.0, "hard": 1.0}, question=question("task", output_type), temperature=2.0)
-    learner = distiller(student, teacher, recipe)
+    config = LossConfig(weights={"kl": 1.0, "hard": 1.0}, output_spec=output_spec("task", output_type), temperature=2.0)
+    learner = distiller(student, teacher, config)
     with torch.no_grad():
         losses = learner(**batch)
     wide = {k: torch.nn.functional.pad(v, (0, 5), value=-100 if k == "labels" else 0) if v.dim() > 1 and k != "targets"
@@ -216,10 +224,10 @@ def test_every_head_is_taught(output_type: str, pico_bert) -> None:
     assert all(float(loss.detach()) > 0 for loss in losses.values())
     if output_type == "single":
         logits = student(**{n: batch[n] for n in ("input_ids", "attention_mask")}).logits
-        wanted = cross_entropy(logits[1:], batch["labels"][1:]).detach()
-        assert float(losses["hard"].detach()) == pytest.approx(float(wanted), 1e-4)
-    alike = distiller(teacher, teacher, recipe)(**batch)
-    assert float(alike["kl"]) == pytest.approx(0.0, abs=1e-6)
+        expected = cross_entropy(logits[1:], batch["labels"][1:]).detach()
+        assert float(losses["hard"].detach()) == pytest.approx(float(expected), 1e-4)
+    same_model = distiller(teacher, teacher, config)(**batch)
+    assert float(same_model["kl"]) == pytest.approx(0.0, abs=1e-6)
     assert length > 1
 
 
@@ -228,30 +236,30 @@ def test_several_teachers_are_averaged(pico_bert) -> None:
         model_of(pico_bert, "token-classification", labels=("a", "b", "c"), seed=seed, classifier_dropout=0.0)
         for seed in (1, 2)
     ]
-    asked = question("task")
-    live = LiveTeacher(teachers, asked, {}, weights=(3.0, 1.0), temperature=2.0)
+    spec = output_spec("task")
+    live = LiveTeacher(teachers, spec, {}, weights=(3.0, 1.0), temperature=2.0)
     batch = pico.padded_batch(teachers[0])
-    rows = live.answer(batch).rows(slice(None))
+    rows = live.outputs(batch).rows(slice(None))
     real = batch["attention_mask"].bool()
-    wanted = [said(model, batch).logits[real].double().div(2).softmax(dim=-1) for model in teachers]
-    assert torch.allclose((rows.double() / 2).softmax(dim=-1), 0.75 * wanted[0] + 0.25 * wanted[1], atol=1e-6)
+    expected = [model_outputs(model, batch).logits[real].double().div(2).softmax(dim=-1) for model in teachers]
+    assert torch.allclose((rows.double() / 2).softmax(dim=-1), 0.75 * expected[0] + 0.25 * expected[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("output_type", ["multi", "score"])
-def test_mean_logits_of_scores_and_independent_classes(output_type: str) -> None:
+def test_means_of_multi_label_and_scores(output_type: str) -> None:
     a, b = torch.randn(2, 5, 3)
     mean = mean_logits([a, b], [0.25, 0.75], 2.0, tensors_of(OUTPUT_TYPES[output_type]).row_kind)
     if output_type == "score":
         assert torch.allclose(mean, 0.25 * a + 0.75 * b, atol=1e-6)
     else:
-        wanted = 0.25 * (a / 2).sigmoid() + 0.75 * (b / 2).sigmoid()
-        assert torch.allclose((mean / 2).sigmoid(), wanted, atol=1e-6)
+        expected = 0.25 * (a / 2).sigmoid() + 0.75 * (b / 2).sigmoid()
+        assert torch.allclose((mean / 2).sigmoid(), expected, atol=1e-6)
 
 
 def test_dropout_is_set_for_training_only(pico_ner) -> None:
     student, teacher = (load_model(open_checkpoint(str(pico_ner)), "as-is").model for _ in range(2))
-    recipe = LossConfig(weights={"kl": 1.0}, question=question("task"), dropout=0.0)
-    learner = distiller(student, teacher, recipe).train()
+    config = LossConfig(weights={"kl": 1.0}, output_spec=output_spec("task"), dropout=0.0)
+    learner = distiller(student, teacher, config).train()
     batch = pico.padded_batch(student)
     batch["labels"] = batch["input_ids"] * 0 - 100
     assert float(learner(**batch)["kl"].detach()) == pytest.approx(0.0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""What --loss asks for."""
+"""Named loss presets, and the parsing of --loss."""
 
 import runpy
 from pathlib import Path
@@ -11,29 +11,29 @@ from biosqueeze.errors import UsageError
 
 
 @pytest.mark.parametrize("name", LOSS_PRESETS)
-def test_every_mix_is_made_of_losses_that_fit_one_kind(name: str) -> None:
+def test_losses_of_a_preset_fit_one_kind(name: str) -> None:
     kinds = [set(registry.load("objectives", loss).KINDS) for loss in LOSS_PRESETS[name].weights]
     assert set.intersection(*kinds)
     assert name not in registry.names("objectives")
     assert LOSS_PRESETS[name].source
 
 
-def test_the_defaults_are_the_kinds_own() -> None:
+def test_defaults_of_both_kinds() -> None:
     assert {kind: parse_losses((), kind).name for kind in DEFAULTS} == {"mlm": "distilbert", "task": "task"}
     assert parse_losses((), "mlm").weights == {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
 
 
-def test_the_default_of_a_task_is_a_row_of_the_table_that_it_is_chosen_by() -> None:
+def test_task_default_is_a_row_of_the_benchmark() -> None:
     script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
     rows = runpy.run_path(str(script))["MIXES"]
     default = parse_losses((), "task")
     measured = [(parse_losses(losses, "task"), "per-layer" in words) for losses, words in rows.values()]
     assert (default.weights, default.temperature, default.projection == "per-layer") in [
-        (mix.weights, mix.temperature, projected) for mix, projected in measured
+        (preset.weights, preset.temperature, projected) for preset, projected in measured
     ]
 
 
-def test_own_mixes_and_scaled_ones_add_up() -> None:
+def test_weights_of_presets_and_losses_add_up() -> None:
     assert parse_losses(("kl=5", "mse"), "mlm").weights == {"kl": 5.0, "mse": 1.0}
     mixed = parse_losses(("distilbert=0.5", "kl=1", "minilmv2=0.1"), "mlm")
     assert mixed.weights == {"mlm": 1.0, "kl": 3.5, "cosine": 0.5, "minilmv2": 0.1}
@@ -41,7 +41,7 @@ def test_own_mixes_and_scaled_ones_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("items", "message"),
     [
         (("kll=1",), "Did you mean 'kl'"),
         (("tinybrt",), "Did you mean 'tinybert'"),
@@ -52,6 +52,6 @@ def test_own_mixes_and_scaled_ones_add_up() -> None:
         (("distilbert", "compact"), "--loss hidden-cosine=3"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked: tuple[str, ...], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_losses(asked, "mlm")
+def test_invalid_losses_raise(items: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_losses(items, "mlm")

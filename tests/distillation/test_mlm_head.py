@@ -1,4 +1,4 @@
-"""A fitted head: it learns, the encoder stands still, and the second time it comes from the cache."""
+"""Fitted heads: the head is trained, the encoder is not, and the second time the head comes from the cache."""
 
 import json
 from collections.abc import Callable
@@ -13,21 +13,23 @@ from safetensors.torch import load_file
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.prepared import prepare_corpus
-from biosqueeze.distillation import mlm_head as fit_head
-from biosqueeze.distillation.datasets import Posed
-from biosqueeze.distillation.mlm_head import Fitting, HeadFitter, fitted_head, hold_out, own_weights, perplexity
-from biosqueeze.distillation.options import DistillationOptions
+from biosqueeze.distillation import head_fitting
+from biosqueeze.distillation.head_fitting import HeadFitter, HeadFitting, head_parameters, hold_out, perplexity
+from biosqueeze.distillation.mlm_head import _key, load_or_fit_head
+from biosqueeze.distillation.unlabelled import UnlabelledExamples
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.failures import TrainingError
 from biosqueeze.training.hashes import checkpoint_hash
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import MaskedBlocks
 from tests import pico
 from tests.cli.run import Shell
 
 STEPS = 30
+MASK_RATE = 0.15
 
 
 @pytest.fixture(autouse=True)
@@ -45,32 +47,33 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def headless(tmp_path: Path) -> Callable[[str], Path]:
-    """An encoder without its head; an ELECTRA is a discriminator."""
+    """Save an encoder without its head; an ELECTRA as a discriminator."""
     heads = {"electra": "discriminator"}
     return lambda family: pico.save(family, tmp_path / family, heads.get(family, "base"))
 
 
-def fitting_of(text: Path, teacher: Path, directory: Path, **changed: object) -> Fitting:
-    values = {"fit_head": STEPS, "precision": "fp32", "batch_size": 8, "max_length": 64, **changed}
-    options = DistillationOptions(**values)
+def fitting_of(text: Path, teacher: Path, directory: Path, **changed: object) -> HeadFitting:
+    values = {"precision": "fp32", "batch_size": 8, "max_length": 64, **changed}
+    steps, rate = values.pop("steps", STEPS), values.pop("mask_rate", MASK_RATE)
+    training = TrainingOptions(**values)
     checkpoint = open_checkpoint(str(teacher))
     packs = FAMILIES[checkpoint.config["model_type"]].packs
     tokenizer = load_tokenizer(checkpoint)
-    blocks = prepare_corpus([str(text)], "text", tokenizer, options.max_length, pack=packs)
-    return Fitting(options, MaskedBlocks.of(blocks, tokenizer, options.mask_rate), directory)
+    blocks = prepare_corpus([str(text)], "text", tokenizer, training.max_length, pack=packs)
+    return HeadFitting(steps, MaskedBlocks.of(blocks, tokenizer, rate), training, directory)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_the_head_learns_and_nothing_else_changes(
+def test_head_is_trained_and_nothing_else_changes(
     family: str, headless: Callable[[str], Path], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_head, "LEARNING_RATE", 3e-2)  # a head this small needs more
+    monkeypatch.setattr(head_fitting, "LEARNING_RATE", 3e-2)  # a head this small needs more
     path = headless(family)
     checkpoint = open_checkpoint(str(path))
     model = load_model(checkpoint, "mlm").model
-    own = set(own_weights(model))
+    own = set(head_parameters(model))
     former = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    head = fitted_head(model, checkpoint, fitting_of(text, path, tmp_path))
+    head = load_or_fit_head(model, checkpoint, fitting_of(text, path, tmp_path))
     assert head.after < 0.9 * head.before
     assert set(head.weights) == own
     for name, tensor in model.named_parameters():
@@ -81,17 +84,16 @@ def test_the_head_learns_and_nothing_else_changes(
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_the_loss_is_that_of_the_stock_model(family: str, text: Path, tmp_path: Path) -> None:
+def test_loss_equals_the_stock_model(family: str, text: Path, tmp_path: Path) -> None:
     path = pico.save(family, tmp_path / family, "mlm")
     model = load_model(open_checkpoint(str(path)), "mlm").model
-    fitting = fitting_of(text, path, tmp_path)
     tokenizer = load_tokenizer(open_checkpoint(str(path)))
     unpacked = prepare_corpus([str(text)], "text", tokenizer, 64, pack=False)
-    source = MaskedBlocks.of(unpacked, tokenizer, fitting.options.mask_rate)
+    source = MaskedBlocks.of(unpacked, tokenizer, MASK_RATE)
     batch = next(iter(loader(BatchSchedule(source, 8, 0, total=1), 0)))
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     expected = model(**inputs, labels=batch["labels"]).loss
-    own = own_weights(model)
+    own = head_parameters(model)
     gradients = dict(zip(own, torch.autograd.grad(expected, tuple(own.values())), strict=True))
     learner = HeadFitter(model)
     learner.train()
@@ -105,7 +107,7 @@ def test_the_loss_is_that_of_the_stock_model(family: str, text: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("size", [3, 50])
-def test_perplexity_is_that_of_one_sequence_after_the_other(size: int, text: Path, tmp_path: Path) -> None:
+def test_perplexity_equals_separate_sequences(size: int, text: Path, tmp_path: Path) -> None:
     path = pico.save("bert", tmp_path / "bert", "mlm")
     model = load_model(open_checkpoint(str(path)), "mlm").model
     fitting = fitting_of(text, path, tmp_path, batch_size=size, seed=4)
@@ -120,10 +122,10 @@ def test_perplexity_is_that_of_one_sequence_after_the_other(size: int, text: Pat
                 logits = model(input_ids=ids.unsqueeze(0)).logits[0]
             total += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
             count += int((labels >= 0).sum())
-    assert perplexity(HeadFitter(model), held, fitting.options) == pytest.approx(np.exp(total / count), rel=1e-4)
+    assert perplexity(HeadFitter(model), held, fitting.training) == pytest.approx(np.exp(total / count), rel=1e-4)
 
 
-def test_the_encoder_drops_nothing_while_the_head_learns(text: Path, tmp_path: Path) -> None:
+def test_encoder_dropout_is_off(text: Path, tmp_path: Path) -> None:
     path = pico.save("bert", tmp_path / "bert", "base")
     learner = HeadFitter(load_model(open_checkpoint(str(path)), "mlm").model)
     learner.train()
@@ -131,12 +133,12 @@ def test_the_encoder_drops_nothing_while_the_head_learns(text: Path, tmp_path: P
     assert learner.model.cls.training
 
 
-def test_a_fitted_head_is_found_again(
+def test_fitted_head_is_cached(
     headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = headless("bert")
     checkpoint = open_checkpoint(str(path))
-    first = fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
+    first = load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     (folder,) = [f for f in (cache / "heads").iterdir() if f.is_dir()]
     assert folder.name.startswith(checkpoint_hash(checkpoint)[:12])
 
@@ -144,70 +146,70 @@ def test_a_fitted_head_is_found_again(
         raise AssertionError("it was fitted again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(fit_head, "train", never)
-        second = fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
+        patched.setattr(head_fitting, "train", never)
+        second = load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     assert (second.before, second.after) == (first.before, first.after)
     assert all(torch.equal(second.weights[name], first.weights[name]) for name in first.weights)
     file = folder / "head.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
-    third = fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
+    third = load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     assert all(torch.equal(third.weights[name], first.weights[name]) for name in first.weights)
 
 
 @pytest.mark.parametrize(
-    "changed", [{"fit_head": 31}, {"seed": 1}, {"mask_rate": 0.2}, {"max_length": 32}, {"batch_size": 4}]
+    "changed", [{"steps": 31}, {"seed": 1}, {"mask_rate": 0.2}, {"max_length": 32}, {"batch_size": 4}]
 )
-def test_another_setting_is_another_head(
+def test_cache_key_changes_with_settings(
     changed: dict[str, object], headless: Callable[[str], Path], text: Path, tmp_path: Path
 ) -> None:
     path = headless("bert")
-    usual = fitting_of(text, path, tmp_path).key()
-    assert fitting_of(text, path, tmp_path).key() == usual
-    assert fitting_of(text, path, tmp_path, lr=0.5).key() == usual  # the head has a rate of its own
-    assert fitting_of(text, path, tmp_path, **changed).key() != usual
+    usual = _key(fitting_of(text, path, tmp_path))
+    assert _key(fitting_of(text, path, tmp_path)) == usual
+    assert _key(fitting_of(text, path, tmp_path, lr=0.5)) == usual  # the head has its own learning rate
+    assert _key(fitting_of(text, path, tmp_path, **changed)) != usual
 
 
-def test_another_corpus_is_another_head(headless: Callable[[str], Path], text: Path, tmp_path: Path) -> None:
+def test_cache_key_changes_with_the_corpus(headless: Callable[[str], Path], text: Path, tmp_path: Path) -> None:
     path, other = headless("bert"), tmp_path / "other.txt"
     other.write_text("\n".join(pico.sentences(300, seed=6)))
-    assert fitting_of(text, path, tmp_path).key() != fitting_of(other, path, tmp_path).key()
+    assert _key(fitting_of(text, path, tmp_path)) != _key(fitting_of(other, path, tmp_path))
 
 
-def test_an_interrupted_fitting_leaves_nothing(
+def test_interrupted_fitting_leaves_no_files(
     headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, draft = headless("bert"), tmp_path / "draft"
     draft.mkdir()
     checkpoint = open_checkpoint(str(path))
 
-    def interrupted(job: fit_head.TrainingJob) -> None:
+    def interrupted(job: head_fitting.TrainingJob) -> None:
         (job.directory / "state-3").mkdir()
         raise KeyboardInterrupt("the state at step 3 of 30 is saved; --resume goes on from there")
 
-    monkeypatch.setattr(fit_head, "train", interrupted)
+    monkeypatch.setattr(head_fitting, "train", interrupted)
     with pytest.raises(KeyboardInterrupt, match="nothing of it is kept"):
-        fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, draft))
+        load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, draft))
     assert not list(draft.iterdir())
     assert not (cache / "heads").exists()
 
 
-def test_a_fitting_that_fails_says_what_helps(
+def test_failed_fitting_names_the_way_out(
     headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(job: fit_head.TrainingJob) -> None:
+    def failing(job: head_fitting.TrainingJob) -> None:
         raise TrainingError("out of memory at step 1 with 8 sequences", "give --gradient-checkpointing, then --resume")
 
-    monkeypatch.setattr(fit_head, "train", failing)
+    monkeypatch.setattr(head_fitting, "train", failing)
     path = headless("bert")
     checkpoint = open_checkpoint(str(path))
     with pytest.raises(SqueezeError, match=r"out of memory at step 1 with 8 sequences.*--auto-batch") as caught:
-        fitted_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
+        load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
     assert "--gradient-checkpointing" not in str(caught.value)
     assert "--resume" not in str(caught.value)
 
 
 @given(st.integers(2, 3000))
-def test_what_is_held_out_is_not_trained_on(count: int) -> None:
+def test_held_out_blocks_are_not_trained_on(count: int) -> None:
     held, rest = hold_out(MaskedBlocks(_blocks(count), 0, 4, (), 10, 0.15))
     seen = [
         int(part.blocks.features(item)["input_ids"][0]) for part in (held, rest) for item in range(len(part.blocks))
@@ -218,50 +220,48 @@ def test_what_is_held_out_is_not_trained_on(count: int) -> None:
     assert (rest.blocks.lengths_of(items) == 1).all()
 
 
-def test_a_single_block_cannot_be_held_out() -> None:
+def test_single_block_cannot_be_held_out() -> None:
     with pytest.raises(SqueezeError, match="--corpus"):
         hold_out(MaskedBlocks(_blocks(1), 0, 4, (), 10, 0.15))
 
 
-def _blocks(count: int) -> Posed:
-    """Blocks of one token each, their numbers."""
-    return Posed([{"input_ids": np.array([number])} for number in range(count)])
+def _blocks(count: int) -> UnlabelledExamples:
+    """Create blocks of one token, whose id is the number of the block."""
+    return UnlabelledExamples([{"input_ids": np.array([number])} for number in range(count)])
 
 
 QUICK = ("--precision", "fp32", "--batch-size", "8", "--max-length", "32", "--steps", "4")
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
-def test_distill_goes_on_with_the_fitted_head(
-    family: str, headless: Callable[[str], Path], text: Path, shell: Shell
-) -> None:
+def test_distill_uses_the_fitted_head(family: str, headless: Callable[[str], Path], text: Path, shell: Shell) -> None:
     teacher = headless(family)
-    asked = ("distill", "--teacher", teacher, "--corpus", text, "--student", "distil", *QUICK)
-    without = shell(*asked, "--loss", "kl")
+    command = ("distill", "--teacher", teacher, "--corpus", text, "--student", "distil", *QUICK)
+    without = shell(*command, "--loss", "kl")
     assert without.code == 1
     assert "--fit-head 2000" in without.err
-    said = shell(*asked, "--fit-head", STEPS)
-    assert said.code == 0, said.err
-    assert "perplexity of held-out masked tokens" in said.err
-    assert "the student starts from the head" in said.err
-    lines = [json.loads(line) for line in (Path(said.path) / "metrics.jsonl").read_text().splitlines()]
+    result = shell(*command, "--fit-head", STEPS)
+    assert result.code == 0, result.err
+    assert "perplexity of held-out masked tokens" in result.err
+    assert "the student starts with the head" in result.err
+    lines = [json.loads(line) for line in (Path(result.path) / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 4
     assert all(line["kl"] > 0 for line in lines)
-    assert not (Path(said.path) / "fit-head").exists()
-    noted = json.loads((Path(said.path) / "biosqueeze.json").read_text())
-    (facts,) = noted["metrics"]["fitted_heads"].values()
+    assert not (Path(result.path) / "fit-head").exists()
+    manifest = json.loads((Path(result.path) / "biosqueeze.json").read_text())
+    (facts,) = manifest["metrics"]["fitted_heads"].values()
     assert facts["perplexity"] < facts["perplexity_before"]
-    again = shell(*asked, "--fit-head", STEPS, "--out", "again")
-    assert "was fitted earlier" in again.err
-    first, second = (load_file(Path(path) / "model.safetensors") for path in (said.path, again.path))
+    again = shell(*command, "--fit-head", STEPS, "--out", "again")
+    assert "is read from" in again.err
+    first, second = (load_file(Path(path) / "model.safetensors") for path in (result.path, again.path))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_fitting_that_has_no_use_is_refused(
+def test_unused_fitting_raises(
     headless: Callable[[str], Path], pico_bert: Path, pico_ner: Path, text: Path, shell: Shell
 ) -> None:
     def refused(teacher: Path, *more: str) -> str:
-        said = shell(
+        result = shell(
             "distill",
             "--teacher",
             teacher,
@@ -275,8 +275,8 @@ def test_a_fitting_that_has_no_use_is_refused(
             "x",
             *more,
         )
-        assert said.code == 2, said.err
-        return said.err
+        assert result.code == 2, result.err
+        return result.err
 
     assert "has its own head; leave --fit-head out" in refused(pico_bert)
     assert "is fine-tuned on a task; leave it out" in refused(pico_ner)
@@ -284,8 +284,8 @@ def test_a_fitting_that_has_no_use_is_refused(
     assert "--fit-head must be at least 1" in refused(pico_bert, "--fit-head", "0")
 
 
-def test_a_dry_run_tells_of_the_fitting(headless: Callable[[str], Path], text: Path, shell: Shell) -> None:
-    asked = ("distill", "--teacher", headless("bert"), "--corpus", text, "--student", "distil", "--fit-head", 9)
-    said = shell(*asked, "--dry-run")
-    assert said.code == 0
-    assert "first fit the masked-language-model head" in said.err + said.out
+def test_dry_run_lists_the_fitting(headless: Callable[[str], Path], text: Path, shell: Shell) -> None:
+    command = ("distill", "--teacher", headless("bert"), "--corpus", text, "--student", "distil", "--fit-head", 9)
+    result = shell(*command, "--dry-run")
+    assert result.code == 0
+    assert "first fit the masked-language-model head" in result.err + result.out

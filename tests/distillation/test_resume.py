@@ -1,4 +1,4 @@
-"""A distillation in the loop: what the loop can do changes nothing in what is learned."""
+"""Distillation in the training loop: resume, compilation, checkpointing, --auto-batch and bf16."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.teachers import LiveTeacher, Question
+from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture
@@ -19,33 +19,33 @@ from tests.training.test_compilation import count_calls
 from tests.training.test_loop import press_ctrl_c
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=1)
-RECIPE = LossConfig(
+LOSSES = LossConfig(
     weights={"kl": 1.0, "hard": 1.0, "hidden": 1.0, "attention-kl": 1.0, "minilmv2": 1.0},
-    question=Question("task", TOKENS, logits=True),
+    output_spec=OutputSpec("task", TOKENS, logits=True),
     temperature=2.0,
-    layers=((1, 2), (2, 4)),
+    layer_map=((1, 2), (2, 4)),
     projection="per-layer",
 )
 
 
 def distil(directory: Path, options: FineTuningOptions = PLAIN, *, at: int = 0, dropout: float = 0.0) -> runs.Run:
-    """Teach a narrow student of two layers; Ctrl-C is pressed after step `at`, if it has one."""
+    """Train a narrow student of two layers; press Ctrl-C after step `at`, if it is not 0."""
     directory.mkdir(exist_ok=True)
     teacher, student = runs.model_of(), narrow()
-    scored = 0
+    evaluated = 0
 
-    def judge(_model: object) -> Mapping[str, float]:
-        nonlocal scored
-        scored += 1
-        if scored == at:
+    def evaluate(_model: object) -> Mapping[str, float]:
+        nonlocal evaluated
+        evaluated += 1
+        if evaluated == at:
             press_ctrl_c()
         return {"f1": 0.5}
 
-    live = LiveTeacher([teacher], RECIPE.question, RECIPE.wanted(1), temperature=RECIPE.temperature)
-    recipe = replace(RECIPE, dropout=dropout)
-    learner = Distiller(student, live, recipe, teacher_width=teacher.config.hidden_size)
+    live = LiveTeacher([teacher], LOSSES.output_spec, LOSSES.teacher_parts, temperature=LOSSES.temperature)
+    config = replace(LOSSES, dropout=dropout)
+    learner = Distiller(student, live, config, teacher_width=teacher.config.hidden_size)
     items = runs.windows()
-    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, judge))
+    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, evaluate))
     return runs.Run(learner.model, summary, runs.log_of(directory))
 
 
@@ -64,9 +64,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> runs.Run:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_interrupted_at_any_step_it_ends_as_the_uninterrupted_one(
-    at: int, workers: int, whole: runs.Run, tmp_path: Path
-) -> None:
+def test_resumed_run_equals_the_uninterrupted_one(at: int, workers: int, whole: runs.Run, tmp_path: Path) -> None:
     options = replace(PLAIN, workers=workers)
     with pytest.raises(KeyboardInterrupt, match=f"the state at step {at} of 6"):
         distil(tmp_path, options, at=at, dropout=0.1)
@@ -82,23 +80,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> runs.Run:
 
 def test_compiled(plain: runs.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: name)
-    asked = count_calls(monkeypatch, "eager")
+    calls = count_calls(monkeypatch, "eager")
     fast = distil(tmp_path, replace(PLAIN, compile=True))
-    assert asked
+    assert calls
     assert fast.losses == pytest.approx(plain.losses, rel=1e-5)
 
 
-def test_with_activations_computed_again(plain: runs.Run, tmp_path: Path) -> None:
+def test_gradient_checkpointing(plain: runs.Run, tmp_path: Path) -> None:
     again = distil(tmp_path, replace(PLAIN, gradient_checkpointing=True))
     assert again.losses == pytest.approx(plain.losses, rel=1e-5)
     assert again.weights.keys() == plain.weights.keys()
 
 
-def test_with_a_batch_that_is_tried_first(plain: runs.Run, tmp_path: Path) -> None:
+def test_auto_batch(plain: runs.Run, tmp_path: Path) -> None:
     assert distil(tmp_path, replace(PLAIN, auto_batch=True)).losses == plain.losses
 
 
-def test_bf16_learns_about_the_same(plain: runs.Run, tmp_path: Path) -> None:
+def test_bf16_losses_are_close(plain: runs.Run, tmp_path: Path) -> None:
     rounded = distil(tmp_path, replace(PLAIN, precision="bf16"))
     assert rounded.losses == pytest.approx(plain.losses, rel=0.05)
     assert rounded.losses != plain.losses

@@ -1,4 +1,4 @@
-"""Signals drawn at random: rows of logits, and layers of ragged batches whose texts lie padded or side by side."""
+"""Random inputs of losses: rows of logits, and layers of ragged batches whose texts are padded or packed."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from biosqueeze.models.row_kinds import EACH_CLASS, NUMBER, ONE_CLASS, RowKind
-from biosqueeze.objectives import Layer, Pair, Rows, TopK
+from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK
 
-Signals = TypeVar("Signals", Rows, Pair)
+Signals = TypeVar("Signals", LogitRows, LayerPair)
 
 # Lengths of the texts in each row of a batch: padded ones, packed blocks, a row that is all padding, one token alone.
 Layout = Sequence[Sequence[int]]
@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Layout] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """Heads and the size of each."""
+    """Number of heads, and the size of each."""
 
     heads: int
     size: int
@@ -37,14 +37,14 @@ def normal(*shape: int, seed: int, scale: float = 2.0) -> Tensor:
 
 
 def spans(layout: Layout) -> Iterator[tuple[int, slice]]:
-    """The row and the positions of every text."""
+    """Yield the row and the positions of every text."""
     for row, lengths in enumerate(layout):
         for stop, length in zip(itertools.accumulate(lengths), lengths, strict=True):
             yield row, slice(stop - length, stop)
 
 
 def padding(layout: Layout) -> Tensor:
-    """Which positions are no text's, (batch, length), with one more column than any text needs."""
+    """Return the padding mask, bool (batch, length), one column longer than the longest row."""
     blank = torch.ones(len(layout), max(map(sum, layout)) + 1, dtype=torch.bool)
     for row, where in spans(layout):
         blank[row, where] = False
@@ -52,7 +52,7 @@ def padding(layout: Layout) -> Tensor:
 
 
 def allowed(layout: Layout) -> Tensor:
-    """Which token may look at which, (batch, length, length)."""
+    """Return the attention mask, bool (batch, length, length): tokens of one text see each other."""
     batch, length = padding(layout).shape
     pairs = torch.zeros(batch, length, length, dtype=torch.bool)
     for row, where in spans(layout):
@@ -60,32 +60,32 @@ def allowed(layout: Layout) -> Tensor:
     return pairs
 
 
-def layer(layout: Layout, shape: Shape, seed: int) -> Layer:
-    """Queries, keys and values, padding included."""
+def layer(layout: Layout, shape: Shape, seed: int) -> LayerStates:
+    """Draw queries, keys and values, padding included."""
     batch, length = padding(layout).shape
-    return Layer(None, *(normal(batch, shape.heads, length, shape.size, seed=seed + part) for part in range(3)))
+    return LayerStates(None, *(normal(batch, shape.heads, length, shape.size, seed=seed + part) for part in range(3)))
 
 
-def pair(layout: Layout, student: Shape, teacher: Shape, *, seed: int = 0, relation_heads: int = 0) -> Pair:
-    return Pair(layer(layout, student, seed), layer(layout, teacher, seed + 10), allowed(layout), relation_heads)
+def pair(layout: Layout, student: Shape, teacher: Shape, *, seed: int = 0, relation_heads: int = 0) -> LayerPair:
+    return LayerPair(layer(layout, student, seed), layer(layout, teacher, seed + 10), allowed(layout), relation_heads)
 
 
-def hidden_pair(tokens: int = 7, width: int = 5, seed: int = 0) -> Pair:
-    """Hidden states are given without padding."""
+def hidden_pair(tokens: int = 7, width: int = 5, seed: int = 0) -> LayerPair:
+    """Draw hidden states, without padding."""
     student, teacher = normal(tokens, width, seed=seed), normal(tokens, width, seed=seed + 1)
-    return Pair(Layer(student), Layer(teacher), torch.ones(1, tokens, tokens, dtype=torch.bool))
+    return LayerPair(LayerStates(student), LayerStates(teacher), torch.ones(1, tokens, tokens, dtype=torch.bool))
 
 
-def rows(kind: RowKind = ONE_CLASS, *, count: int = 6, classes: int = 5, temperature: float = 1.0) -> Rows:
-    """All labels known."""
+def rows(kind: RowKind = ONE_CLASS, *, count: int = 6, classes: int = 5, temperature: float = 1.0) -> LogitRows:
+    """Draw rows that all have labels."""
     width = 1 if kind is NUMBER else classes
     drawn = normal(count, classes, seed=3)
     labels = {ONE_CLASS: drawn.argmax(-1), EACH_CLASS: (drawn > 0).double(), NUMBER: drawn[:, 0]}[kind]
-    return Rows(normal(count, width, seed=1), normal(count, width, seed=2), labels, temperature, kind)
+    return LogitRows(normal(count, width, seed=1), normal(count, width, seed=2), labels, temperature, kind)
 
 
-def signals_for(module: ModuleType) -> Rows | Pair:
-    """Something that a loss can read."""
+def signals_for(module: ModuleType) -> LogitRows | LayerPair:
+    """Draw the input that a loss reads."""
     if module.READS == "rows":
         return rows()
     if module.READS == "hidden":
@@ -93,29 +93,29 @@ def signals_for(module: ModuleType) -> Rows | Pair:
     return pair(LAYOUTS["mixed"], Shape(2, 3), Shape(2, 3))
 
 
-def student_leaves(signals: Rows | Pair) -> tuple[Tensor, ...]:
-    """What the student said."""
-    return (signals.student,) if isinstance(signals, Rows) else _parts(signals.student)
+def student_leaves(signals: LogitRows | LayerPair) -> tuple[Tensor, ...]:
+    """Return the student's tensors."""
+    return (signals.student,) if isinstance(signals, LogitRows) else _parts(signals.student)
 
 
 def with_student(signals: Signals, *tensors: Tensor) -> Signals:
-    """The same signals with another student."""
-    if isinstance(signals, Rows):
+    """Replace the student's tensors."""
+    if isinstance(signals, LogitRows):
         return replace(signals, student=tensors[0])
     return replace(signals, student=_rebuilt(signals.student, tensors))
 
 
 def cast(signals: Signals, dtype: torch.dtype) -> Signals:
-    """The same signals in another precision, of both models."""
+    """Convert both models' tensors to another type."""
     moved = with_student(signals, *(tensor.to(dtype) for tensor in student_leaves(signals)))
-    if isinstance(moved, Pair):
+    if isinstance(moved, LayerPair):
         teacher = _rebuilt(moved.teacher, [tensor.to(dtype) for tensor in _parts(moved.teacher)])
         return replace(moved, teacher=teacher)
     return replace(moved, teacher=moved.teacher.to(dtype) if isinstance(moved.teacher, Tensor) else moved.teacher)
 
 
-def value_and_gradients(module: ModuleType, signals: Rows | Pair) -> tuple[Tensor, list[Tensor]]:
-    """The loss, and its gradient to what the student said (zero where it read nothing of it)."""
+def value_and_gradients(module: ModuleType, signals: LogitRows | LayerPair) -> tuple[Tensor, list[Tensor]]:
+    """Return the loss, and its gradient for each student tensor (zero where unused)."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in student_leaves(signals)]
     loss = module.loss(with_student(signals, *leaves))
     loss.backward()
@@ -123,15 +123,15 @@ def value_and_gradients(module: ModuleType, signals: Rows | Pair) -> tuple[Tenso
 
 
 def top_k(logits: Tensor, k: int, temperature: float = 1.0) -> TopK:
-    """The likeliest classes of each row and what is left: (rows, classes)."""
+    """Return the k most probable classes of each row and the rest: from logits (rows, classes)."""
     probabilities, ids = torch.softmax(logits.double() / temperature, -1).sort(descending=True)
     return TopK(ids[:, :k], probabilities[:, :k].log(), probabilities[:, k:].sum(-1).log())
 
 
-def _parts(layer: Layer) -> tuple[Tensor, ...]:
+def _parts(layer: LayerStates) -> tuple[Tensor, ...]:
     return tuple(part for field in fields(layer) if (part := getattr(layer, field.name)) is not None)
 
 
-def _rebuilt(layer: Layer, tensors: Sequence[Tensor]) -> Layer:
+def _rebuilt(layer: LayerStates, tensors: Sequence[Tensor]) -> LayerStates:
     names = [field.name for field in fields(layer) if getattr(layer, field.name) is not None]
     return replace(layer, **dict(zip(names, tensors, strict=True)))

@@ -1,4 +1,4 @@
-"""What every loss must have and do, whatever it computes."""
+"""The contract that every loss module fulfils."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from biosqueeze import registry
-from biosqueeze.objectives import Layer, Pair, Rows
+from biosqueeze.objectives import LayerPair, LayerStates, LogitRows
 from tests.objectives import test_relations, test_rows, test_states
 from tests.objectives.signals import (
     Shape,
@@ -29,7 +29,7 @@ def test_every_loss_has_a_naive_version() -> None:
 
 
 @every_loss
-def test_it_says_what_it_is(name: str) -> None:
+def test_module_constants_are_valid(name: str) -> None:
     module = registry.load("objectives", name)
     assert module.KINDS
     assert set(module.KINDS) <= {"mlm", "task"}
@@ -41,7 +41,7 @@ def test_it_says_what_it_is(name: str) -> None:
 
 
 @every_loss
-def test_it_says_on_which_layers_and_heads_it_acts(name: str) -> None:
+def test_layer_constants_are_valid(name: str) -> None:
     module = registry.load("objectives", name)
     reads_layers, reads_heads = module.READS != "rows", module.READS in {"attention", "relations"}
     assert hasattr(module, "LAYERS") == reads_layers
@@ -50,7 +50,7 @@ def test_it_says_on_which_layers_and_heads_it_acts(name: str) -> None:
 
 
 @every_loss
-def test_it_is_a_float32_scalar_with_a_gradient_to_the_student(name: str) -> None:
+def test_float32_scalar_with_student_gradient(name: str) -> None:
     module = registry.load("objectives", name)
     loss, gradients = value_and_gradients(module, cast(signals_for(module), torch.float32))
     assert loss.shape == ()
@@ -60,10 +60,10 @@ def test_it_is_a_float32_scalar_with_a_gradient_to_the_student(name: str) -> Non
 
 
 @every_loss
-def test_half_precision_is_read_and_not_computed_in(name: str) -> None:
+def test_bf16_inputs_are_computed_in_float32(name: str) -> None:
     module = registry.load("objectives", name)
     halved = cast(signals_for(module), torch.bfloat16)
-    # The engine computes losses under autocast, and goes backward outside of it.
+    # As in training: losses are computed under autocast, the backward pass is not.
     engine = SimpleNamespace(loss=torch.autocast("cpu", torch.bfloat16)(module.loss))
     loss, gradients = value_and_gradients(engine, halved)
     exact, exact_gradients = value_and_gradients(module, cast(halved, torch.float32))
@@ -73,7 +73,7 @@ def test_half_precision_is_read_and_not_computed_in(name: str) -> None:
 
 
 @every_loss
-def test_its_gradient_is_that_of_finite_differences(name: str) -> None:
+def test_gradient_equals_finite_differences(name: str) -> None:
     module = registry.load("objectives", name)
     signals = signals_for(module)
     leaves = [tensor.clone().requires_grad_() for tensor in student_leaves(signals)]
@@ -81,13 +81,13 @@ def test_its_gradient_is_that_of_finite_differences(name: str) -> None:
 
 
 @every_loss
-def test_nothing_to_learn_from_is_zero_with_a_gradient(name: str) -> None:
+def test_empty_input_gives_zero_with_gradient(name: str) -> None:
     module = registry.load("objectives", name)
     signals = signals_for(module)
-    if isinstance(signals, Rows):
+    if isinstance(signals, LogitRows):
         empty = replace(signals, student=signals.student[:0], teacher=signals.teacher[:0], labels=signals.labels[:0])
     elif module.READS == "hidden":
-        empty = replace(signals, student=Layer(torch.zeros(0, 5)), teacher=Layer(torch.zeros(0, 5)))
+        empty = replace(signals, student=LayerStates(torch.zeros(0, 5)), teacher=LayerStates(torch.zeros(0, 5)))
     else:
         empty = replace(signals, allowed=torch.zeros_like(signals.allowed))
     loss, gradients = value_and_gradients(module, empty)
@@ -96,10 +96,10 @@ def test_nothing_to_learn_from_is_zero_with_a_gradient(name: str) -> None:
 
 
 @every_loss
-def test_it_needs_the_teachers_logits_if_it_says_so(name: str) -> None:
+def test_teacher_logits_are_required_as_declared(name: str) -> None:
     module = registry.load("objectives", name)
     signals = signals_for(module)
-    if isinstance(signals, Pair):
+    if isinstance(signals, LayerPair):
         assert not module.NEEDS_TEACHER_LOGITS
     elif module.NEEDS_TEACHER_LOGITS:
         with pytest.raises(ValueError, match="needs the teacher's logits"):
@@ -109,15 +109,15 @@ def test_it_needs_the_teachers_logits_if_it_says_so(name: str) -> None:
 
 
 @every_loss
-def test_a_layer_that_was_not_read_is_refused(name: str) -> None:
+def test_missing_layer_states_raise(name: str) -> None:
     module = registry.load("objectives", name)
     if module.READS != "rows":
-        with pytest.raises(ValueError, match="was not read from both models"):
-            module.loss(replace(signals_for(module), teacher=Layer()))
+        with pytest.raises(ValueError, match="was not recorded for both models"):
+            module.loss(replace(signals_for(module), teacher=LayerStates()))
 
 
 @every_loss
-def test_heads_may_differ_if_it_says_so(name: str) -> None:
+def test_numbers_of_heads_may_differ_as_declared(name: str) -> None:
     module = registry.load("objectives", name)
     if module.READS in {"attention", "relations"}:
         different = pair([[3], [2]], Shape(2, 6), Shape(4, 5))

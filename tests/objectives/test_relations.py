@@ -1,4 +1,4 @@
-"""Losses of attention and relations against naive versions: text by text, head by head, without any mask."""
+"""Losses on attention and relations against naive versions: text by text, head by head, without masks."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from biosqueeze import registry
-from biosqueeze.objectives import Layer, Pair
+from biosqueeze.objectives import LayerPair, LayerStates
 from tests.objectives.signals import LAYOUTS, Layout, Shape, cast, padding, pair, spans, value_and_gradients
 
 Head = tuple[Tensor, Tensor]  # one head of one text, (tokens, head size): queries and keys, or a relation's two sides
 
 
-def heads_of(layer: Layer, layout: Layout, left: str, right: str) -> Iterator[list[Head]]:
-    """The heads of each text, cut to its own length."""
+def heads_of(layer: LayerStates, layout: Layout, left: str, right: str) -> Iterator[list[Head]]:
+    """Yield the heads of each text, cut to its length."""
     for row, where in spans(layout):
         one, two = getattr(layer, left)[row], getattr(layer, right)[row]
         yield [(one[head, where], two[head, where]) for head in range(len(one))]
 
 
-def regrouped(layer: Layer, layout: Layout, part: str, count: int) -> Iterator[list[Head]]:
-    """The relation heads of each text: its heads joined, token by token, and split anew."""
+def regrouped(layer: LayerStates, layout: Layout, part: str, count: int) -> Iterator[list[Head]]:
+    """Yield the relation heads of each text: its heads concatenated token by token, and regrouped."""
     for heads in heads_of(layer, layout, part, part):
         joined = torch.stack([torch.cat([one[token] for one, _ in heads]) for token in range(len(heads[0][0]))])
         size = joined.shape[1] // count
@@ -38,10 +38,10 @@ def naive_scores(head: Head) -> list[list[Tensor]]:
 
 
 def naive_divergence(student: list[Head], teacher: list[Head]) -> Tensor:
-    """Summed over the tokens of one text; mean over heads."""
+    """Sum the divergence over the tokens of one text; mean over heads."""
     total = torch.zeros((), dtype=torch.float64)
-    for mine, theirs in zip(student, teacher, strict=True):
-        for ours, target in zip(naive_scores(mine), naive_scores(theirs), strict=True):
+    for student_head, teacher_head in zip(student, teacher, strict=True):
+        for ours, target in zip(naive_scores(student_head), naive_scores(teacher_head), strict=True):
             q, p = torch.softmax(torch.stack(ours), 0), torch.softmax(torch.stack(target), 0)
             total = total + (p * (p / q).log()).sum()
     return total / len(student)
@@ -49,39 +49,39 @@ def naive_divergence(student: list[Head], teacher: list[Head]) -> Tensor:
 
 def naive_squares(student: list[Head], teacher: list[Head]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for mine, theirs in zip(student, teacher, strict=True):
-        for ours, target in zip(naive_scores(mine), naive_scores(theirs), strict=True):
+    for student_head, teacher_head in zip(student, teacher, strict=True):
+        for ours, target in zip(naive_scores(student_head), naive_scores(teacher_head), strict=True):
             total = total + sum((a - b) ** 2 for a, b in zip(ours, target, strict=True))
     return total / len(student)
 
 
 def over_texts(
-    pair: Pair, layout: Layout, left: str, right: str, each: Callable[[list[Head], list[Head]], Tensor]
+    pair: LayerPair, layout: Layout, left: str, right: str, each: Callable[[list[Head], list[Head]], Tensor]
 ) -> Tensor:
     texts = zip(heads_of(pair.student, layout, left, right), heads_of(pair.teacher, layout, left, right), strict=True)
-    return sum((each(mine, theirs) for mine, theirs in texts), torch.zeros((), dtype=torch.float64))
+    return sum((each(student, teacher) for student, teacher in texts), torch.zeros((), dtype=torch.float64))
 
 
-def naive_attention(pair: Pair, layout: Layout) -> Tensor:
+def naive_attention(pair: LayerPair, layout: Layout) -> Tensor:
     return over_texts(pair, layout, "query", "key", naive_squares)
 
 
-def naive_attention_kl(pair: Pair, layout: Layout) -> Tensor:
+def naive_attention_kl(pair: LayerPair, layout: Layout) -> Tensor:
     return over_texts(pair, layout, "query", "key", naive_divergence)
 
 
-def naive_minilm(pair: Pair, layout: Layout) -> Tensor:
+def naive_minilm(pair: LayerPair, layout: Layout) -> Tensor:
     return naive_attention_kl(pair, layout) + over_texts(pair, layout, "value", "value", naive_divergence)
 
 
-def naive_minilmv2(pair: Pair, layout: Layout) -> Tensor:
+def naive_minilmv2(pair: LayerPair, layout: Layout) -> Tensor:
     count = pair.relation_heads or pair.teacher.query.shape[1]
     total = torch.zeros((), dtype=torch.float64)
     for part in ("query", "key", "value"):
         texts = zip(
             regrouped(pair.student, layout, part, count), regrouped(pair.teacher, layout, part, count), strict=True
         )
-        total = total + sum(naive_divergence(mine, theirs) for mine, theirs in texts)
+        total = total + sum(naive_divergence(student, teacher) for student, teacher in texts)
     return total
 
 
@@ -93,11 +93,11 @@ NAIVE = {
 }
 
 
-def agrees(name: str, pair: Pair, layout: Layout) -> None:
-    """Value and gradient are those of the naive version."""
+def agrees(name: str, pair: LayerPair, layout: Layout) -> None:
+    """Compare value and gradient with the naive version."""
     loss, gradients = value_and_gradients(registry.load("objectives", name), pair)
     leaves = [getattr(pair.student, part).clone().requires_grad_() for part in ("query", "key", "value")]
-    expected = NAIVE[name](replace(pair, student=Layer(None, *leaves)), layout)
+    expected = NAIVE[name](replace(pair, student=LayerStates(None, *leaves)), layout)
     slopes = torch.autograd.grad(expected, leaves, allow_unused=True)
     assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-10)
     for mine, slope in zip(gradients, slopes, strict=True):
@@ -116,7 +116,7 @@ def test_sizes_of_heads_may_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("relation_heads", [0, 1, 3, 6])
-def test_relation_heads_bridge_other_heads_and_widths(relation_heads: int) -> None:
+def test_relation_heads_with_other_heads_and_widths(relation_heads: int) -> None:
     layout = LAYOUTS["packed"]
     agrees("minilmv2", pair(layout, Shape(2, 6), Shape(3, 8), relation_heads=relation_heads), layout)
 
@@ -133,8 +133,8 @@ def test_any_layout_agrees(name: str, layout: Layout, heads: int, seed: int) -> 
         agrees(name, pair(layout, Shape(heads, 2), Shape(heads, 3), seed=seed), layout)
 
 
-def repadded(layer: Layer, layout: Layout, fill: float) -> Layer:
-    """The same texts with something else in the padding."""
+def repadded(layer: LayerStates, layout: Layout, fill: float) -> LayerStates:
+    """Fill the padding with noise."""
     blank = padding(layout)[:, None, :, None]
     noise = {part: torch.randn_like(getattr(layer, part)) * fill for part in ("query", "key", "value")}
     return replace(layer, **{part: getattr(layer, part).where(~blank, noise[part]) for part in noise})
@@ -158,22 +158,24 @@ def test_padding_changes_no_bit_of_loss_or_gradient(name: str, layout: str, fill
 
 
 @pytest.mark.parametrize("name", NAIVE)
-def test_texts_packed_into_one_block_cost_what_they_cost_alone(name: str) -> None:
+def test_packed_texts_equal_separate_texts(name: str) -> None:
     module = registry.load("objectives", name)
     block = pair([[3, 4]], Shape(2, 3), Shape(2, 3))
     alone = [
-        Pair(_cut(block.student, where), _cut(block.teacher, where), torch.ones(1, *[where.stop - where.start] * 2) > 0)
+        LayerPair(
+            _cut(block.student, where), _cut(block.teacher, where), torch.ones(1, *[where.stop - where.start] * 2) > 0
+        )
         for _, where in spans([[3, 4]])
     ]
     assert float(module.loss(block)) == pytest.approx(float(sum(module.loss(text) for text in alone)), rel=1e-12)
 
 
-def _cut(layer: Layer, where: slice) -> Layer:
-    return Layer(None, layer.query[:, :, where], layer.key[:, :, where], layer.value[:, :, where])
+def _cut(layer: LayerStates, where: slice) -> LayerStates:
+    return LayerStates(None, layer.query[:, :, where], layer.key[:, :, where], layer.value[:, :, where])
 
 
 @pytest.mark.parametrize("name", NAIVE)
-def test_equal_models_cost_nothing(name: str) -> None:
+def test_equal_models_have_zero_loss(name: str) -> None:
     signals = pair(LAYOUTS["packed"], Shape(2, 3), Shape(2, 3))
     loss, gradients = value_and_gradients(registry.load("objectives", name), replace(signals, teacher=signals.student))
     assert loss == 0

@@ -1,4 +1,4 @@
-"""Losses of rows of logits against naive versions: class by class, in Python's own floats."""
+"""Losses on rows of logits against naive versions: class by class, in Python floats."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from biosqueeze import registry
 from biosqueeze.models.row_kinds import EACH_CLASS, NUMBER, ONE_CLASS, RowKind
-from biosqueeze.objectives import Rows, TopK
+from biosqueeze.objectives import LogitRows, TopK
 from tests.objectives.signals import cast, normal, rows, top_k, value_and_gradients
 
 ROW_KINDS = (ONE_CLASS, EACH_CLASS, NUMBER)
@@ -36,7 +36,7 @@ def yes_or_no(logit: float) -> list[float]:
     return [1 / (1 + math.exp(-logit)), 1 / (1 + math.exp(logit))]
 
 
-def naive_hard(rows: Rows) -> float:
+def naive_hard(rows: LogitRows) -> float:
     total = 0.0
     for logits, label in zip(rows.student.tolist(), rows.labels.tolist(), strict=True):
         if rows.kind is ONE_CLASS and label >= 0:
@@ -49,32 +49,32 @@ def naive_hard(rows: Rows) -> float:
     return total
 
 
-def naive_soft_labels(rows: Rows, compare: Callable[[list[float], list[float]], float]) -> float:
-    total, heat = 0.0, rows.temperature
+def naive_soft_labels(rows: LogitRows, compare: Callable[[list[float], list[float]], float]) -> float:
+    total, temperature = 0.0, rows.temperature
     for student, teacher in zip(rows.student.tolist(), rows.teacher.tolist(), strict=True):
-        ours, theirs = [z / heat for z in student], [z / heat for z in teacher]
+        ours, theirs = [z / temperature for z in student], [z / temperature for z in teacher]
         if rows.kind is ONE_CLASS:
-            total += compare(softmax(theirs), softmax(ours)) * heat**2
+            total += compare(softmax(theirs), softmax(ours)) * temperature**2
         elif rows.kind is NUMBER:
             total += (student[0] - teacher[0]) ** 2
         else:
             each = [compare(yes_or_no(t), yes_or_no(s)) for s, t in zip(ours, theirs, strict=True)]
-            total += sum(each) / len(each) * heat**2
+            total += sum(each) / len(each) * temperature**2
     return total
 
 
-def naive_kl(rows: Rows) -> float:
+def naive_kl(rows: LogitRows) -> float:
     return naive_soft_labels(rows, divergence)
 
 
-def naive_soft(rows: Rows) -> float:
+def naive_soft(rows: LogitRows) -> float:
     return naive_soft_labels(rows, cross_entropy)
 
 
 NAIVE = {"mlm": naive_hard, "hard": naive_hard, "kl": naive_kl, "soft": naive_soft}
 
 
-def loss_of(name: str, rows: Rows) -> float:
+def loss_of(name: str, rows: LogitRows) -> float:
     return float(registry.load("objectives", name).loss(rows))
 
 
@@ -89,7 +89,7 @@ def test_loss_equals_the_naive_sum_over_rows(name: str, kind: RowKind, temperatu
 
 @pytest.mark.parametrize(("name", "kind"), [("mlm", ONE_CLASS), *(("hard", kind) for kind in ROW_KINDS)])
 @pytest.mark.parametrize("blank", [[1, 4], [0, 1, 2, 3, 4, 5]])
-def test_rows_without_a_label_count_nothing(name: str, kind: RowKind, blank: list[int]) -> None:
+def test_unlabelled_rows_add_nothing(name: str, kind: RowKind, blank: list[int]) -> None:
     signals = rows(kind)
     signals.labels[blank] = -100 if kind is ONE_CLASS else math.nan
     loss, (gradient,) = value_and_gradients(registry.load("objectives", name), signals)
@@ -100,7 +100,7 @@ def test_rows_without_a_label_count_nothing(name: str, kind: RowKind, blank: lis
     assert (gradient[rest] != 0).any(-1).all()
 
 
-def test_a_text_with_some_classes_unknown_is_unlabelled() -> None:
+def test_partly_labelled_row_counts_as_unlabelled() -> None:
     signals = rows(EACH_CLASS)
     signals.labels[2, 3] = math.nan
     known = [0, 1, 3, 4, 5]
@@ -110,7 +110,7 @@ def test_a_text_with_some_classes_unknown_is_unlabelled() -> None:
 
 @with_soft_labels
 @pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
-def test_gradients_of_other_row_kinds_are_those_of_finite_differences(name: str, kind: RowKind) -> None:
+def test_soft_label_gradients_equal_finite_differences(name: str, kind: RowKind) -> None:
     signals = rows(kind, temperature=2.0)
     loss = registry.load("objectives", name).loss
     assert torch.autograd.gradcheck(
@@ -119,7 +119,7 @@ def test_gradients_of_other_row_kinds_are_those_of_finite_differences(name: str,
 
 
 @pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
-def test_gradients_of_labels_are_those_of_finite_differences(kind: RowKind) -> None:
+def test_hard_label_gradients_equal_finite_differences(kind: RowKind) -> None:
     signals = rows(kind)
     loss = registry.load("objectives", "hard").loss
     assert torch.autograd.gradcheck(
@@ -128,7 +128,7 @@ def test_gradients_of_labels_are_those_of_finite_differences(kind: RowKind) -> N
 
 
 @with_soft_labels
-def test_the_gradient_is_the_difference_of_probabilities_times_the_temperature(name: str) -> None:
+def test_gradient_is_probability_difference_times_temperature(name: str) -> None:
     signals = rows(temperature=2.0)
     _, (gradient,) = value_and_gradients(registry.load("objectives", name), signals)
     expected = (torch.softmax(signals.student / 2, -1) - torch.softmax(signals.teacher / 2, -1)) * 2
@@ -136,7 +136,7 @@ def test_the_gradient_is_the_difference_of_probabilities_times_the_temperature(n
 
 
 @pytest.mark.parametrize("kind", ROW_KINDS)
-def test_equal_answers_diverge_by_exactly_nothing(kind: RowKind) -> None:
+def test_equal_logits_have_zero_divergence(kind: RowKind) -> None:
     signals = rows(kind, temperature=2.0)
     assert loss_of("kl", replace(signals, teacher=signals.student)) == 0
 
@@ -145,8 +145,8 @@ def test_equal_answers_diverge_by_exactly_nothing(kind: RowKind) -> None:
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("fill", [-30_000.0, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min])
 @pytest.mark.parametrize("stored", [None, 4, 7])
-def test_impossible_classes_count_nothing(name: str, temperature: float, fill: float, stored: int | None) -> None:
-    """As the positions in the padding of a span's row: rows of 7 classes, of which 3 are possible."""
+def test_masked_classes_add_nothing(name: str, temperature: float, fill: float, stored: int | None) -> None:
+    """Like padding positions in a row of span logits: 7 classes, of which 3 are possible."""
     possible = cast(rows(classes=3, temperature=temperature), torch.float32)
     beside = torch.full((6, 4), fill)
     wide = replace(
@@ -167,8 +167,8 @@ def test_impossible_classes_count_nothing(name: str, temperature: float, fill: f
 @with_soft_labels
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("k", [4, 5])
-def test_all_mass_stored_is_all_that_there_is_to_know(name: str, temperature: float, k: int) -> None:
-    """Of five classes: all of them, and all but the one which the remainder stands for."""
+def test_top_k_of_all_classes_equals_full_logits(name: str, temperature: float, k: int) -> None:
+    """Of five classes: all five, or four and the rest, which is then the fifth."""
     dense = rows(temperature=temperature)
     module = registry.load("objectives", name)
     loss, (gradient,) = value_and_gradients(module, replace(dense, teacher=top_k(dense.teacher, k, temperature)))
@@ -177,7 +177,7 @@ def test_all_mass_stored_is_all_that_there_is_to_know(name: str, temperature: fl
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
 
 
-def naive_top_k(rows: Rows, compare: Callable[[list[float], list[float]], float]) -> float:
+def naive_top_k(rows: LogitRows, compare: Callable[[list[float], list[float]], float]) -> float:
     teacher, total = rows.teacher, 0.0
     for logits, ids, likely, rest in zip(
         rows.student.tolist(), teacher.ids.tolist(), teacher.log_probabilities.tolist(), teacher.rest.tolist(),
@@ -197,16 +197,16 @@ def naive_top_k(rows: Rows, compare: Callable[[list[float], list[float]], float]
     scale=st.sampled_from([0.1, 2.0, 20.0]),
     seed=st.integers(0, 1000),
 )
-def test_the_likeliest_classes_and_the_remainder(k: int, temperature: float, scale: float, seed: int) -> None:
+def test_top_k_equals_the_naive_version(k: int, temperature: float, scale: float, seed: int) -> None:
     student, teacher = normal(4, 9, seed=seed, scale=scale), normal(4, 9, seed=seed + 1, scale=scale)
-    signals = Rows(student, top_k(teacher, k, temperature), torch.zeros(4, dtype=torch.int64), temperature)
+    signals = LogitRows(student, top_k(teacher, k, temperature), torch.zeros(4, dtype=torch.int64), temperature)
     assert loss_of("kl", signals) == pytest.approx(naive_top_k(signals, divergence), rel=1e-8, abs=1e-10)
     assert loss_of("soft", signals) == pytest.approx(naive_top_k(signals, cross_entropy), rel=1e-8, abs=1e-10)
     assert loss_of("kl", signals) <= loss_of("kl", replace(signals, teacher=teacher)) + 1e-9
 
 
 @with_soft_labels
-def test_gradients_of_stored_answers_are_those_of_finite_differences(name: str) -> None:
+def test_top_k_gradients_equal_finite_differences(name: str) -> None:
     signals = rows(temperature=2.0)
     stored = replace(signals, teacher=top_k(signals.teacher, 2, 2.0))
     loss = registry.load("objectives", name).loss
@@ -215,33 +215,33 @@ def test_gradients_of_stored_answers_are_those_of_finite_differences(name: str) 
     )
 
 
-def test_a_remainder_far_below_rounding_is_not_lost() -> None:
-    """The others have a probability of about e-60, which one minus the rest would call 0 in any precision."""
+def test_rest_far_below_rounding_is_kept() -> None:
+    """The other classes have a probability of about e-60; one minus the stored ones would be 0 in any precision."""
     student = torch.zeros(1, 100)
     student[0, 0] = 65.0
     teacher = TopK(torch.tensor([[0]]), torch.tensor([[0.5]]).log(), torch.tensor([0.5]).log())
-    signals = Rows(student, teacher, torch.zeros(1, dtype=torch.int64))
+    signals = LogitRows(student, teacher, torch.zeros(1, dtype=torch.int64))
     loss, (gradient,) = value_and_gradients(registry.load("objectives", "kl"), signals)
     assert float(loss) == pytest.approx(math.log(0.5) + 0.5 * (65 - math.log(99)), rel=1e-6)
     assert gradient[0, 0] == pytest.approx(0.5, rel=1e-6)
     assert gradient[0, 1:].tolist() == pytest.approx([-0.5 / 99] * 99, rel=1e-5)
 
 
-def test_what_half_precision_rounds_on_disk_still_adds_up_to_one() -> None:
+def test_fp16_rounded_probabilities_are_normalized() -> None:
     logits = normal(50, 30, seed=5)
     exact = top_k(logits, 8)
     rounded = TopK(exact.ids, exact.log_probabilities.half(), exact.rest.half())
     labels = torch.zeros(50, dtype=torch.int64)
-    loss, (gradient,) = value_and_gradients(registry.load("objectives", "kl"), Rows(logits, rounded, labels))
+    loss, (gradient,) = value_and_gradients(registry.load("objectives", "kl"), LogitRows(logits, rounded, labels))
     assert 0 <= float(loss) < 1e-4
     assert gradient.sum(-1).abs().max() < 1e-12
 
 
 @with_soft_labels
 @pytest.mark.parametrize("kind", [EACH_CLASS, NUMBER])
-def test_the_likeliest_classes_belong_to_classes(name: str, kind: RowKind) -> None:
+def test_top_k_needs_single_label_outputs(name: str, kind: RowKind) -> None:
     signals = replace(rows(kind), teacher=top_k(rows().teacher, 2))
-    with pytest.raises(ValueError, match=r"likeliest classes|teacher's scores"):
+    with pytest.raises(ValueError, match=r"top-k logits|teacher's scores"):
         loss_of(name, signals)
 
 

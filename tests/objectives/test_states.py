@@ -1,4 +1,4 @@
-"""Losses of hidden states against naive versions."""
+"""Losses on hidden states against naive versions."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from biosqueeze import registry
-from biosqueeze.objectives import Layer, Pair
+from biosqueeze.objectives import LayerPair, LayerStates
 from tests.objectives.signals import hidden_pair
 
 Vectors = list[list[float]]
@@ -45,20 +45,20 @@ def test_loss_equals_the_naive_sum_over_tokens(name: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAIVE)
-def test_it_acts_where_its_name_says(name: str) -> None:
+def test_layers_constant(name: str) -> None:
     assert LAYERS[name] == registry.load("objectives", name).LAYERS
 
 
 @pytest.mark.parametrize("name", NAIVE)
-def test_equal_states_cost_nothing(name: str) -> None:
+def test_equal_states_have_zero_loss(name: str) -> None:
     states = hidden_pair().student
-    pair = Pair(states, states, torch.ones(1, 7, 7, dtype=torch.bool))
+    pair = LayerPair(states, states, torch.ones(1, 7, 7, dtype=torch.bool))
     assert float(registry.load("objectives", name).loss(pair)) == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["cosine", "hidden-cosine"])
-def test_lengths_do_not_matter_to_an_angle(name: str) -> None:
+def test_cosine_ignores_vector_lengths(name: str) -> None:
     pair = hidden_pair()
-    longer = Pair(Layer(pair.student.hidden * 3), Layer(pair.teacher.hidden / 2), pair.allowed)
+    longer = LayerPair(LayerStates(pair.student.hidden * 3), LayerStates(pair.teacher.hidden / 2), pair.allowed)
     loss = registry.load("objectives", name).loss
     assert float(loss(longer)) == pytest.approx(float(loss(pair)), rel=1e-12)

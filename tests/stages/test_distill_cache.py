@@ -1,4 +1,4 @@
-"""`distill --cache-teacher` as a user types it: the second student is trained without the teacher."""
+"""`distill --cache-teacher` on the command line: the second student is trained without running the teacher."""
 
 from pathlib import Path
 
@@ -18,23 +18,23 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("teacher", ["pico_bert", "pico_ner"])
-def test_the_second_student_needs_no_teacher(
+def test_second_student_does_not_run_the_teacher(
     teacher: str, text: Path, shell: Shell, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("distill", "--teacher", request.getfixturevalue(teacher), "--corpus", text, *QUICK)
     task = ("--task", "ner") if teacher == "pico_ner" else ()
-    said = shell(*command, *task, "--cache-teacher", "kept", "--out", "first")
-    assert said.code == 0, said.err
-    assert "kept for later epochs and students" in said.err
-    monkeypatch.delattr("biosqueeze.distillation.teachers.LiveTeacher.answer")
-    said = shell(*command, *task, "--cache-teacher", "kept", "--out", "second", "--seed", 0, "--lr", "1e-3")
-    assert said.code == 0, said.err
-    assert "the teacher is not needed" in said.err
-    assert len(list(Path("kept").glob("*/meta.json"))) == 1
+    result = shell(*command, *task, "--cache-teacher", "cache", "--out", "first")
+    assert result.code == 0, result.err
+    assert "kept for later epochs and students" in result.err
+    monkeypatch.delattr("biosqueeze.distillation.teachers.LiveTeacher.outputs")
+    result = shell(*command, *task, "--cache-teacher", "cache", "--out", "second", "--seed", 0, "--lr", "1e-3")
+    assert result.code == 0, result.err
+    assert "the teacher is not run" in result.err
+    assert len(list(Path("cache").glob("*/meta.json"))) == 1
 
 
-def test_what_is_not_kept_is_said_before_anything_is_read(pico_bert: Path, text: Path, shell: Shell) -> None:
-    said = shell(
+def test_losses_on_attention_raise_before_data_are_read(pico_bert: Path, text: Path, shell: Shell) -> None:
+    result = shell(
         "distill",
         "--teacher",
         pico_bert,
@@ -42,20 +42,20 @@ def test_what_is_not_kept_is_said_before_anything_is_read(pico_bert: Path, text:
         text,
         *QUICK,
         "--cache-teacher",
-        "kept",
+        "cache",
         "--loss",
         "compact",
         "--out",
         "x",
     )
-    assert said.code == 2
-    assert "--loss attention-kl compares attention" in said.err
-    assert "corpus:" not in said.err
-    assert not Path("kept").exists()
+    assert result.code == 2
+    assert "--loss attention-kl compares attention" in result.err
+    assert "corpus:" not in result.err
+    assert not Path("cache").exists()
     assert not list(Path().glob("*.partial"))
 
 
-def test_maskings_are_for_text_that_is_masked(pico_ner: Path, text: Path, shell: Shell) -> None:
-    said = shell("distill", "--teacher", pico_ner, "--task", "ner", "--corpus", text, *QUICK, "--maskings", 3)
-    assert said.code == 2
-    assert "nothing is masked" in said.err
+def test_maskings_need_plain_text(pico_ner: Path, text: Path, shell: Shell) -> None:
+    result = shell("distill", "--teacher", pico_ner, "--task", "ner", "--corpus", text, *QUICK, "--maskings", 3)
+    assert result.code == 2
+    assert "nothing is masked" in result.err

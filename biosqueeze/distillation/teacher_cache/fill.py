@@ -1,6 +1,6 @@
-"""The pass that asks the teacher about all that a run will see, and keeps what it says.
+"""Fill the teacher cache: run the teacher on all items that a run needs and the cache lacks.
 
-It can be stopped at any time: what was kept stays, and the next pass asks for the rest.
+The pass can be interrupted at any time: written outputs stay, and the next pass computes the rest.
 """
 
 import shutil
@@ -20,9 +20,9 @@ from biosqueeze import processes
 from biosqueeze.data.cache import exclusive
 from biosqueeze.data.collate import Features
 from biosqueeze.distillation.chunked_loss import CHUNK_ROWS
-from biosqueeze.distillation.teacher_cache.plan import Answers, Kept, describe, size
-from biosqueeze.distillation.teacher_cache.store import Entry, Ids, checksum
-from biosqueeze.distillation.teachers import Answer, RowsOf, Teacher, row_mask
+from biosqueeze.distillation.teacher_cache.plan import CacheSpec, TeacherCache, size_text, write_meta
+from biosqueeze.distillation.teacher_cache.store import CachedOutput, Ids, checksum
+from biosqueeze.distillation.teachers import RowLogits, Teacher, TeacherOutputs, row_mask
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import ProgressBar, note, track
@@ -33,221 +33,232 @@ from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import WrappedSource
 
-# Answers are written when they are so many bytes, or so old.
-PART_BYTES, PART_SECONDS = 1 << 26, 60.0
-# Items among which those of like length are asked about together.
+# Outputs are written when they reach this size, or this age.
+FILE_BYTES, FILE_SECONDS = 1 << 26, 60.0
+# Batches of similar length are formed within this many items.
 SORTED_ITEMS = 1 << 14
-# In a batch: which items these are, and of which features the teacher speaks, (batch,) each.
-ITEM, CHECKSUM = "question.item", "question.checksum"
-# Seconds between two looks at what other processes have kept.
-LOOK_EVERY = 2.0
+# Keys of a batch: the item of each sequence and the checksum of its features, (batch,) each.
+ITEM, CHECKSUM = "cache.item", "cache.checksum"
+# Seconds between two checks for outputs of other processes.
+POLL_SECONDS = 2.0
 _HIGHEST = torch.finfo(torch.float16).max
 
 
-def ask(answers: Answers, teacher: Teacher) -> None:
-    """Ask for the answers that are missing; several processes share the work.
+def fill_cache(cache: TeacherCache, teacher: Teacher) -> None:
+    """Compute and store the missing outputs; several processes share the work.
 
     Raises:
-        SqueezeError: the disk is full or cannot be written, the memory does not suffice, or a state is too large for
-            fp16.
-        KeyboardInterrupt: Ctrl-C; what was said so far is kept.
+        SqueezeError: the disk is full or cannot be written, the memory does not suffice, or a value exceeds fp16.
+        KeyboardInterrupt: Ctrl-C; the outputs computed so far are stored.
     """
-    store, alone = answers.store, processes.count() == 1
+    store, alone = cache.store, processes.count() == 1
     writes = explained_writes(
         str(store.folder),
         remedy="name a directory of yours with --cache-teacher",
-        when_full="the teacher outputs computed so far are kept: free some space and run the command again",
+        when_full="the teacher outputs computed so far are stored: free some space and run the command again",
     )
     with writes:
         store.folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(store.folder, "cache of a teacher's answers") if alone else nullcontext(False) as locked:
+        with exclusive(store.folder, "teacher cache") if alone else nullcontext(False) as locked:
             if locked:
                 store.clean()
             store.refresh()
-            _ask(answers, teacher)
-        while not answers.complete:  # the others are still asking
-            time.sleep(LOOK_EVERY)
+            _fill_share(cache, teacher)
+        while not cache.complete:  # other processes are still computing
+            time.sleep(POLL_SECONDS)
             store.refresh()
         if processes.is_main():
-            describe(answers.inquiry, store)
-    note(f"the teacher's answers: {size(store.bytes)} in {store.folder}, kept for later epochs and students")
+            write_meta(cache.request, store)
+    note(f"teacher cache: {size_text(store.bytes)} in {store.folder}, kept for later epochs and students")
 
 
-def _ask(answers: Answers, teacher: Teacher) -> None:
-    # A share by number: what is missing when a process looks depends on how far the others are.
+def _fill_share(cache: TeacherCache, teacher: Teacher) -> None:
+    """Compute this process's share of the missing outputs."""
+    # The share is selected by item number, because what is missing depends on the progress of the other processes.
     index, count = processes.index(), processes.count()
-    missing = {masking: items[items % count == index] for masking, items in answers.missing().items()}
-    wanted = sum(map(len, missing.values()))
-    if not wanted:
+    missing = {masking: items[items % count == index] for masking, items in cache.missing().items()}
+    total = sum(map(len, missing.values()))
+    if not total:
         return
+    bf16 = precision_of(cache.request.training) == "bf16"
     with (
         interrupt_handler() as interrupt,
-        track("ask the teacher", wanted) as progress,
-        torch.autocast(own_device().type, torch.bfloat16, enabled=precision_of(answers.inquiry.options) == "bf16"),
+        track("fill the teacher cache", total) as progress,
+        torch.autocast(own_device().type, torch.bfloat16, enabled=bf16),
     ):
-        _Pass(answers, teacher, interrupt, progress).run(missing)
+        _FillPass(cache, teacher, interrupt, progress).run(missing)
 
 
 @dataclass
-class _Pass:
-    answers: Answers
+class _FillPass:
+    cache: TeacherCache
     teacher: Teacher
     interrupt: threading.Event
     progress: ProgressBar
-    pending: list[Entry] = field(default_factory=list)
-    bytes: int = 0
+    pending: list[CachedOutput] = field(default_factory=list)
+    pending_bytes: int = 0
     since: float = field(default_factory=time.monotonic)
-    announced: bool = False
+    size_checked: bool = False
 
     def run(self, missing: Mapping[int, Ids]) -> None:
-        source = self.answers.inquiry.source
+        source = self.cache.request.source
         total = sum(int(source.length(items).sum()) for items in missing.values()) * processes.count()
         started, tokens = time.monotonic(), 0
         for masking, batch in self._batches(missing):
-            said = _entries(self.answers.inquiry.kept, self._answer(batch), batch, masking)
-            here = int(batch["attention_mask"].sum())
-            self._announce(_bytes(said) * total / max(1, here))
-            self._keep(said)
-            tokens += here
-            self.progress.advance(len(said), speed=f"{tokens / (time.monotonic() - started):,.0f} tokens/s")
+            outputs = _cached_outputs(self.cache.request.spec, self._run_teacher(batch), batch, masking)
+            batch_tokens = int(batch["attention_mask"].sum())
+            self._check_disk(_bytes(outputs) * total / max(1, batch_tokens))
+            self._add(outputs)
+            tokens += batch_tokens
+            self.progress.advance(len(outputs), speed=f"{tokens / (time.monotonic() - started):,.0f} tokens/s")
             if self.interrupt.is_set():
-                self._flush()
+                self._write()
                 raise KeyboardInterrupt(
-                    f"{self.progress.done:,} of {self.progress.total:,} answers of the teacher are kept in "
-                    f"{self.answers.store.folder}; the same command goes on from there"
+                    f"teacher outputs of {self.progress.done:,} of {self.progress.total:,} items are stored in "
+                    f"{self.cache.store.folder}; the same command continues from there"
                 )
-        self._flush()
+        self._write()
 
     def _batches(self, missing: Mapping[int, Ids]) -> Iterator[tuple[int, Batch]]:
-        """Each masking with its batches, which the training's own loader makes."""
-        schedule, options = self.answers.inquiry.schedule, self.answers.inquiry.options
-        marked = replace(schedule, source=_Marked(schedule.source))
+        """Yield the batches of each masking, made by the training's own loader."""
+        schedule, training = self.cache.request.schedule, self.cache.request.training
+        marked = replace(schedule, source=_MarkedSource(schedule.source))
         for masking, items in missing.items():
-            positions = _like_lengths(schedule.source, masking, items, options.batch_size)
-            for batch in loader(marked, options.workers, positions):
+            positions = _batches_by_length(schedule.source, masking, items, training.batch_size)
+            for batch in loader(marked, training.workers, positions):
                 yield masking, batch
 
     @torch.no_grad()
-    def _answer(self, batch: Batch) -> Answer:
+    def _run_teacher(self, batch: Batch) -> TeacherOutputs:
         try:
-            return self.teacher.answer({name: tensor.to(own_device()) for name, tensor in batch.items()})
+            return self.teacher.outputs({name: tensor.to(own_device()) for name, tensor in batch.items()})
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             raise SqueezeError(
-                f"out of memory while the teacher was asked about {failures.describe_batches([batch])}; give a smaller "
-                "--batch-size; what was said so far is kept"
+                f"out of memory while the teacher was run on {failures.describe_batches([batch])}; give a smaller "
+                "--batch-size; the outputs computed so far are stored"
             ) from error
 
-    def _keep(self, said: list[Entry]) -> None:
-        self.pending += said
-        self.bytes += _bytes(said)
-        if self.bytes >= PART_BYTES or time.monotonic() - self.since >= PART_SECONDS:
-            self._flush()
+    def _add(self, outputs: list[CachedOutput]) -> None:
+        self.pending += outputs
+        self.pending_bytes += _bytes(outputs)
+        if self.pending_bytes >= FILE_BYTES or time.monotonic() - self.since >= FILE_SECONDS:
+            self._write()
 
-    def _flush(self) -> None:
+    def _write(self) -> None:
         if self.pending:
-            self.answers.store.write(self.pending)
-        self.pending, self.bytes, self.since = [], 0, time.monotonic()
+            self.cache.store.write(self.pending)
+        self.pending, self.pending_bytes, self.since = [], 0, time.monotonic()
 
-    def _announce(self, coming: float) -> None:
-        """Say once how many bytes are coming, and refuse what the disk does not hold."""
-        if self.announced:
+    def _check_disk(self, expected: float) -> None:
+        """Note once how many bytes are expected, and raise if the disk has less space."""
+        if self.size_checked:
             return
-        self.announced = True
-        folder = self.answers.store.folder
+        self.size_checked = True
+        folder = self.cache.store.folder
         free = shutil.disk_usage(folder).free
-        note(f"the teacher's answers: about {size(coming)} will be kept in {folder}")
-        if coming > free:
+        note(f"teacher cache: about {size_text(expected)} will be stored in {folder}")
+        if expected > free:
             raise SqueezeError(
-                f"the teacher's answers take about {size(coming)}, but only {size(free)} are free where {folder} lies; "
-                "name another disk with --cache-teacher, lower --cache-top, or leave out losses of hidden states"
+                f"the teacher cache takes about {size_text(expected)}, but only {size_text(free)} are free on the disk "
+                f"of {folder}; name another disk with --cache-teacher, lower --cache-top, or leave out losses of "
+                "hidden states"
             )
 
 
 @dataclass(frozen=True)
-class _Marked(WrappedSource):
-    """Training data that say of each item which one it is, and how its features look."""
+class _MarkedSource(WrappedSource):
+    """Training data with the number and the checksum of each item."""
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         features = self.source.features(item, rng)
         return {**features, ITEM: np.array(item), CHECKSUM: np.array(checksum(features))}
 
 
-def _like_lengths(source: ItemSource, masking: int, items: Ids, batch_size: int) -> Iterator[list[Position]]:
-    """Batches of like length, each as large as `batch_size` of the longest; a masking stands for its first epoch."""
+def _batches_by_length(source: ItemSource, masking: int, items: Ids, batch_size: int) -> Iterator[list[Position]]:
+    """Yield batches of similar length with about as many tokens as `batch_size` of the longest items.
+
+    The epoch of a position is the masking: the first epoch that uses it.
+    """
     for start in range(0, len(items), SORTED_ITEMS):
-        some = items[start : start + SORTED_ITEMS]
-        lengths = source.length(some)
+        block = items[start : start + SORTED_ITEMS]
+        lengths = source.length(block)
         order = np.argsort(-lengths, kind="stable")
-        some, lengths = some[order], lengths[order]
+        block, lengths = block[order], lengths[order]
         first = 0
-        while first < len(some):
+        while first < len(block):
             last = first + max(1, batch_size * int(lengths[0]) // max(1, int(lengths[first])))
-            yield [(masking, int(item)) for item in some[first:last]]
+            yield [(masking, int(item)) for item in block[first:last]]
             first = last
 
 
-def _entries(kept: Kept, answer: Answer, batch: Batch, masking: int) -> list[Entry]:
-    """What was said about each item of a batch."""
+def _cached_outputs(spec: CacheSpec, outputs: TeacherOutputs, batch: Batch, masking: int) -> list[CachedOutput]:
+    """Split the teacher's outputs on a batch by item."""
     tokens = batch["attention_mask"].sum(dim=1)  # (batch,)
-    rows = kept.question.tensors.row_counts(row_mask(kept.question, batch))  # (batch,)
-    parts = {name: _split(array, rows) for name, array in _rows(kept, answer, int(rows.sum())).items()}
-    for depth in kept.depths:
-        states = _half(answer.layers[depth].hidden, f"hidden states at depth {depth}")
-        parts[f"hidden.{depth}"] = _split(states, tokens)
+    rows = spec.output_spec.tensors.row_counts(row_mask(spec.output_spec, batch))  # (batch,)
+    arrays = {name: _split(array, rows) for name, array in _row_arrays(spec, outputs, int(rows.sum())).items()}
+    for depth in spec.depths:
+        states = _to_half(outputs.layers[depth].hidden, f"hidden states at depth {depth}")
+        arrays[f"hidden.{depth}"] = _split(states, tokens)
     items = zip(batch[ITEM].tolist(), batch[CHECKSUM].tolist(), strict=True)
     return [
-        Entry(masking, item, asked, {name: each[number] for name, each in parts.items()})
-        for number, (item, asked) in enumerate(items)
+        CachedOutput(masking, item, digest, {name: by_item[number] for name, by_item in arrays.items()})
+        for number, (item, digest) in enumerate(items)
     ]
 
 
 def _split(array: NDArray[Any], counts: Tensor) -> list[NDArray[Any]]:
-    """The rows of each item: they come in the order of the batch."""
+    """Split rows by item; they are in the order of the batch."""
     return np.split(array, counts.cumsum(0)[:-1].cpu().numpy())
 
 
-def _rows(kept: Kept, answer: Answer, count: int) -> dict[str, NDArray[Any]]:
-    """What is kept of the rows of logits: (rows, ...) each."""
-    if kept.rows == "none" or answer.rows is None:
+def _row_arrays(spec: CacheSpec, outputs: TeacherOutputs, count: int) -> dict[str, NDArray[Any]]:
+    """Return the stored arrays of the rows of logits: (rows, ...) each."""
+    if spec.rows == "none" or outputs.rows is None:
         return {}
-    if kept.rows == "logits":
-        return {"logits": _half(answer.rows(slice(None)), "logits")}
+    if spec.rows == "logits":
+        return {"logits": _to_half(outputs.rows(slice(None)), "logits")}
     parts = [
-        _likeliest(kept, answer.rows, slice(start, start + CHUNK_ROWS)) for start in range(0, max(1, count), CHUNK_ROWS)
+        _top_classes(spec, outputs.rows, slice(start, start + CHUNK_ROWS))
+        for start in range(0, max(1, count), CHUNK_ROWS)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _likeliest(kept: Kept, rows: RowsOf, part: slice) -> dict[str, NDArray[Any]]:
-    """The likeliest classes and what is left for the others; see `objectives.TopK`."""
+def _top_classes(spec: CacheSpec, rows: RowLogits, part: slice) -> dict[str, NDArray[Any]]:
+    """Compute the most probable classes and the probability of the rest; see `objectives.TopK`."""
     logits = rows(part)
     if not isinstance(logits, Tensor):
-        raise TypeError("a teacher that is asked gives logits")
-    softened = logits.float() / kept.temperature  # (rows, classes)
+        raise TypeError("the cache is filled from full logits")
+    softened = logits.float() / spec.temperature  # (rows, classes)
     total = softened.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
-    values, ids = softened.topk(min(kept.top, softened.shape[-1]), dim=-1)  # (rows, top)
+    values, ids = softened.topk(min(spec.top, softened.shape[-1]), dim=-1)  # (rows, top)
     rest = softened.scatter(-1, ids, -torch.inf).logsumexp(dim=-1)  # (rows,)
-    small = softened.shape[-1] <= 1 << 16
+    fits_16_bits = softened.shape[-1] <= 1 << 16
     return {
-        "ids": ids.cpu().numpy().astype(np.uint16 if small else np.int32),
-        # What fp16 cannot hold is as good as impossible.
-        "log_probabilities": _half((values - total).clamp(min=-_HIGHEST), "logits"),
-        "rest": _half((rest - total.squeeze(-1)).clamp(min=-_HIGHEST), "logits"),
+        "ids": ids.cpu().numpy().astype(np.uint16 if fits_16_bits else np.int32),
+        # Log probabilities below the range of fp16 are those of practically impossible classes.
+        "log_probabilities": _to_half((values - total).clamp(min=-_HIGHEST), "logits"),
+        "rest": _to_half((rest - total.squeeze(-1)).clamp(min=-_HIGHEST), "logits"),
     }
 
 
-def _half(values: Any, what: str) -> NDArray[np.float16]:
+def _to_half(values: Any, what: str) -> NDArray[np.float16]:
+    """Convert to fp16.
+
+    Raises:
+        SqueezeError: a value is NaN or exceeds the range.
+    """
     values = values.float()
     if not bool((values.abs() <= _HIGHEST).all()):
         raise SqueezeError(
             f"the teacher's {what} reach {float(values.abs().max()):.3g}, more than fp16 holds, so they cannot be "
-            "kept; leave --cache-teacher out, or the losses that read them"
+            "stored; leave --cache-teacher out, or the losses that read them"
         )
     half: NDArray[np.float16] = values.half().cpu().numpy()
     return half
 
 
-def _bytes(entries: list[Entry]) -> int:
-    return sum(array.nbytes for entry in entries for array in entry.arrays.values())
+def _bytes(outputs: list[CachedOutput]) -> int:
+    return sum(array.nbytes for output in outputs for array in output.arrays.values())

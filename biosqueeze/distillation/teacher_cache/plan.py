@@ -1,7 +1,7 @@
-"""--cache-teacher: the teacher is asked about all training data once, and its answers are kept on disk.
+"""What --cache-teacher stores and under which key, and which outputs a run needs.
 
-Later epochs and later students read them there. For that an item must look the same whenever it comes: it is masked in
-one of `maskings` ways, as the schedule says.
+Later epochs and later students read the stored outputs. For that an item must look the same whenever it comes: it is
+masked in one of `maskings` ways, as the schedule repeats them.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import TEACHER
 from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.options import DistillationOptions
-from biosqueeze.distillation.teacher_cache.store import Ids, Store, checksum
-from biosqueeze.distillation.teachers import Question
+from biosqueeze.distillation.request import CacheSettings
+from biosqueeze.distillation.teacher_cache.store import CacheStore, Ids, checksum
+from biosqueeze.distillation.teachers import OutputSpec
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import write_json
 from biosqueeze.manifest import now
@@ -30,230 +30,235 @@ from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.hashes import source_hash
 from biosqueeze.training.job import steps_of
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import WrappedSource
 
 META = "meta.json"
-FORMAT = 1  # part of each key: another number leaves all that was kept before unread
+FORMAT = 2  # part of each key: folders of another format are not read
 TOP = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What is kept of an answer."""
+class CacheSpec:
+    """Which teacher outputs are stored."""
 
-    question: Question
-    rows: Literal["none", "top", "logits"]  # the likeliest classes and the rest, or all
+    output_spec: OutputSpec
+    rows: Literal["none", "top", "logits"]  # "top": the most probable classes and the rest
     top: int = 0
-    temperature: float = 1.0  # at which "top" is kept
-    depths: tuple[int, ...] = ()  # whose hidden states are kept
+    temperature: float = 1.0  # of "top"
+    depths: tuple[int, ...] = ()  # whose hidden states are stored
 
 
-def kept_of(recipe: LossConfig, top: int | None = None) -> Kept:
-    """What a recipe reads of its teacher.
+def build_cache_spec(loss_config: LossConfig, top: int | None = None) -> CacheSpec:
+    """Determine which teacher outputs the losses read.
 
     Args:
-        recipe: how to distil.
+        loss_config: the losses.
         top: --cache-top.
 
     Raises:
-        UsageError: the recipe reads something that is not kept, or nothing, or --cache-top is idle.
+        UsageError: the losses read outputs that cannot be stored, or none, or --cache-top has no effect.
     """
-    losses, question = recipe.losses, recipe.question
-    inside = [name for name, loss in losses.items() if loss.READS in ("attention", "relations")]
-    if inside:
+    losses, spec = loss_config.losses, loss_config.output_spec
+    attention = [name for name, loss in losses.items() if loss.READS in ("attention", "relations")]
+    if attention:
         raise UsageError(
-            f"--cache-teacher keeps soft labels and hidden states, but --loss {', '.join(inside)} compares attention; "
-            f"leave --cache-teacher out, or leave {'them' if len(inside) > 1 else 'it'} out of the losses"
+            f"--cache-teacher stores soft labels and hidden states, but --loss {', '.join(attention)} compares "
+            f"attention; leave --cache-teacher out, or leave {'them' if len(attention) > 1 else 'it'} out of the losses"
         )
-    asked = any(loss.NEEDS_TEACHER_LOGITS for loss in losses.values())
-    if asked and question.output_type.classes_are_positions:
+    reads_logits = any(loss.NEEDS_TEACHER_LOGITS for loss in losses.values())
+    if reads_logits and spec.output_type.classes_are_positions:
         raise UsageError(
             "--cache-teacher does not work with a head that marks spans, whose classes are the positions of a batch; "
             "leave it out"
         )
-    depths = tuple(sorted(recipe.wanted(1)))
-    if not asked and not depths:
-        raise UsageError(f"--cache-teacher: --loss {', '.join(losses)} asks the teacher nothing; leave it out")
-    if top is not None and not (asked and question.kind == "mlm"):
+    depths = tuple(sorted(loss_config.teacher_parts))
+    if not reads_logits and not depths:
+        raise UsageError(f"--cache-teacher: --loss {', '.join(losses)} reads no teacher outputs; leave it out")
+    if top is not None and not (reads_logits and spec.kind == "mlm"):
         raise UsageError("--cache-top is for soft labels over a vocabulary, which no loss reads here; leave it out")
-    if asked and question.kind == "mlm":
-        return Kept(question=question, rows="top", top=top or TOP, temperature=recipe.temperature, depths=depths)
-    return Kept(question=question, rows="logits" if asked else "none", depths=depths)
+    if reads_logits and spec.kind == "mlm":
+        temperature = loss_config.temperature
+        return CacheSpec(output_spec=spec, rows="top", top=top or TOP, temperature=temperature, depths=depths)
+    return CacheSpec(output_spec=spec, rows="logits" if reads_logits else "none", depths=depths)
 
 
 @dataclass(frozen=True)
 class CacheRequest:
-    """Who is asked what about which data."""
+    """Teachers, losses and training data of a run that uses the cache."""
 
     teachers: Sequence[str]  # a hash of each: see `training.hashes.checkpoint_hash`
-    shares: Sequence[float]  # how much each counts
-    recipe: LossConfig
+    teacher_weights: Sequence[float]
+    loss_config: LossConfig
     source: ItemSource
-    options: DistillationOptions
-    facts: Mapping[str, Any] = field(default_factory=dict)  # for people: what the teachers are called
+    settings: CacheSettings
+    training: TrainingOptions
+    maskings: int = 1  # of each item
+    facts: Mapping[str, Any] = field(default_factory=dict)  # added to META for readers: the teachers' names
 
     @cached_property
-    def kept(self) -> Kept:
-        """What is kept of the answers."""
-        return kept_of(self.recipe, self.options.cache_top)
+    def spec(self) -> CacheSpec:
+        """Which outputs are stored."""
+        return build_cache_spec(self.loss_config, self.settings.top)
 
     @cached_property
     def schedule(self) -> BatchSchedule:
-        """The batches of the whole run, of all processes."""
-        options = self.options
-        together = options.batch_size * processes.count()
-        plan = BatchSchedule(self.source, together, options.seed, 0, maskings=options.repeated_maskings)
-        return replace(plan, total=steps_of(options, plan.batches_per_epoch)[1] * options.accumulate)
+        """The batches of the whole run, of all processes together."""
+        training = self.training
+        batch_size = training.batch_size * processes.count()
+        schedule = BatchSchedule(self.source, batch_size, training.seed, 0, maskings=self.maskings)
+        return replace(schedule, total=steps_of(training, schedule.batches_per_epoch)[1] * training.accumulate)
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """All that the answers depend on."""
-        options, kept = self.options, self.kept
-        total = sum(self.shares)
-        # Several teachers' distributions are averaged at the temperature.
-        heated = kept.rows == "top" or (kept.rows == "logits" and len(self.teachers) > 1)
+        """Everything that the stored outputs depend on."""
+        spec, total = self.spec, sum(self.teacher_weights)
+        kind = spec.output_spec.kind
+        # The distributions of several teachers are averaged at the temperature.
+        uses_temperature = spec.rows == "top" or (spec.rows == "logits" and len(self.teachers) > 1)
+        weighted = zip(self.teachers, self.teacher_weights, strict=True)
         return {
             "format": FORMAT,
-            "teachers": [[t, round(share / total, 9)] for t, share in zip(self.teachers, self.shares, strict=True)],
+            "teachers": [[teacher, round(weight / total, 9)] for teacher, weight in weighted],
             "data": source_hash(self.source),
-            "kind": kept.question.kind,
-            "output type": kept.question.output_type.name,
-            "masking seed": options.seed if kept.question.kind == "mlm" else None,
-            "mask rate": options.mask_rate if kept.question.kind == "mlm" else None,
-            "rows": kept.rows,
-            "top": kept.top,
-            "temperature": self.recipe.temperature if heated else None,
-            "hidden": list(kept.depths),
-            "precision": precision_of(options),
+            "kind": kind,
+            "output type": spec.output_spec.output_type.name,
+            "masking seed": self.training.seed if kind == "mlm" else None,
+            "mask rate": self.settings.mask_rate if kind == "mlm" else None,
+            "rows": spec.rows,
+            "top": spec.top,
+            "temperature": self.loss_config.temperature if uses_temperature else None,
+            "hidden": list(spec.depths),
+            "precision": precision_of(self.training),
         }
 
     @property
     def key(self) -> str:
-        """Differs wherever an answer may differ."""
+        """A hash of the content, which names the folder."""
         return hashlib.sha256(json.dumps(self.content).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
-class Answered(WrappedSource):
-    """Training data that bring along what the teacher said about them."""
+class CachedSource(WrappedSource):
+    """Training data with the teacher's outputs attached."""
 
-    store: Store
+    store: CacheStore
     maskings: int
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
-        """The source's features, and under `answer.*` what was said about exactly these; see `data.collate.pad`.
+        """Return the source's features, and under `teacher.*` the outputs for exactly these; see `data.collate.pad`.
 
         Raises:
-            SqueezeError: the teacher was not asked, or about something else.
+            SqueezeError: the outputs for these features are not stored.
         """
         features = self.source.features(item, rng)
-        asked = checksum(features)
+        expected = checksum(features)
         for masking in range(self.maskings):
-            entry = self.store.find(masking, item)
-            if entry is not None and entry.asked == asked:
-                return {**features, **{TEACHER + name: array for name, array in entry.arrays.items()}}
+            output = self.store.find(masking, item)
+            if output is not None and output.checksum == expected:
+                return {**features, **{TEACHER + name: array for name, array in output.arrays.items()}}
         raise SqueezeError(
-            f"{self.store.folder} lacks what the teacher says about item {item} as it is now; run the command again, "
+            f"{self.store.folder} has no teacher outputs for item {item} in its current form; run the command again, "
             f"and if that does not help, delete the folder"
         )
 
 
 @dataclass
-class Answers:
-    """The answers that a run needs, as far as they are there."""
+class TeacherCache:
+    """The stored outputs of a run, complete or not."""
 
-    inquiry: CacheRequest
-    store: Store
+    request: CacheRequest
+    store: CacheStore
 
     @cached_property
     def needed(self) -> dict[int, Ids]:
-        """The items that the run will see, by masking."""
-        return _needed(self.inquiry.schedule, whole=self.inquiry.options.auto_batch)
+        """The items that the run reads, by masking."""
+        return _needed_items(self.request.schedule, whole_epochs=self.request.training.auto_batch)
 
     def missing(self) -> dict[int, Ids]:
-        """The items that the teacher must still be asked about, by masking."""
+        """Return the needed items that are not stored, by masking."""
         every = ((masking, items[~self.store.has(masking, items)]) for masking, items in self.needed.items())
         return {masking: items for masking, items in every if len(items)}
 
     @property
     def complete(self) -> bool:
-        """Whether the run can do without the teacher."""
+        """Whether all needed outputs are stored."""
         return not self.missing()
 
     @property
-    def source(self) -> Answered:
-        """The training data with the answers."""
-        return Answered(self.inquiry.source, self.store, self.inquiry.options.repeated_maskings or 1)
+    def source(self) -> CachedSource:
+        """The training data with the stored outputs."""
+        return CachedSource(self.request.source, self.store, self.request.maskings)
 
 
-def open_answers(inquiry: CacheRequest) -> Answers:
-    """The answers in --cache-teacher, as far as they are there; says how far that is.
+def open_teacher_cache(request: CacheRequest) -> TeacherCache:
+    """Open the folder of a request in --cache-teacher, and note how complete it is.
 
     Raises:
-        UsageError: the recipe reads what is not kept.
+        UsageError: the losses read outputs that cannot be stored.
         SqueezeError: the folder cannot be read or written.
     """
-    directory = Path(str(inquiry.options.cache_teacher)).expanduser()
-    folder = directory / inquiry.key
+    directory = Path(request.settings.directory).expanduser()
+    folder = directory / request.key
     try:
-        store = Store(folder)
+        store = CacheStore(folder)
         if not (folder / META).is_file() and processes.is_main():
             folder.mkdir(parents=True, exist_ok=True)
-            describe(inquiry, store)
+            write_meta(request, store)
     except OSError as error:
         raise SqueezeError(
             f"--cache-teacher {directory} cannot be used ({error.strerror or error}); name a directory of yours"
         ) from error
-    answers = Answers(inquiry, store)
-    if answers.complete:
-        note(f"the teacher's answers: {size(store.bytes)} in {folder}, given earlier; the teacher is not needed")
+    cache = TeacherCache(request, store)
+    if cache.complete:
+        note(f"teacher cache: complete, {size_text(store.bytes)} in {folder}; the teacher is not run")
     elif len(store):
-        note(f"the teacher's answers: {size(store.bytes)} in {folder}; some are missing")
-    return answers
+        note(f"teacher cache: {size_text(store.bytes)} in {folder}; some outputs are missing")
+    return cache
 
 
-def describe(inquiry: CacheRequest, store: Store) -> None:
-    """Write what a folder holds, for people: nothing reads it.
+def write_meta(request: CacheRequest, store: CacheStore) -> None:
+    """Write a summary of the folder for human readers; no code reads it.
 
     Raises:
         OSError: the disk is full.
     """
-    found = {"answers": len(store), "megabytes": round(store.bytes / 1e6, 3), "written": now()}
-    write_json(store.folder / META, {**inquiry.content, **inquiry.facts, **found})
+    summary = {"outputs": len(store), "megabytes": round(store.bytes / 1e6, 3), "written": now()}
+    write_json(store.folder / META, {**request.content, **request.facts, **summary})
 
 
-def size(count: float) -> str:
-    """Bytes in words."""
+def size_text(count: float) -> str:
+    """Format a number of bytes."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def _needed(schedule: BatchSchedule, *, whole: bool) -> dict[int, Ids]:
-    """The items of a run by masking, in ascending order.
+def _needed_items(schedule: BatchSchedule, *, whole_epochs: bool) -> dict[int, Ids]:
+    """Return the items of a run by masking, in ascending order.
 
     Args:
         schedule: the run, with maskings.
-        whole: the batches may become smaller (--auto-batch): take whole epochs, and all that may be entered then.
+        whole_epochs: the batches may become smaller (--auto-batch): take whole epochs, and all that may then be begun.
     """
     maskings, per_epoch = schedule.maskings or 1, schedule.batches_per_epoch
     marks: dict[int, NDArray[np.bool_]] = {}
-    for epoch in range(_most_epochs(schedule) if whole else ceil(schedule.total / per_epoch)):
+    for epoch in range(_most_epochs(schedule) if whole_epochs else ceil(schedule.total / per_epoch)):
         start = epoch * per_epoch
-        if whole or start + per_epoch <= schedule.total:
+        if whole_epochs or start + per_epoch <= schedule.total:
             _mark(marks, epoch % maskings, schedule.draw(epoch))
         else:
             for batch in replace(schedule, start=start):
                 _mark(marks, epoch % maskings, np.array([item for _, item in batch]))
-    # What a process reads that has no item of its own, and what --auto-batch tries.
+    # The placeholder of a process without an item, and the batch that --auto-batch tries.
     _mark(marks, 0, np.array([item for _, item in (schedule.first_position(), *schedule.longest_positions())]))
     return {masking: np.flatnonzero(mark) for masking, mark in marks.items()}
 
 
 def _most_epochs(schedule: BatchSchedule) -> int:
-    """Epochs that a run enters, into however many parts its batches are cut.
+    """Return how many epochs a run begins at most, over all numbers of parts that its batches may be split into.
 
-    The last batch of an epoch may be small, and is cut into fewer parts than the others: then what is read of the next
-    epoch makes up for it.
+    The last batch of an epoch may be small and is then split into fewer parts than the others; the run makes up for it
+    with batches of the next epoch.
     """
     items, size = len(schedule.draw(0)), schedule.batch_size
     parts = (part for part in range(1, size + 1) if size % part == 0)

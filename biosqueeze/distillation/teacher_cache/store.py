@@ -1,9 +1,9 @@
-"""A teacher's answers on disk: Arrow files that are whole or not there, read through memory maps.
+"""Teacher outputs on disk: Arrow files that appear only when they are complete, read through memory maps.
 
-An answer is what was said about one item under one masking. It comes with a checksum of what was asked, so that it is
-never taken for the answer to something else. A file is one record batch with a row for each answer; it gets its name
-when it is whole, so a process that dies leaves nothing behind that anybody would read. Files are found by looking into
-the folder: several processes may write into it.
+A cached output belongs to one item under one masking. A checksum of the item's features is stored with it, so that it
+is never used for other features. A file is one record batch with a row for each output. It is renamed when it is
+complete, so a process that is killed leaves no partial file behind that would be read. Files are found by listing the
+folder: several processes may write into it.
 """
 
 import contextlib
@@ -23,109 +23,113 @@ from biosqueeze.data.collate import Features
 from biosqueeze.progress import warn
 
 Ids = NDArray[np.int64]
-_PATTERN = "answers-*.arrow"
-_ROW_BITS = 32  # of the 64 that say where an answer is; the others number the file
+_PATTERN = "outputs-*.arrow"
+_KEYS = ("masking", "item", "checksum")
+_ROW_BITS = 32  # low bits of an address: the row; high bits: the number of the file
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What was said about an item under a masking."""
+class CachedOutput:
+    """The teacher's outputs for an item under a masking."""
 
     masking: int
     item: int
-    asked: int  # checksum of the features
+    checksum: int  # of the features
     arrays: Features  # (rows, width) or (rows,), by name
 
 
 def checksum(features: Features) -> int:
-    """Of names and values of all features of an item."""
-    found = 0
+    """Compute the CRC-32 of the names and values of an item's features."""
+    crc = 0
     for name in sorted(features):
-        found = zlib.crc32(np.ascontiguousarray(features[name]).tobytes(), zlib.crc32(name.encode(), found))
-    return found
+        crc = zlib.crc32(np.ascontiguousarray(features[name]).tobytes(), zlib.crc32(name.encode(), crc))
+    return crc
 
 
 @dataclass(frozen=True)
 class _Column:
-    starts: Ids  # (answers + 1,)
-    values: NDArray[Any]  # (rows of all answers, width) or (rows of all answers,)
+    """One array of all outputs of a file, concatenated."""
+
+    starts: Ids  # (outputs + 1,)
+    values: NDArray[Any]  # (rows of all outputs, width) or (rows of all outputs,)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One file."""
+class _StoreFile:
+    """The content of one file."""
 
-    maskings: Ids  # (answers,)
-    items: Ids  # (answers,)
-    asked: Ids  # (answers,)
+    maskings: Ids  # (outputs,)
+    items: Ids  # (outputs,)
+    checksums: Ids  # (outputs,)
     columns: Mapping[str, _Column]
 
-    def entry(self, row: int) -> Entry:
+    def output(self, row: int) -> CachedOutput:
         arrays = {name: c.values[c.starts[row] : c.starts[row + 1]] for name, c in self.columns.items()}
-        return Entry(int(self.maskings[row]), int(self.items[row]), int(self.asked[row]), arrays)
+        return CachedOutput(int(self.maskings[row]), int(self.items[row]), int(self.checksums[row]), arrays)
 
 
-class Store:
-    """The answers in a folder. It is pickled as the folder: a worker process maps the files for itself."""
+class CacheStore:
+    """The outputs in a folder. Pickled as the path of the folder: a worker process maps the files itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._parts: list[_Part] = []
-        self._seen: set[str] = set()
-        self._where: dict[int, Ids] = {}  # by masking: 1 + (file << 32 | row) of each item, 0 where nothing was said
+        self._files: list[_StoreFile] = []
+        self._opened: set[str] = set()
+        self._addresses: dict[int, Ids] = {}  # by masking: 1 + (file << 32 | row) of each item, 0 where it is missing
         self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store, (self.folder,)
+        return CacheStore, (self.folder,)
 
     def refresh(self) -> None:
-        """Open what was written since; what is damaged is deleted, with a warning.
+        """Open files that were added since; delete damaged ones with a warning.
 
         Raises:
             OSError: the folder or a file cannot be read.
         """
         for path in sorted(self.folder.glob(_PATTERN)):
-            if path.name in self._seen:
+            if path.name in self._opened:
                 continue
             try:
                 self._add(_open(path))
             except ValueError as error:
-                warn(f"{path} is damaged ({error}); the teacher is asked again for what was in it")
+                warn(f"{path} is damaged ({error}); its teacher outputs are computed again")
                 path.unlink(missing_ok=True)
-            self._seen.add(path.name)
+            self._opened.add(path.name)
 
-    def _add(self, part: _Part) -> None:
-        rows = np.arange(len(part.items)) + (len(self._parts) << _ROW_BITS) + 1
-        for masking in np.unique(part.maskings):
-            here = part.maskings == masking
-            items = part.items[here]
-            where = self._where.get(int(masking), np.zeros(0, dtype=np.int64))
-            if len(where) <= items.max():
-                # Twice as long, so that many files cost no more than one; zeros that nobody writes take no memory.
+    def _add(self, file: _StoreFile) -> None:
+        """Index the outputs of a file."""
+        rows = np.arange(len(file.items)) + (len(self._files) << _ROW_BITS) + 1
+        for masking in np.unique(file.maskings):
+            selected = file.maskings == masking
+            items = file.items[selected]
+            addresses = self._addresses.get(int(masking), np.zeros(0, dtype=np.int64))
+            if len(addresses) <= items.max():
+                # Doubled, so that many files cost no more than one; zero pages that are never written take no memory.
                 longer = np.zeros(2 * (int(items.max()) + 1), dtype=np.int64)
-                longer[: len(where)] = where
-                where = self._where[int(masking)] = longer
-            where[items] = rows[here]
-        self._parts.append(part)
+                longer[: len(addresses)] = addresses
+                addresses = self._addresses[int(masking)] = longer
+            addresses[items] = rows[selected]
+        self._files.append(file)
 
     def has(self, masking: int, items: Ids) -> NDArray[np.bool_]:
-        """Which of these items have an answer, (items,)."""
-        where = self._where.get(masking, np.zeros(0, dtype=np.int64))
-        found = np.zeros(len(items), dtype=bool)
-        known = items < len(where)
-        found[known] = where[items[known]] > 0
-        return found
+        """Return which of these items are stored under a masking, (items,)."""
+        addresses = self._addresses.get(masking, np.zeros(0, dtype=np.int64))
+        stored = np.zeros(len(items), dtype=bool)
+        indexed = items < len(addresses)
+        stored[indexed] = addresses[items[indexed]] > 0
+        return stored
 
-    def find(self, masking: int, item: int) -> Entry | None:
-        """What was said about an item, in the memory map."""
-        where = self._where.get(masking)
-        if where is None or item >= len(where) or not where[item]:
+    def find(self, masking: int, item: int) -> CachedOutput | None:
+        """Return the outputs for an item under a masking, as views of the memory map."""
+        addresses = self._addresses.get(masking)
+        if addresses is None or item >= len(addresses) or not addresses[item]:
             return None
-        number, row = divmod(int(where[item]) - 1, 1 << _ROW_BITS)
-        return self._parts[number].entry(row)
+        number, row = divmod(int(addresses[item]) - 1, 1 << _ROW_BITS)
+        return self._files[number].output(row)
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Add answers as one file.
+    def write(self, outputs: Sequence[CachedOutput]) -> None:
+        """Add outputs as one file.
 
         Raises:
             OSError: the disk is full.
@@ -133,7 +137,7 @@ class Store:
         path = self.folder / _PATTERN.replace("*", uuid.uuid4().hex[:16])
         partial = path.with_suffix(".partial")
         try:
-            _write(partial, _batch(entries))
+            _write(partial, _batch(outputs))
             partial.rename(path)
         finally:
             with contextlib.suppress(OSError):
@@ -141,32 +145,30 @@ class Store:
         self.refresh()
 
     def clean(self) -> None:
-        """Delete what a process that was killed has left half-written; no other may be writing."""
+        """Delete partial files of killed processes; no other process may be writing."""
         for path in self.folder.glob(_PATTERN.replace(".arrow", ".partial")):
             path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
-        """How many answers there are."""
-        return sum(len(part.items) for part in self._parts)
+        """Return the number of outputs."""
+        return sum(len(file.items) for file in self._files)
 
     @property
     def bytes(self) -> int:
-        """What they take on the disk."""
+        """Their size on the disk."""
         return sum(path.stat().st_size for path in self.folder.glob(_PATTERN))
 
 
-def _batch(entries: Sequence[Entry]) -> pa.RecordBatch:
+def _batch(outputs: Sequence[CachedOutput]) -> pa.RecordBatch:
     columns = {
-        "masking": np.array([entry.masking for entry in entries], dtype=np.int64),
-        "item": np.array([entry.item for entry in entries], dtype=np.int64),
-        "asked": np.array([entry.asked for entry in entries], dtype=np.int64),
-        **{name: _list([entry.arrays[name] for entry in entries]) for name in entries[0].arrays},
+        **{key: np.array([getattr(output, key) for output in outputs], dtype=np.int64) for key in _KEYS},
+        **{name: _list([output.arrays[name] for output in outputs]) for name in outputs[0].arrays},
     }
     return pa.record_batch(list(map(pa.array, columns.values())), names=list(columns))
 
 
 def _list(arrays: Sequence[NDArray[Any]]) -> pa.LargeListArray:
-    """A list of rows for each answer; a row is a number, or a list of a fixed length."""
+    """Build a list of rows for each output; a row is a number, or a list of a fixed length."""
     joined = np.concatenate(arrays)
     values = pa.array(joined.ravel())
     if joined.ndim > 1:
@@ -182,20 +184,20 @@ def _write(path: Path, batch: pa.RecordBatch) -> None:
         os.fsync(file.fileno())
 
 
-def _open(path: Path) -> _Part:
+def _open(path: Path) -> _StoreFile:
     """Map a file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not what was written.
+        ValueError: its content is damaged.
     """
-    path.open("rb").close()  # what fails from here on is the content, of which Arrow also complains by OSError
+    path.open("rb").close()  # errors from here on are about the content; Arrow raises OSError for that too
     try:
         with pa.memory_map(str(path)) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
-        maskings, items, asked = (_numbers(batch.column(name)) for name in ("masking", "item", "asked"))
-        names = [name for name in batch.schema.names if name not in ("masking", "item", "asked")]
-        return _Part(maskings, items, asked, {name: _column(batch.column(name)) for name in names})
+        maskings, items, checksums = (_numbers(batch.column(name)) for name in _KEYS)
+        names = [name for name in batch.schema.names if name not in _KEYS]
+        return _StoreFile(maskings, items, checksums, {name: _column(batch.column(name)) for name in names})
     except (OSError, KeyError, AttributeError, pa.ArrowException) as error:
         raise ValueError(" ".join(str(error).split())) from error
 
@@ -208,7 +210,7 @@ def _numbers(array: Any) -> NDArray[Any]:
 def _column(lists: pa.LargeListArray) -> _Column:
     starts, rows = _numbers(lists.offsets), lists.values
     if starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] != len(rows):
-        raise ValueError("its rows do not add up")
+        raise ValueError("its row offsets are inconsistent")
     if pa.types.is_fixed_size_list(rows.type):
         return _Column(starts, _numbers(rows.values).reshape(len(rows), rows.type.list_size))
     return _Column(starts, _numbers(rows))

@@ -1,4 +1,4 @@
-"""The pass that asks the teacher: it can be stopped anywhere, and nothing half-written or damaged is trusted."""
+"""Filling the cache: interruptions at any time, damaged and partial files, full disks, several processes."""
 
 import errno
 import json
@@ -12,81 +12,79 @@ import numpy as np
 import pytest
 import torch
 
-from biosqueeze.distillation.teacher_cache import fill as asking
-from biosqueeze.distillation.teacher_cache import store as answers_on_disk
-from biosqueeze.distillation.teacher_cache.fill import ask
-from biosqueeze.distillation.teacher_cache.plan import open_answers
+from biosqueeze.distillation.teacher_cache import fill as fill_module
+from biosqueeze.distillation.teacher_cache import store as store_module
+from biosqueeze.distillation.teacher_cache.fill import fill_cache
+from biosqueeze.distillation.teacher_cache.plan import open_teacher_cache
 from biosqueeze.errors import SqueezeError
 from tests.distillation.teacher_cache.caching import (
-    Counting,
-    inquiry,
+    CountingTeacher,
+    cache_request,
     live,
     masked,
-    mlm_recipe,
+    mlm_losses,
     model_of,
 )
 
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set by a test where a user would press Ctrl-C."""
+    """Replace Ctrl-C by an event that a test sets."""
     event = threading.Event()
 
     @contextmanager
-    def politely() -> Iterator[threading.Event]:
+    def handler() -> Iterator[threading.Event]:
         yield event
 
-    monkeypatch.setattr(asking, "interrupt_handler", politely)
+    monkeypatch.setattr(fill_module, "interrupt_handler", handler)
     return event
 
 
-def test_an_interrupted_pass_goes_on(text: Path, tmp_path: Path, interrupt: threading.Event) -> None:
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    first = Counting(live(recipe), after=lambda count: interrupt.set() if count > 10 else None)
-    with pytest.raises(KeyboardInterrupt, match=r"of 40 answers of the teacher are kept in .*the same command goes on"):
-        ask(open_answers(asked), first)
+def test_interrupted_pass_continues(text: Path, tmp_path: Path, interrupt: threading.Event) -> None:
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    first = CountingTeacher(live(config), after=lambda count: interrupt.set() if count > 10 else None)
+    with pytest.raises(KeyboardInterrupt, match=r"of 40 items are stored in .*the same command continues"):
+        fill_cache(open_teacher_cache(request), first)
     interrupt.clear()
     assert 10 < len(first.items) < 40
-    second = Counting(live(recipe))
-    ask(open_answers(asked), second)
+    second = CountingTeacher(live(config))
+    fill_cache(open_teacher_cache(request), second)
     assert sorted(first.items + second.items) == list(range(40))
-    assert open_answers(asked).complete
+    assert open_teacher_cache(request).complete
 
 
-def test_a_killed_pass_goes_on_from_what_was_written(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(asking, "PART_SECONDS", 0.0)
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
+def test_killed_pass_continues_from_written_files(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill_module, "FILE_SECONDS", 0.0)
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
 
     def dies(count: int) -> None:
         if count > 20:
             raise RuntimeError("killed")
 
-    first, second = Counting(live(recipe), after=dies), Counting(live(recipe))
+    first, second = CountingTeacher(live(config), after=dies), CountingTeacher(live(config))
     with pytest.raises(RuntimeError, match="killed"):
-        ask(open_answers(asked), first)
-    answers = open_answers(asked)
-    kept = len(answers.store)
-    assert 0 < kept < len(first.items)
-    (answers.store.folder / "answers-0123.partial").write_bytes(b"half a file")
-    ask(answers, second)
-    assert len(second.items) == 40 - kept
-    assert not list(answers.store.folder.glob("*.partial"))
+        fill_cache(open_teacher_cache(request), first)
+    cache = open_teacher_cache(request)
+    stored = len(cache.store)
+    assert 0 < stored < len(first.items)
+    (cache.store.folder / "outputs-0123.partial").write_bytes(b"half a file")
+    fill_cache(cache, second)
+    assert len(second.items) == 40 - stored
+    assert not list(cache.store.folder.glob("*.partial"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeros", "nothing", "noise", "gone"])
-def test_damaged_files_are_never_trusted(
+def test_damaged_files_are_computed_again(
     damage: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(asking, "PART_BYTES", 1)
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    ask(open_answers(asked), live(recipe))
-    before = open_answers(asked)
-    files = sorted(before.store.folder.glob("answers-*.arrow"))
+    monkeypatch.setattr(fill_module, "FILE_BYTES", 1)
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    fill_cache(open_teacher_cache(request), live(config))
+    before = open_teacher_cache(request)
+    files = sorted(before.store.folder.glob("outputs-*.arrow"))
     assert len(files) > 2
     content = files[1].read_bytes()
     damaged = {
@@ -99,23 +97,23 @@ def test_damaged_files_are_never_trusted(
     if damage != "gone":
         files[1].write_bytes(damaged[damage])
     capfd.readouterr()
-    answers, teacher = open_answers(asked), Counting(live(recipe))
+    cache, teacher = open_teacher_cache(request), CountingTeacher(live(config))
     assert ("is damaged" in capfd.readouterr().err) == (damage != "gone")
-    ask(answers, teacher)
+    fill_cache(cache, teacher)
     assert 0 < len(teacher.items) < 40
     for item in range(40):
-        was, now = before.store.find(0, item), answers.store.find(0, item)
+        was, now = before.store.find(0, item), cache.store.find(0, item)
         assert was is not None
         assert now is not None
-        assert was.asked == now.asked
+        assert was.checksum == now.checksum
         np.testing.assert_allclose(was.arrays["hidden.3"], now.arrays["hidden.3"], rtol=1e-2, atol=1e-3)
 
 
-def test_a_full_disk_keeps_what_was_written(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PART_BYTES", 1)
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    write, written = answers_on_disk._write, []
+def test_full_disk_keeps_written_files(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill_module, "FILE_BYTES", 1)
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    write, written = store_module._write, []
 
     def write_twice(path: Path, batch) -> None:
         if len(written) == 2:
@@ -124,74 +122,74 @@ def test_a_full_disk_keeps_what_was_written(text: Path, tmp_path: Path, monkeypa
         written.append(path)
         write(path, batch)
 
-    monkeypatch.setattr(answers_on_disk, "_write", write_twice)
-    with pytest.raises(SqueezeError, match="is full"):
-        ask(open_answers(asked), live(recipe))
-    assert not list((tmp_path / "kept").glob("*/*.partial"))
-    monkeypatch.setattr(answers_on_disk, "_write", write)
-    answers, teacher = open_answers(asked), Counting(live(recipe))
-    kept = len(answers.store)
-    assert kept > 0
-    ask(answers, teacher)
-    assert len(teacher.items) == 40 - kept
+    monkeypatch.setattr(store_module, "_write", write_twice)
+    with pytest.raises(SqueezeError, match=r"is full; .* so far are stored"):
+        fill_cache(open_teacher_cache(request), live(config))
+    assert not list((tmp_path / "cache").glob("*/*.partial"))
+    monkeypatch.setattr(store_module, "_write", write)
+    cache, teacher = open_teacher_cache(request), CountingTeacher(live(config))
+    stored = len(cache.store)
+    assert stored > 0
+    fill_cache(cache, teacher)
+    assert len(teacher.items) == 40 - stored
 
 
-def test_what_the_disk_does_not_hold_is_not_begun(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_disk_raises_before_writing(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass
     class Usage:
         free: int = 1000
 
-    monkeypatch.setattr(asking.shutil, "disk_usage", lambda folder: Usage())
-    recipe = mlm_recipe()
-    with pytest.raises(SqueezeError, match=r"take about .* MB, but only 0\.0 MB are free"):
-        ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe)), live(recipe))
+    monkeypatch.setattr(fill_module.shutil, "disk_usage", lambda folder: Usage())
+    config = mlm_losses()
+    with pytest.raises(SqueezeError, match=r"takes about .* MB, but only 0\.0 MB are free"):
+        fill_cache(open_teacher_cache(cache_request(tmp_path / "cache", masked(text), config)), live(config))
 
 
-@pytest.mark.parametrize("part", [1, asking.PART_BYTES])
-def test_the_size_that_is_announced_is_about_what_comes(
+@pytest.mark.parametrize("part", [1, fill_module.FILE_BYTES])
+def test_expected_size_is_about_right(
     part: int, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(asking, "PART_BYTES", part)
-    recipe = mlm_recipe()
-    answers = open_answers(inquiry(tmp_path / "kept", masked(text), recipe))
-    ask(answers, live(recipe))
-    said = capfd.readouterr().err
-    coming = float(said.split("answers: about ")[1].split(" MB")[0])
-    assert coming == pytest.approx(answers.store.bytes / 1e6, rel=0.4)
-    assert f"the teacher's answers: {answers.store.bytes / 1e6:.1f} MB in {answers.store.folder}, kept" in said
-    meta = json.loads((answers.store.folder / "meta.json").read_text())
-    assert meta["answers"] == 40
-    assert meta["megabytes"] == pytest.approx(answers.store.bytes / 1e6, abs=1e-3)
+    monkeypatch.setattr(fill_module, "FILE_BYTES", part)
+    config = mlm_losses()
+    cache = open_teacher_cache(cache_request(tmp_path / "cache", masked(text), config))
+    fill_cache(cache, live(config))
+    notes = capfd.readouterr().err
+    expected = float(notes.split("cache: about ")[1].split(" MB")[0])
+    assert expected == pytest.approx(cache.store.bytes / 1e6, rel=0.4)
+    assert f"teacher cache: {cache.store.bytes / 1e6:.1f} MB in {cache.store.folder}, kept" in notes
+    meta = json.loads((cache.store.folder / "meta.json").read_text())
+    assert meta["outputs"] == 40
+    assert meta["megabytes"] == pytest.approx(cache.store.bytes / 1e6, abs=1e-3)
     assert (meta["rows"], meta["top"], meta["temperature"], meta["hidden"]) == ("top", 64, 2.0, [0, 3])
     assert (meta["masking seed"], meta["mask rate"], meta["precision"]) == (0, 0.15, "fp32")
 
 
-def test_processes_share_the_asking(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    other, index = Counting(live(recipe)), [0]
-    monkeypatch.setattr(asking.processes, "count", lambda: 2)
-    monkeypatch.setattr(asking.processes, "index", lambda: index[0])
+def test_processes_share_the_work(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    other, index = CountingTeacher(live(config)), [0]
+    monkeypatch.setattr(fill_module.processes, "count", lambda: 2)
+    monkeypatch.setattr(fill_module.processes, "index", lambda: index[0])
 
     def meanwhile(_seconds: float) -> None:
-        """What the other process does while this one waits; it starts so late that this one's share is there."""
+        """Run the other process while this one waits, when this one's share is complete."""
         index[0] = 1
-        asking._ask(open_answers(asked), other)
+        fill_module._fill_share(open_teacher_cache(request), other)
         index[0] = 0
 
-    monkeypatch.setattr(asking.time, "sleep", meanwhile)
-    mine = Counting(live(recipe))
-    answers = open_answers(asked)
-    ask(answers, mine)
-    assert answers.complete
-    assert (len(mine.items), len(other.items)) == (20, 20)
-    assert sorted(mine.items + other.items) == list(range(40))
+    monkeypatch.setattr(fill_module.time, "sleep", meanwhile)
+    first = CountingTeacher(live(config))
+    cache = open_teacher_cache(request)
+    fill_cache(cache, first)
+    assert cache.complete
+    assert (len(first.items), len(other.items)) == (20, 20)
+    assert sorted(first.items + other.items) == list(range(40))
 
 
-def test_states_that_fp16_does_not_hold_are_refused(text: Path, tmp_path: Path) -> None:
-    recipe, teacher = mlm_recipe(), model_of()
+def test_states_beyond_fp16_raise(text: Path, tmp_path: Path) -> None:
+    config, teacher = mlm_losses(), model_of()
     with torch.no_grad():
         teacher.bert.encoder.layer[2].output.LayerNorm.weight.mul_(1e6)
     with pytest.raises(SqueezeError, match=r"hidden states at depth 3 reach .*, more than fp16 holds"):
-        ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe)), live(recipe, teacher))
-    assert not list((tmp_path / "kept").glob("*/*.arrow"))
+        fill_cache(open_teacher_cache(cache_request(tmp_path / "cache", masked(text), config)), live(config, teacher))
+    assert not list((tmp_path / "cache").glob("*/*.arrow"))

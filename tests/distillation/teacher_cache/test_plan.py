@@ -1,4 +1,4 @@
-"""Training with a teacher's kept answers is training with the live teacher, which is asked only once."""
+"""Training with cached outputs equals training with the live teacher, which runs only once."""
 
 import pickle
 from collections.abc import Callable
@@ -15,41 +15,43 @@ from transformers import PreTrainedModel
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.options import DistillationOptions
-from biosqueeze.distillation.teacher_cache.fill import ask
-from biosqueeze.distillation.teacher_cache.plan import CacheRequest, _needed, kept_of, open_answers
-from biosqueeze.distillation.teacher_cache.store import Store
+from biosqueeze.distillation.teacher_cache.fill import fill_cache
+from biosqueeze.distillation.teacher_cache.plan import CacheRequest, _needed_items, build_cache_spec, open_teacher_cache
+from biosqueeze.distillation.teacher_cache.store import CacheStore
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training.batches import BatchSchedule, loader, longest_batch, single_item_batch
 from tests import pico
 from tests.distillation.teacher_cache.caching import (
-    NOBODY,
     TOKENIZER,
-    Counting,
+    UNUSED_TEACHER,
+    CountingTeacher,
+    cache_request,
     distil,
-    inquiry,
     labelled,
     live,
     masked,
-    mlm_recipe,
+    mlm_losses,
     model_of,
-    task_recipe,
+    task_losses,
 )
 
 
 def compare(
-    tmp_path: Path, asked: CacheRequest, teacher: LiveTeacher, student_of: Callable[[], PreTrainedModel]
+    tmp_path: Path, request: CacheRequest, teacher: LiveTeacher, student_of: Callable[[], PreTrainedModel]
 ) -> None:
-    """Training beside the teacher and training with its kept answers log the same."""
-    beside = distil(tmp_path / "live", asked, asked.source, teacher, student_of())
-    answers = open_answers(asked)
-    ask(answers, teacher)
-    assert answers.complete
-    alone = distil(tmp_path / "cached", asked, answers.source, CachedTeacher(asked.recipe.question), student_of())
+    """Compare the logs of training with the live teacher and with cached outputs."""
+    beside = distil(tmp_path / "live", request, request.source, teacher, student_of())
+    cache = open_teacher_cache(request)
+    fill_cache(cache, teacher)
+    assert cache.complete
+    alone = distil(
+        tmp_path / "cached", request, cache.source, CachedTeacher(request.loss_config.output_spec), student_of()
+    )
     assert len(beside) == len(alone) > 3
     for first, second in zip(beside, alone, strict=True):
-        assert set(first) == set(second) >= set(asked.recipe.weights)
-        for name in (*asked.recipe.weights, "loss"):
+        assert set(first) == set(second) >= set(request.loss_config.weights)
+        for name in (*request.loss_config.weights, "loss"):
             assert second[name] == pytest.approx(first[name], rel=2e-3, abs=1e-4), name
     assert max(line["loss"] for line in alone) > 1.01 * min(line["loss"] for line in alone)
 
@@ -59,180 +61,184 @@ def student() -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_all_classes_but_one_are_as_good_as_the_live_teacher(pack: bool, text: Path, tmp_path: Path) -> None:
+def test_all_classes_but_one_equal_the_live_teacher(pack: bool, text: Path, tmp_path: Path) -> None:
     top = len(TOKENIZER) - 1
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text, pack=pack), recipe, cache_top=top, maskings=2, epochs=3)
-    compare(tmp_path, asked, live(recipe), student)
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text, pack=pack), config, cache_top=top, maskings=2, epochs=3)
+    compare(tmp_path, request, live(config), student)
 
 
 @pytest.mark.parametrize("output_type", ["tokens", "single", "multi", "score"])
-def test_logits_of_a_task_are_as_good_as_the_live_teacher(output_type: str, tmp_path: Path) -> None:
+def test_cached_task_logits_equal_the_live_teacher(output_type: str, tmp_path: Path) -> None:
     head = "token-classification" if output_type == "tokens" else "sequence-classification"
     labels = ("one",) if output_type == "score" else pico.LABELS
 
-    def made(seed: int) -> PreTrainedModel:
+    def model(seed: int) -> PreTrainedModel:
         return pico.model_of("bert", len(TOKENIZER), head, labels, seed=seed)
 
-    recipe = task_recipe(output_type)
-    asked = inquiry(tmp_path / "kept", labelled(output_type), recipe, epochs=2)
-    compare(tmp_path, asked, live(recipe, made(0)), lambda: made(1))
+    config = task_losses(output_type)
+    request = cache_request(tmp_path / "cache", labelled(output_type), config, epochs=2)
+    compare(tmp_path, request, live(config, model(0)), lambda: model(1))
 
 
-def test_few_classes_give_a_lower_bound(text: Path, tmp_path: Path) -> None:
-    recipe, source = mlm_recipe(weights={"kl": 1.0}), masked(text)
-    learner, teacher = student(), live(recipe)
+def test_fewer_stored_classes_give_a_lower_loss(text: Path, tmp_path: Path) -> None:
+    config, source = mlm_losses(weights={"kl": 1.0}), masked(text)
+    learner, teacher = student(), live(config)
     bounds = []
     for top in (1, 8, 64):
-        asked = inquiry(tmp_path / "kept", source, recipe, cache_top=top)
-        answers = open_answers(asked)
-        ask(answers, teacher)
-        [batch] = loader(replace(asked.schedule, source=answers.source, total=1), 0)
-        recorded = Distiller(learner, CachedTeacher(recipe.question), recipe, teacher_width=pico.HIDDEN).eval()
-        bounds.append(float(recorded(**batch)["kl"].detach()))
-    beside = Distiller(learner, teacher, recipe, teacher_width=pico.HIDDEN).eval()
+        request = cache_request(tmp_path / "cache", source, config, cache_top=top)
+        cache = open_teacher_cache(request)
+        fill_cache(cache, teacher)
+        [batch] = loader(replace(request.schedule, source=cache.source, total=1), 0)
+        cached = Distiller(learner, CachedTeacher(config.output_spec), config, teacher_width=pico.HIDDEN).eval()
+        bounds.append(float(cached(**batch)["kl"].detach()))
+    beside = Distiller(learner, teacher, config, teacher_width=pico.HIDDEN).eval()
     whole = float(beside(**{n: t for n, t in batch.items() if not n.startswith("answer")})["kl"].detach())
     assert 0 < bounds[0] < bounds[1] < bounds[2] < whole
     assert bounds[2] > 0.3 * whole
 
 
-def test_a_second_epoch_and_a_second_student_do_without_the_teacher(
+def test_later_epochs_and_students_do_not_run_the_teacher(
     text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = mlm_recipe()
-    first = inquiry(tmp_path / "kept", masked(text), recipe, epochs=1)
-    answers, teacher = open_answers(first), Counting(live(recipe))
-    assert not answers.complete
-    ask(answers, teacher)
+    config = mlm_losses()
+    first = cache_request(tmp_path / "cache", masked(text), config, epochs=1)
+    cache, teacher = open_teacher_cache(first), CountingTeacher(live(config))
+    assert not cache.complete
+    fill_cache(cache, teacher)
     assert sorted(teacher.items) == list(range(len(first.source.blocks)))
     assert "kept for later epochs and students" in capfd.readouterr().err
 
-    second = inquiry(tmp_path / "kept", masked(text), recipe, epochs=3, batch_size=7, lr=5e-3)
-    answers = open_answers(second)
-    assert answers.complete
-    assert "the teacher is not needed" in capfd.readouterr().err
-    ask(answers, NOBODY)
-    log = distil(tmp_path / "student", second, answers.source, CachedTeacher(recipe.question), model_of(seed=5))
+    second = cache_request(tmp_path / "cache", masked(text), config, epochs=3, batch_size=7, lr=5e-3)
+    cache = open_teacher_cache(second)
+    assert cache.complete
+    assert "the teacher is not run" in capfd.readouterr().err
+    fill_cache(cache, UNUSED_TEACHER)
+    log = distil(tmp_path / "student", second, cache.source, CachedTeacher(config.output_spec), model_of(seed=5))
     assert len(log) == 3 * second.schedule.batches_per_epoch
 
 
-def test_another_masking_asks_for_that_one_alone(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe()
-    one_masking = inquiry(tmp_path / "kept", masked(text), recipe, epochs=3)
-    ask(open_answers(one_masking), live(recipe))
-    two = inquiry(tmp_path / "kept", masked(text), recipe, epochs=3, maskings=2)
-    teacher, answers = Counting(live(recipe)), open_answers(two)
-    assert set(answers.missing()) == {1}
-    ask(answers, teacher)
+def test_second_masking_computes_only_its_own_outputs(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses()
+    one_masking = cache_request(tmp_path / "cache", masked(text), config, epochs=3)
+    fill_cache(open_teacher_cache(one_masking), live(config))
+    two = cache_request(tmp_path / "cache", masked(text), config, epochs=3, maskings=2)
+    teacher, cache = CountingTeacher(live(config)), open_teacher_cache(two)
+    assert set(cache.missing()) == {1}
+    fill_cache(cache, teacher)
     assert len(teacher.items) == len(two.source.blocks)
-    first, second = ([answers.source.features(2, np.random.default_rng([0, 1 + m, 2]))] for m in (0, 1))
+    first, second = ([cache.source.features(2, np.random.default_rng([0, 1 + m, 2]))] for m in (0, 1))
     assert first[0]["labels"].tolist() != second[0]["labels"].tolist()
     assert first[0]["teacher.ids"].tolist() != second[0]["teacher.ids"].tolist()
 
 
-def test_a_short_run_asks_for_what_it_sees_and_a_longer_one_for_the_rest(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe()
-    short = inquiry(tmp_path / "kept", masked(text), recipe, steps=2)
-    answers, teacher = open_answers(short), Counting(live(recipe))
-    ask(answers, teacher)
-    assert 8 <= len(teacher.items) <= 8 + 4 + 1  # its batches, the longest one, and one for idle processes
-    distil(tmp_path / "short", short, answers.source, CachedTeacher(recipe.question), model_of(seed=1))
+def test_short_run_computes_only_what_it_reads(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses()
+    short = cache_request(tmp_path / "cache", masked(text), config, steps=2)
+    cache, teacher = open_teacher_cache(short), CountingTeacher(live(config))
+    fill_cache(cache, teacher)
+    assert 8 <= len(teacher.items) <= 8 + 4 + 1  # its batches, the longest one, and a placeholder item
+    distil(tmp_path / "short", short, cache.source, CachedTeacher(config.output_spec), model_of(seed=1))
     for make_batch in (longest_batch, single_item_batch):
-        assert "teacher.ids" in make_batch(replace(short.schedule, source=answers.source))
+        assert "teacher.ids" in make_batch(replace(short.schedule, source=cache.source))
 
-    rest = Counting(live(recipe))
-    ask(open_answers(inquiry(tmp_path / "kept", masked(text), recipe, steps=40)), rest)
+    rest = CountingTeacher(live(config))
+    fill_cache(open_teacher_cache(cache_request(tmp_path / "cache", masked(text), config, steps=40)), rest)
     assert sorted(teacher.items + rest.items) == list(range(len(short.source.blocks)))
 
 
-def test_answers_to_something_else_are_not_taken(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    answers = open_answers(asked)
-    ask(answers, live(recipe))
-    answers.source.features(3, np.random.default_rng([0, 1, 3]))
-    with pytest.raises(SqueezeError, match="lacks what the teacher says about item 3 as it is now"):
-        answers.source.features(3, np.random.default_rng([0, 2, 3]))
+def test_outputs_of_other_features_are_not_used(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    cache = open_teacher_cache(request)
+    fill_cache(cache, live(config))
+    cache.source.features(3, np.random.default_rng([0, 1, 3]))
+    with pytest.raises(SqueezeError, match="no teacher outputs for item 3"):
+        cache.source.features(3, np.random.default_rng([0, 2, 3]))
 
 
-def test_pickled_for_a_worker_it_gives_the_same(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe()
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    answers = open_answers(asked)
-    ask(answers, live(recipe))
-    copy = pickle.loads(pickle.dumps(answers.source))
-    assert len(pickle.dumps(Store(answers.store.folder))) < 1000  # the folder's name, and no answer
+def test_pickled_source_gives_the_same(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    cache = open_teacher_cache(request)
+    fill_cache(cache, live(config))
+    copy = pickle.loads(pickle.dumps(cache.source))
+    assert len(pickle.dumps(CacheStore(cache.store.folder))) < 1000  # the folder's path alone
     for item in range(40):
-        mine, its = (s.features(item, np.random.default_rng([0, 1, item])) for s in (answers.source, copy))
-        assert set(mine) == set(its) >= {"teacher.ids", "teacher.rest", "teacher.log_probabilities", "teacher.hidden.0"}
-        assert all(np.array_equal(mine[name], its[name]) for name in mine)
-    assert mine["teacher.ids"].dtype == np.uint16
-    assert isinstance(mine["teacher.hidden.0"].base, np.ndarray)  # a view of the map
+        original, copied = (s.features(item, np.random.default_rng([0, 1, item])) for s in (cache.source, copy))
+        assert (
+            set(original)
+            == set(copied)
+            >= {"teacher.ids", "teacher.rest", "teacher.log_probabilities", "teacher.hidden.0"}
+        )
+        assert all(np.array_equal(original[name], copied[name]) for name in original)
+    assert original["teacher.ids"].dtype == np.uint16
+    assert isinstance(original["teacher.hidden.0"].base, np.ndarray)  # a view of the map
 
 
-def test_several_teachers_are_kept_as_their_mean(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe(weights={"kl": 1.0})
-    both = live(recipe, model_of(), model_of(seed=7))
-    asked = replace(
-        inquiry(tmp_path / "kept", masked(text), recipe, cache_top=len(TOKENIZER) - 1),
+def test_several_teachers_are_cached_as_their_mean(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses(weights={"kl": 1.0})
+    both = live(config, model_of(), model_of(seed=7))
+    request = replace(
+        cache_request(tmp_path / "cache", masked(text), config, cache_top=len(TOKENIZER) - 1),
         teachers=["a", "b"],
-        shares=[1.0, 1.0],
+        teacher_weights=[1.0, 1.0],
     )
-    compare(tmp_path, asked, both, student)
+    compare(tmp_path, request, both, student)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "top", "message"),
+    ("config", "top", "message"),
     [
         (
-            mlm_recipe(weights={"kl": 1.0, "attention-kl": 1.0, "minilm": 1.0}),
+            mlm_losses(weights={"kl": 1.0, "attention-kl": 1.0, "minilm": 1.0}),
             None,
             "--loss attention-kl, minilm compares",
         ),
-        (task_recipe("span", weights={"kl": 1.0, "cosine": 1.0}), None, "a head that marks spans"),
-        (mlm_recipe(weights={"mlm": 1.0}), None, "--loss mlm asks the teacher nothing"),
-        (mlm_recipe(weights={"mlm": 1.0, "cosine": 1.0}), 9, "--cache-top is for soft labels"),
-        (task_recipe("tokens"), 9, "--cache-top is for soft labels"),
+        (task_losses("span", weights={"kl": 1.0, "cosine": 1.0}), None, "a head that marks spans"),
+        (mlm_losses(weights={"mlm": 1.0}), None, "--loss mlm reads no teacher outputs"),
+        (mlm_losses(weights={"mlm": 1.0, "cosine": 1.0}), 9, "--cache-top is for soft labels"),
+        (task_losses("tokens"), 9, "--cache-top is for soft labels"),
     ],
 )
-def test_what_cannot_be_kept_is_said(recipe: LossConfig, top: int | None, message: str) -> None:
+def test_outputs_that_cannot_be_cached_raise(config: LossConfig, top: int | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        kept_of(recipe, top)
+        build_cache_spec(config, top)
 
 
-def test_hidden_states_of_spans_are_kept() -> None:
-    assert kept_of(task_recipe("span", weights={"hard": 1.0, "cosine": 1.0})).depths == (3,)
+def test_hidden_states_of_spans_are_cached() -> None:
+    assert build_cache_spec(task_losses("span", weights={"hard": 1.0, "cosine": 1.0})).depths == (3,)
 
 
-def test_losses_that_read_rows_of_the_student_alone_need_no_logits(text: Path, tmp_path: Path) -> None:
-    recipe = mlm_recipe(weights={"mlm": 1.0, "cosine": 1.0})
-    asked = inquiry(tmp_path / "kept", masked(text), recipe)
-    compare(tmp_path, asked, live(recipe), student)
-    entry = open_answers(asked).store.find(0, 0)
-    assert entry is not None
-    assert set(entry.arrays) == {"hidden.3"}
+def test_no_logits_are_cached_for_losses_without_them(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses(weights={"mlm": 1.0, "cosine": 1.0})
+    request = cache_request(tmp_path / "cache", masked(text), config)
+    compare(tmp_path, request, live(config), student)
+    output = open_teacher_cache(request).store.find(0, 0)
+    assert output is not None
+    assert set(output.arrays) == {"hidden.3"}
 
 
-def test_idle_options_are_refused() -> None:
+def test_unused_cache_options_raise() -> None:
     with pytest.raises(UsageError, match="--cache-top is for --cache-teacher"):
         DistillationOptions(cache_top=5)
     with pytest.raises(UsageError, match="--maskings must be at least 1"):
         DistillationOptions(maskings=0)
     assert DistillationOptions().repeated_maskings is None
     assert DistillationOptions(maskings=4).repeated_maskings == 4
-    assert DistillationOptions(cache_teacher="kept").repeated_maskings == 1
+    assert DistillationOptions(cache_teacher="cache").repeated_maskings == 1
 
 
-def test_an_unusable_directory_is_said(text: Path, tmp_path: Path) -> None:
+def test_unusable_directory_raises(text: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(SqueezeError, match=r"--cache-teacher .* cannot be used .*; name a directory of yours"):
-        open_answers(inquiry(file, masked(text), mlm_recipe()))
+        open_teacher_cache(cache_request(file, masked(text), mlm_losses()))
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Some items of many, others in each epoch."""
+    """A sample of many items, another in each epoch."""
 
     count: int
     pad_token_id: int = 0
@@ -246,9 +252,9 @@ class Drawn:
 
 @given(st.integers(1, 40), st.sampled_from([1, 4, 6, 16]), st.integers(1, 30), st.sampled_from([1, 3]))
 @settings(max_examples=60, deadline=None)
-def test_all_is_asked_for_whatever_auto_batch_cuts(count: int, size: int, total: int, maskings: int) -> None:
+def test_needed_items_cover_every_auto_batch_split(count: int, size: int, total: int, maskings: int) -> None:
     schedule = BatchSchedule(Drawn(count), size, 0, total, maskings=maskings)
-    needed = _needed(schedule, whole=True)
+    needed = _needed_items(schedule, whole_epochs=True)
     for parts in (part for part in range(1, size + 1) if size % part == 0):
         cut = replace(schedule, batch_size=size // parts, total=total * parts)
         for epoch, item in chain.from_iterable(cut):

@@ -1,4 +1,4 @@
-"""Answers come back as they were written, whatever their shapes and whichever file they are in."""
+"""Stored outputs are read back unchanged, for all shapes and numbers of files."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,17 +7,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biosqueeze.distillation.teacher_cache.store import Entry, Store, checksum
+from biosqueeze.distillation.teacher_cache.store import CachedOutput, CacheStore, checksum
 
 
-def entry(masking: int, item: int, rows: int, tokens: int) -> Entry:
+def output(masking: int, item: int, rows: int, tokens: int) -> CachedOutput:
     rng = np.random.default_rng([masking, item])
     arrays = {
         "ids": rng.integers(0, 1 << 16, size=(rows, 5)).astype(np.uint16),
         "rest": rng.normal(size=rows).astype(np.float16),
         "hidden.4": rng.normal(size=(tokens, 3)).astype(np.float16),
     }
-    return Entry(masking, item, int(rng.integers(1 << 32)), arrays)
+    return CachedOutput(masking, item, int(rng.integers(1 << 32)), arrays)
 
 
 places = st.tuples(st.integers(0, 2), st.integers(0, 300))
@@ -26,18 +26,18 @@ sizes = st.tuples(st.integers(0, 4), st.integers(1, 6))
 
 @given(st.dictionaries(places, sizes, min_size=1, max_size=25), st.integers(1, 10))
 @settings(max_examples=40, deadline=None)
-def test_every_answer_comes_back(asked: dict[tuple[int, int], tuple[int, int]], in_a_file: int) -> None:
-    entries = [entry(*place, *size) for place, size in asked.items()]
+def test_round_trip(stored: dict[tuple[int, int], tuple[int, int]], in_a_file: int) -> None:
+    outputs = [output(*place, *size) for place, size in stored.items()]
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        for start in range(0, len(entries), in_a_file):
-            store.write(entries[start : start + in_a_file])
-        for opened in (store, Store(Path(folder))):
-            assert len(opened) == len(entries)
-            for was in entries:
+        store = CacheStore(Path(folder))
+        for start in range(0, len(outputs), in_a_file):
+            store.write(outputs[start : start + in_a_file])
+        for opened in (store, CacheStore(Path(folder))):
+            assert len(opened) == len(outputs)
+            for was in outputs:
                 found = opened.find(was.masking, was.item)
                 assert found is not None
-                assert (found.masking, found.item, found.asked) == (was.masking, was.item, was.asked)
+                assert (found.masking, found.item, found.checksum) == (was.masking, was.item, was.checksum)
                 assert list(found.arrays) == list(was.arrays)
                 for name, array in was.arrays.items():
                     assert found.arrays[name].dtype == array.dtype
@@ -45,20 +45,20 @@ def test_every_answer_comes_back(asked: dict[tuple[int, int], tuple[int, int]], 
             every = np.arange(320)
             for masking in range(4):
                 known = opened.has(masking, every)
-                assert every[known].tolist() == sorted(item for m, item in asked if m == masking)
+                assert every[known].tolist() == sorted(item for m, item in stored if m == masking)
                 assert all((opened.find(masking, item) is not None) == known[item] for item in (0, 5, 299, 319))
 
 
-def test_the_latest_of_two_answers_to_one_question_is_as_good(tmp_path: Path) -> None:
-    """Two runs may ask about the same item at the same time."""
-    store = Store(tmp_path)
-    store.write([entry(0, 3, 2, 4), entry(0, 4, 2, 4)])
-    store.write([entry(0, 3, 2, 4)])
-    assert Store(tmp_path).find(0, 3) is not None
+def test_output_stored_twice(tmp_path: Path) -> None:
+    """Two runs may compute the same item at the same time."""
+    store = CacheStore(tmp_path)
+    store.write([output(0, 3, 2, 4), output(0, 4, 2, 4)])
+    store.write([output(0, 3, 2, 4)])
+    assert CacheStore(tmp_path).find(0, 3) is not None
     assert store.has(0, np.array([3, 4, 5])).tolist() == [True, True, False]
 
 
-def test_a_checksum_sees_names_values_and_types() -> None:
+def test_checksum_depends_on_names_values_and_types() -> None:
     ids = np.arange(4)
     known = [
         {"input_ids": ids},
@@ -72,9 +72,9 @@ def test_a_checksum_sees_names_values_and_types() -> None:
     assert checksum({"b": ids, "a": ids + 1}) == checksum({"a": ids + 1, "b": ids})
 
 
-def test_files_are_mapped_and_not_read(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write([entry(0, item, 3, 6) for item in range(9)])
-    found = Store(tmp_path).find(0, 7)
+def test_files_are_memory_mapped(tmp_path: Path) -> None:
+    store = CacheStore(tmp_path)
+    store.write([output(0, item, 3, 6) for item in range(9)])
+    found = CacheStore(tmp_path).find(0, 7)
     assert found is not None
     assert all(not array.flags.owndata and not array.flags.writeable for array in found.arrays.values())

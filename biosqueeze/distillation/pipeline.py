@@ -1,0 +1,137 @@
+"""Run a distillation from its request to the trained student; the package's docstring lists the steps."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from biosqueeze.distillation.augmentation import build_augmentation
+from biosqueeze.distillation.datasets import TaskDataBuilder, TrainingData, load_masked_text
+from biosqueeze.distillation.head_fitting import HeadFitting
+from biosqueeze.distillation.learner import Distiller
+from biosqueeze.distillation.mlm_head import fit_missing_heads
+from biosqueeze.distillation.models import DistillationModels, load_models
+from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
+from biosqueeze.distillation.teacher_setup import (
+    TeacherSetup,
+    check_cache,
+    cross_vocabulary_teachers,
+    set_up_teachers,
+    teacher_source,
+)
+from biosqueeze.distillation.warm_start import keep_log, warm_start
+from biosqueeze.models.load import without_head
+from biosqueeze.progress import note
+from biosqueeze.training.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.loop import TrainingJob, check_options, train
+from biosqueeze.training.precision import precision_of
+
+
+@dataclass(frozen=True)
+class DistillationResult:
+    """The trained student and what the manifest records."""
+
+    student: PreTrainedModel  # without its head where no loss trained a new one
+    models: DistillationModels
+    metrics: dict[str, Any]
+
+    def save(self, directory: Path) -> None:
+        """Write the student's weights, config and tokenizer."""
+        self.student.save_pretrained(directory)
+        self.models.tokenizer.save_pretrained(directory)
+
+    def task_facts(self, data: str | None) -> dict[str, Any]:
+        """Return what the manifest records of the task, without empty values; `data` is --data."""
+        models = self.models
+        facts = {
+            "name": models.task_name,
+            "data": data,
+            "labels": models.labels,
+            "max_length": models.length,
+            "formulation": models.task.form.chosen() if models.task else None,
+        }
+        return {key: value for key, value in facts.items() if value}
+
+
+def distill(request: DistillationRequest, directory: Path) -> DistillationResult:
+    """Load teachers and student, read the data, and train the student.
+
+    Args:
+        request: what to do.
+        directory: of the output; training states are saved there.
+
+    Raises:
+        UsageError: models, data, losses and options do not fit together.
+        SqueezeError: something cannot be read, written or computed.
+        KeyboardInterrupt: Ctrl-C; the training state was saved first.
+    """
+    models = load_models(request.models)
+    setup = set_up_teachers(request, models)
+    check_options(request.training, models.student, evaluated=request.data.data is not None)
+    check_cache(request, setup)
+    data = _load_data(request, setup)
+    fitting = (
+        HeadFitting(request.head_steps, data.source, request.training, directory)
+        if request.head_steps is not None
+        else None
+    )
+    fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
+    source, teacher = teacher_source(request, setup, data.source, fitted_heads)
+    student, training = warm_start(models, data, request.training, request.warm_epochs, directory)
+    loss_config, seed = setup.loss_config, request.training.seed
+    learner = Distiller(student, teacher, loss_config, teacher_width=models.teachers[0].config.hidden_size, seed=seed)
+    trained_head = models.student_has_head or loss_config.trains_head or request.warm_epochs is not None
+    summary = train(
+        TrainingJob(
+            title="distil",
+            identity=_identity(request, data),
+            uncompared=UNCOMPARED_ON_RESUME,
+            learner=learner,
+            source=source,
+            options=training,
+            directory=directory,
+            maskings=request.maskings,
+            # Scores of a newly initialized head are chance.
+            evaluate=data.evaluator(precision_of(training)) if trained_head else None,
+            metric=models.metric,
+        )
+    )
+    keep_log(directory)
+    metrics = {
+        **summary.as_metrics(),
+        "losses": dict(loss_config.weights),
+        "temperature": loss_config.temperature,
+        **({"fitted_heads": fitted_heads} if fitted_heads else {}),
+    }
+    student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
+    return DistillationResult(student, models, metrics)
+
+
+def _load_data(request: DistillationRequest, setup: TeacherSetup) -> TrainingData:
+    """Read the training data; teachers with another vocabulary are run on them."""
+    teachers = cross_vocabulary_teachers(request, setup)
+    models, training = setup.models, request.training
+    augmentation = build_augmentation(
+        request.augmentation, models.task_name, setup.checkpoints[0], precision_of(training)
+    )
+    if models.task is None:
+        return load_masked_text(request.data, models)
+    return TaskDataBuilder(request.data, models, training, augmentation, teachers).build()
+
+
+def _identity(request: DistillationRequest, data: TrainingData) -> dict[str, Any]:
+    """Return what must be unchanged for --resume, beside the options."""
+    student = request.models.student
+    return {
+        "teacher or checkpoint": [checkpoint_hash(checkpoint) for checkpoint in request.models.checkpoints],
+        "student": student if isinstance(student, str) else None,
+        "data or corpus": source_hash(data.content),
+    }
+
+
+def _without_new_head(student: PreTrainedModel, setup: TeacherSetup, seed: int) -> PreTrainedModel:
+    """Remove the student's head, which is still as initialized."""
+    losses = ", ".join(setup.loss_config.weights)
+    note(f"the student is saved without a head: none of the losses {losses} trains one")
+    return without_head(student, seed)

@@ -1,0 +1,201 @@
+"""Unlabelled training data of a task: text or JSON records, encoded like labelled examples with unknown labels."""
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from biosqueeze import processes
+from biosqueeze.data.collate import Features
+from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.incoming import open_input
+from biosqueeze.data.output_types import OutputType
+from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
+from biosqueeze.distillation.models import DistillationModels
+from biosqueeze.distillation.request import DataSettings
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note, track
+from biosqueeze.tasks import Task
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.sources import Blocks, Ids
+
+# Kinds that read a single text, so any text will do. The examples of the others are built from JSON records.
+PLAIN_TEXT_KINDS = ("ner", "pico", "classification")
+_RECORDS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class UnlabelledBlocks:
+    """Blocks of plain text with the features of labelled examples, the labels unknown."""
+
+    blocks: Blocks
+    output_type: OutputType
+    classes: int
+    token_types: bool
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.blocks)
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Return their lengths in tokens, (items,)."""
+        return self.blocks.lengths_of(items)
+
+    def features(self, item: int) -> Features:
+        """Return the features of a block, with unknown labels."""
+        block = self.blocks.features(item)
+        types = {"token_type_ids": np.zeros_like(block["input_ids"])} if self.token_types else {}
+        return {**block, **types, **self.output_type.unlabelled(len(block["input_ids"]), self.classes)}
+
+
+@dataclass(frozen=True)
+class UnlabelledExamples:
+    """Encoded examples without labels."""
+
+    items: Sequence[Features]
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.items)
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Return their lengths in tokens, (items,)."""
+        return np.array([len(self.items[item]["input_ids"]) for item in items], dtype=np.int64)
+
+    def features(self, item: int) -> Features:
+        """Return the features of an example."""
+        return self.items[item]
+
+
+def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
+    """Encode the corpus: plain text for kinds that read a single text, JSON records for the others.
+
+    Raises:
+        SqueezeError: the corpus cannot be read, or is plain text where records are needed.
+    """
+    if models.task_name in PLAIN_TEXT_KINDS:
+        blocks = prepare_corpus(settings.corpus, settings.field, models.tokenizer, models.length, pack=False)
+        types = bool(labelled) and "token_type_ids" in labelled[0]
+        return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
+    return UnlabelledExamples(_encoded_records(models, settings.corpus))
+
+
+def read_with_teacher_outputs(
+    teachers: CrossVocabularyTeachers,
+    settings: DataSettings,
+    models: DistillationModels,
+    training: TrainingOptions,
+    labelled: int,
+) -> Blocks | None:
+    """Sample as many unlabelled examples as the training uses, and compute the teachers' outputs on them.
+
+    Args:
+        teachers: with another vocabulary than the student.
+        settings: where the examples come from; the sample is drawn with their seed.
+        models: the student's tokenizer and the task.
+        training: how many examples are used.
+        labelled: number of labelled examples.
+
+    Returns:
+        the encoded examples with the teachers' outputs; None for an empty corpus.
+    """
+    examples = _sample(settings, models, used_examples(training, settings.unlabelled, labelled))
+    if not examples:
+        return None
+    windows = models.known_task.encode(examples, models.labels, models.tokenizer, models.length)
+    features = teachers.add_outputs(examples, windows, "the unlabelled text")
+    return UnlabelledExamples([_without_labels(window, models) for window in features])
+
+
+def used_examples(training: TrainingOptions, ratio: float, labelled: int) -> int:
+    """Return how many unlabelled examples the whole training of all processes uses at most.
+
+    Args:
+        training: its length.
+        ratio: unlabelled examples for each labelled one.
+        labelled: number of labelled examples.
+    """
+    if training.steps is None:
+        return math.ceil(training.epochs * labelled * ratio) if labelled else sys.maxsize
+    total = training.steps * training.batch_size * training.accumulate * processes.count()
+    return math.ceil(total * ratio / (1 + ratio)) if labelled else total
+
+
+def _sample(settings: DataSettings, models: DistillationModels, size: int) -> list[Any]:
+    """Draw examples of the corpus with the seed, by reservoir sampling; all of a smaller corpus."""
+    rng, sample = random.Random(settings.seed), list[Any]()
+    with track("read the unlabelled text") as progress:
+        for number, example in enumerate(_examples(settings, models)):
+            if number < size:
+                sample.append(example)
+            elif (place := rng.randrange(number + 1)) < size:  # each example so far is kept with equal probability
+                sample[place] = example
+            progress.advance()
+    note(f"unlabelled: {len(sample):,} examples of {', '.join(settings.corpus)}")
+    return sample
+
+
+def _examples(settings: DataSettings, models: DistillationModels) -> Iterator[Any]:
+    task = models.known_task
+    for source in settings.corpus:
+        if models.task_name in PLAIN_TEXT_KINDS:
+            plain = _without_columns(task)
+            yield from (plain.pose({"text": line}) for line in read_lines(source, settings.field))
+        else:
+            yield from _records(source, task)
+
+
+def _encoded_records(models: DistillationModels, corpus: Sequence[str]) -> list[Features]:
+    task, features = models.known_task, list[Features]()
+    with track("read the unlabelled records") as progress:
+        for source in corpus:
+            for records in _batches(_records(source, task)):
+                windows = task.encode(records, models.labels, models.tokenizer, models.length)
+                features += [_without_labels(window.features, models) for window in windows]
+                progress.advance(len(records))
+    note(f"unlabelled: {len(features):,} sequences of {', '.join(corpus)}")
+    return features
+
+
+def _without_labels(features: Features, models: DistillationModels) -> Features:
+    return {**features, **models.output_type.unlabelled(len(features["input_ids"]), len(models.labels))}
+
+
+def _records(source: str, task: Task) -> Iterator[Any]:
+    """Build examples from the JSON records of a corpus, with the columns of the task or with the usual names."""
+    if find_corpus(source) is None:
+        raise SqueezeError(
+            f"{source} is plain text, but this task reads more than one text; give JSON lines with its fields as "
+            "--corpus"
+        )
+    plain = _without_columns(task)
+    for path in corpus_files(source):
+        opened = open_input(str(path))
+        if opened.format != "jsonl":
+            raise SqueezeError(
+                f"{path} is plain text, but this task reads more than one text; give JSON lines with its fields, as "
+                "biosqueeze predict reads them"
+            )
+        for incoming in opened.records:
+            if incoming.error:
+                raise SqueezeError(incoming.error)
+            try:
+                yield task.pose(incoming.values)
+            except SqueezeError:  # the fields may have the usual names
+                yield plain.pose(incoming.values)
+
+
+def _without_columns(task: Task) -> Task:
+    """Return the task reading fields by their usual names: --column names the columns of the labelled data alone."""
+    return replace(task, form=replace(task.form, column=()))  # type: ignore[type-var] # every Kind is a dataclass
+
+
+def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(examples, _RECORDS_AT_ONCE)):
+        yield batch
