@@ -283,9 +283,7 @@ def test_usage_errors(
         (("--data", "", "--corpus", "demo:text", "--column", "word=a"), "--column is about labelled examples"),
     ],
 )
-def test_unused_options_of_a_task(
-    words: tuple[str, ...], says: str, tuned: Path, tags: Path, shell: Shell
-) -> None:
+def test_unused_options_of_a_task(words: tuple[str, ...], says: str, tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell("distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--out", "out", *words)
     assert (result.code, says in result.err) == (2, True), result.err
 
@@ -348,7 +346,9 @@ def test_biobert_with_pytorch_weights(biobert: str, text: Path, shell: Shell) ->
 
 
 def test_kl_from_a_headless_teacher_raises(biobert: str, text: Path, shell: Shell) -> None:
-    result = shell("distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--loss", "kl=1", "--out", "x")
+    result = shell(
+        "distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--loss", "kl=1", "--out", "x"
+    )
     assert result.code == 1
     assert "would give random distributions" in result.err
     assert not Path("x.partial").exists()
@@ -425,9 +425,7 @@ def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 1)])
-def test_untrained_head_is_not_evaluated(
-    warm: tuple[object, ...], tuned: Path, tags: Path, shell: Shell
-) -> None:
+def test_untrained_head_is_not_evaluated(warm: tuple[object, ...], tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell(
         "distill", "--teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3,
         "--eval-every", 1, "--out", "student", *QUICK, *warm,
@@ -546,7 +544,9 @@ def test_plain_text_for_pairs_raises(text: Path, tmp_path: Path, shell: Shell) -
     result = shell(*words, "demo:text")
     assert (result.code, "give JSON lines" in result.err) == (1, True), result.err
     result = shell(*words, text, "--field", "abstract")
-    assert (result.code, "--field: records of the task nli have their own fields" in result.err) == (2, True), result.err
+    assert (result.code, "--field: records of the task nli have their own fields" in result.err) == (2, True), (
+        result.err
+    )
 
 
 def test_named_columns(tmp_path: Path, shell: Shell) -> None:
@@ -568,9 +568,7 @@ def test_named_columns(tmp_path: Path, shell: Shell) -> None:
     assert (plain.code, "--column needs a teacher" in plain.err) == (2, True), plain.err
 
 
-def test_layers_of_the_first_of_several_teachers(
-    tuned: Path, tags: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_layers_of_the_first_of_several_teachers(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
     other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
     words = ("distill", "--teacher", tuned, "--teacher", other.path, "--student", "distil", "--data", tags, *QUICK)
     both = shell(*words, "--loss", "kl", "--loss", "hidden", "--steps", 1, "--out", "student")
@@ -582,9 +580,7 @@ def test_layers_of_the_first_of_several_teachers(
 
 
 @pytest.mark.parametrize("student", ["roberta", "albert"])
-def test_student_with_another_vocabulary(
-    student: str, tags: Path, text: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_student_with_another_vocabulary(student: str, tags: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
     plain = pico.save("electra", tmp_path / "plain", head="base")
     tuning = shell(
         "finetune", plain, "--data", tags, "--epochs", 20, "--lr", "5e-3", "--out", "teacher", "--precision", "fp32",
@@ -621,10 +617,10 @@ def test_losses_across_vocabularies_raise(
     assert (result.code, says in result.err) == (2, True), result.err
 
 
-def test_plain_text_across_vocabularies_raises(
-    pico_bert: Path, pico_roberta: Path, text: Path, shell: Shell
-) -> None:
-    result = shell("distill", pico_roberta, "--teacher", pico_bert, "--corpus", text, "--steps", 1, "--out", "x", *QUICK)
+def test_plain_text_across_vocabularies_raises(pico_bert: Path, pico_roberta: Path, text: Path, shell: Shell) -> None:
+    result = shell(
+        "distill", pico_roberta, "--teacher", pico_bert, "--corpus", text, "--steps", 1, "--out", "x", *QUICK
+    )
     assert result.code == 1
     assert "fine-tuned on a task" in result.err
 
