@@ -1,5 +1,7 @@
-"""Plugins are files: `objectives/kl.py` is the loss called kl. Names are listed without importing anything."""
+"""Find plugins: `objectives/kl.py` is the loss called kl. Names are listed without importing the files."""
 
+import ast
+import functools
 import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +12,7 @@ from biosqueeze.errors import UsageError
 
 _ROOT = Path(__file__).parent
 
-# Files in a plugin folder that serve all plugins and are not one themselves say so here.
+# Files in a plugin folder that all plugins share and that are no plugins themselves.
 SUPPORT = {
     "backends": {"onnx-export", "onnx-files", "parity", "predict"},
     "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
@@ -18,8 +20,9 @@ SUPPORT = {
 }
 
 
+@functools.cache
 def names(package: str) -> tuple[str, ...]:
-    """Names of the plugins in one folder of the package, sorted, as the command line spells them."""
+    """Return the names of the plugins in one folder of the package, sorted, as the command line spells them."""
     support = SUPPORT.get(package, set())
     stems = (path.stem for path in (_ROOT / package).glob("*.py") if not path.stem.startswith("_"))
     return tuple(sorted(name for stem in stems if (name := stem.replace("_", "-")) not in support))
@@ -29,7 +32,7 @@ def load(package: str, name: str) -> ModuleType:
     """Import one plugin by the name that the command line uses.
 
     Raises:
-        UsageError: there is none of that name; the message names the nearest.
+        UsageError: there is no plugin of that name; the message names the nearest.
     """
     known = names(package)
     if name not in known:
@@ -38,7 +41,18 @@ def load(package: str, name: str) -> ModuleType:
     return importlib.import_module(f"biosqueeze.{package}.{name.replace('-', '_')}")
 
 
+@functools.cache
+def uses(package: str, name: str) -> frozenset[str]:
+    """Return the names in a plugin's `USES`. The file is parsed and not imported: the help must stay fast."""
+    tree = ast.parse((_ROOT / package / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and any(ast.unparse(target) == "USES" for target in statement.targets):
+            constants = (node.value for node in ast.walk(statement.value) if isinstance(node, ast.Constant))
+            return frozenset(value for value in constants if isinstance(value, str))
+    return frozenset()
+
+
 def closest(word: str, choices: Iterable[str]) -> str:
-    """A " Did you mean 'x'?" for the nearest choice, or nothing when none is near."""
+    """Return " Did you mean 'x'?" for the nearest choice, or an empty text if none is near."""
     near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

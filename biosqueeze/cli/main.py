@@ -11,32 +11,57 @@ import click
 from biosqueeze import __version__, processes, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
+from biosqueeze.cli.help import write_examples, write_overview
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Purpose
 from biosqueeze.os_errors import advice_for
 
+EXAMPLES = (
+    (
+        "Shrink, distil, quantize and measure in a pipe",
+        "biosqueeze shrink T --layers 6 | biosqueeze distill - --teacher T --data D | biosqueeze quantize - "
+        "| biosqueeze bench T -",
+    ),
+    ("The same steps as a recipe, offline, in a few minutes", "biosqueeze run recipes/quickstart.toml"),
+)
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
 
 
 class Squeeze(click.Group):
-    """Loads a stage's file when its name is asked for, and no library before it runs."""
+    """A group that imports the file of a stage when its command is used; no library is imported before it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Stages and `run`, by name."""
+        """Return the names of the stages and `run`, sorted."""
         return sorted([*registry.names("stages"), "run"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand of that name, or None."""
+        """Return the subcommand of that name, or None."""
         if cmd_name == "run":
             return recipe.command
         if cmd_name not in registry.names("stages"):
             return None
         return stage_command(cmd_name, registry.load("stages", cmd_name))
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by purpose, then the options."""
+        stages = {name: registry.load("stages", name) for name in registry.names("stages")}
+        commands = [
+            (getattr(stage, "PURPOSE", Purpose.PIPELINE), name, stage_command(name, stage).get_short_help_str(limit=80))
+            for name, stage in stages.items()
+        ]
+        commands.append((recipe.PURPOSE, "run", recipe.command.get_short_help_str(limit=80)))
+        options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
+        write_overview(formatter, commands, options)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        write_examples(formatter, EXAMPLES)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As Click does, with the nearest name in the error."""
+        """Resolve the command; the error for an unknown one names the nearest."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             names = self.list_commands(ctx)
             ctx.fail(f"there is no command {args[0]!r}.{registry.closest(args[0], names)} Known: {', '.join(names)}")
@@ -50,22 +75,22 @@ class Squeeze(click.Group):
         "auto_envvar_prefix": "BIOSQUEEZE",
         "max_content_width": 110,
     },
-    epilog="Example: biosqueeze shrink T --layers 6 | biosqueeze distill - --teacher T | biosqueeze quantize -",
 )
 @click.version_option(__version__, prog_name="biosqueeze")
 def cli() -> None:
     """Make biomedical encoders small and fast.
 
     Each command reads a checkpoint (directory, Hub id, or - for a path on standard input), writes a new one, and prints
-    its path, so that commands chain in a pipe.
+    its path, so that commands can be piped.
 
-    An option can also be set by BIOSQUEEZE_<COMMAND>_<OPTION>. Exit codes: 0 done, 1 explained failure, 2 usage, 3 bug,
-    4 quality gate missed, 130 interrupted.
+    The environment variable BIOSQUEEZE_<COMMAND>_<OPTION> sets the default of an option.
+
+    Exit codes: 0 done, 1 explained failure, 2 wrong usage, 3 bug, 4 score below --min, 130 interrupted.
     """
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 explained, 2 usage, 3 bug, 4 quality gate missed, 130 interrupted."""
+    """Run the command line and exit with its exit code."""
     sys.exit(run(args))
 
 
@@ -76,44 +101,44 @@ def run(args: list[str] | None = None) -> int:
         processes.leave()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        return _say_in_one_line(error)
+        return _report_click_error(error)
     except SqueezeError as error:
-        _say(f"error: {error}", everywhere=error.exit_code != UsageError.exit_code)
+        _print(f"error: {error}", in_all=error.exit_code != UsageError.exit_code)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        # Click turns the KeyboardInterrupt, which says what was saved, into an Abort without words.
-        said = str(error.__cause__ or error)
-        _say(f"interrupted: {said}" if said else "interrupted")
+        # Click replaces the KeyboardInterrupt, whose message says what was saved, by an Abort without a message.
+        message = str(error.__cause__ or error)
+        _print(f"interrupted: {message}" if message else "interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-    except Exception as error:  # the last resort: a bug is reported with a log, never as a wall of text
+    except Exception as error:  # last resort: a bug is reported in one line, with its traceback in a log
         advice = advice_for(error)
         return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)
 
 
-def _say(text: str, *, everywhere: bool = False) -> None:
-    """Of processes that train together, only the main one says what all would say alike."""
+def _print(text: str, *, in_all: bool = False) -> None:
+    """Print on standard error: in the main process alone, or with `in_all` in every process that trains."""
     if processes.is_main():
         click.echo(text, err=True)
-    elif everywhere:
+    elif in_all:
         click.echo(f"process {processes.index()}: {text}", err=True)
 
 
-def _say_in_one_line(error: click.ClickException) -> int:
+def _report_click_error(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     context = error.ctx if isinstance(error, click.UsageError) else None
     hint = f" (see {context.command_path} --help)" if context else ""
-    _say(f"error: {' '.join(error.format_message().split())}{hint}")
+    _print(f"error: {' '.join(error.format_message().split())}{hint}")
     return error.exit_code
 
 
 def _report_os_error(error: OSError, advice: str) -> int:
     place = f"{error.filename}: " if error.filename else ""
-    _say(f"error: {place}{error.strerror}; {advice}", everywhere=True)
+    _print(f"error: {place}{error.strerror}; {advice}", in_all=True)
     return 1
 
 
@@ -125,6 +150,6 @@ def _report_bug(error: Exception) -> int:
     os.close(handle)
     Path(name).write_text(f"biosqueeze {__version__}\n{' '.join(sys.argv)}\n\n{trace}", encoding="utf-8")
     summary = (str(error).strip().splitlines() or [""])[0]
-    _say(f"bug: {type(error).__name__}: {summary}", everywhere=True)
-    _say(f"This is our fault. The traceback is in {name}; please report it.", everywhere=True)
+    _print(f"bug: {type(error).__name__}: {summary}", in_all=True)
+    _print(f"This is an error in biosqueeze. The traceback is in {name}; please report it.", in_all=True)
     return EXIT_BUG

@@ -1,4 +1,4 @@
-"""From a stage's `Options` dataclass to a Click command, and from Click's values back to `Options`."""
+"""Convert the fields of an `Options` dataclass to Click parameters, and their values back to `Options`."""
 
 import math
 from pathlib import Path
@@ -10,8 +10,18 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from biosqueeze import registry
+from biosqueeze.cli.help import StageOption, condition
 from biosqueeze.cli.streams import STDIN, read_dashes
-from biosqueeze.options import Argument, Choices, Data, Hidden, OptionField, Short, StageOptions, option_fields
+from biosqueeze.options import (
+    Argument,
+    Choices,
+    Data,
+    Hidden,
+    OptionField,
+    Short,
+    StageOptions,
+    option_fields,
+)
 
 _SOURCES = {
     ParameterSource.COMMANDLINE: "flag",
@@ -21,21 +31,21 @@ _SOURCES = {
 
 
 class Text(click.types.StringParamType):
-    """Free text; the shell completes it with file names, for most of it is paths."""
+    """Text; the shell completes it with file names, because most texts are paths."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Leave it to the shell."""
+        """Let the shell complete file names."""
         return [CompletionItem(incomplete, type="file")]
 
 
 class Number(click.types.FloatParamType):
-    """A number as people mean it: neither NaN nor infinite, which nothing can be counted or trained with."""
+    """A finite number; NaN and infinity are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it.
+        """Parse the number.
 
         Raises:
-            click.BadParameter: it is none.
+            click.BadParameter: the text is no finite number.
         """
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -44,7 +54,7 @@ class Number(click.types.FloatParamType):
 
 
 def parameters(options: type[StageOptions]) -> list[click.Parameter]:
-    """One Click parameter for each field that is not hidden."""
+    """Return one Click parameter for each field that is not hidden."""
     fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
     return [_argument(f) if f.marker(Argument) else _option(f) for f in fields]
 
@@ -61,22 +71,24 @@ def _argument(field: OptionField) -> click.Argument:
 
 
 def _option(field: OptionField) -> click.Option:
-    flag = f"--{field.name.replace('_', '-')}"
+    flag = field.flag
+    text = field.help + condition(field)
     if field.type is bool:
         declaration = f"{flag}/--no-{flag[2:]}" if field.default else flag
-        return click.Option([declaration, field.name], is_flag=True, default=field.default, help=field.help)
-    # Click takes a default of None for a value, and a required option would never be missed.
+        return StageOption([declaration, field.name], field=field, is_flag=True, default=field.default, help=text)
+    # For Click, None is a default like any other: a required option must have none.
     default = {} if field.required else {"default": field.default}
     short = field.marker(Short)
-    return click.Option(
+    return StageOption(
         [*([f"-{short.letter}"] if short else []), flag, field.name],
+        field=field,
         **default,
         type=_click_type(field),
         multiple=field.repeated,
         required=field.required,
         show_default=field.default not in (None, ()),
-        metavar=_metavar(field),
-        help=field.help,
+        metavar=None if field.literals or field.marker(Choices) else field.metavar,
+        help=text,
     )
 
 
@@ -89,24 +101,22 @@ def _click_type(field: OptionField) -> Any:
     return {str: Text(), float: Number()}.get(field.type, field.type)
 
 
-def _metavar(field: OptionField) -> str | None:
-    if field.literals or field.marker(Choices):
-        return None
-    return {int: "N", float: "X", str: "TEXT"}[field.type]
-
-
-def arguments_help(options: type[StageOptions]) -> str:
-    """The help of the positional fields, which Click does not show by itself."""
-    positional = [f for f in option_fields(options) if f.marker(Argument)]
-    return "\n\n".join(f"{field.name.upper()}: {field.help}" for field in positional)
+def arguments_of(options: type[StageOptions]) -> list[tuple[str, str]]:
+    """Return names and help of the positional fields, which Click does not show."""
+    positional = [field for field in option_fields(options) if field.marker(Argument)]
+    return [(field.flag + ("..." if field.repeated else ""), field.help) for field in positional]
 
 
 def read_options(stage: ModuleType, context: click.Context) -> StageOptions:
-    """Build the stage's `Options` from a Click context, `-` replaced by the path on standard input."""
+    """Build the stage's `Options` from a Click context; `-` is replaced by the path on standard input.
+
+    Raises:
+        UsageError: an option breaks a rule, or there is no single path on standard input.
+    """
     names = {f.name for f in option_fields(stage.Options) if f.marker(Hidden) is None}
     values = {name: value for name, value in context.params.items() if name in names}
     if values.get("out"):
-        values["out"] = str(Path(values["out"]).expanduser())  # in a recipe no shell has expanded it
+        values["out"] = str(Path(values["out"]).expanduser())  # no shell expands ~ in a recipe
     sources = {
         name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names
     }

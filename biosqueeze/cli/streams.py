@@ -1,4 +1,4 @@
-"""Paths flow through standard input and output; everything that is said goes to standard error."""
+"""Standard input and output carry paths; all messages go to standard error."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ STDIN = "-"
 
 
 @contextmanager
-def stdout_kept_clean() -> Iterator[int]:
-    """Send to standard error whatever libraries write to standard output, from Python or from C.
+def clean_stdout() -> Iterator[int]:
+    """Redirect to standard error what libraries write to standard output, from Python or from C.
 
     Yields:
-        the descriptor of the true standard output.
+        The descriptor of the original standard output.
     """
     sys.stdout.flush()
     saved = os.dup(1)
@@ -35,7 +35,7 @@ def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool = False) -> di
 
     Args:
         values: by option.
-        data_on_stdin: another option takes standard input for its data.
+        data_on_stdin: whether another option reads data from standard input.
 
     Raises:
         UsageError: more than one is `-`, or standard input holds no path.
@@ -44,7 +44,7 @@ def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool = False) -> di
     if dashes == 0:
         return dict(values)
     if dashes > 1:
-        raise UsageError("- stands for the one path on standard input, so it can be given only once")
+        raise UsageError("- is the path on standard input, so it can be given only once")
     if data_on_stdin:
         raise UsageError("the data are on standard input, so the checkpoint cannot be - too; name its directory")
     path = _path_on_stdin()
@@ -52,10 +52,10 @@ def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool = False) -> di
 
 
 def write_lines(lines: Generator[str, None, None], descriptor: int) -> None:
-    """Write lines as they are made, without a buffer between.
+    """Write lines as they are computed, without a buffer.
 
     Raises:
-        BrokenPipeError: whoever reads them has seen enough.
+        BrokenPipeError: the reader has closed the pipe.
     """
     with closing(lines):
         for text in lines:

@@ -1,117 +1,194 @@
-"""The options of distillation, and what they decide before anything heavy is loaded. Torch-free."""
+"""The options of distillation. Torch-free."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Annotated, Literal
 
 from biosqueeze import registry
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.errors import UsageError
+from biosqueeze.options import (
+    Bounds,
+    Common,
+    Group,
+    OnDisk,
+    OnlyWith,
+    Requires,
+    Syntax,
+    between_0_and_1,
+    positive_numbers,
+)
 from biosqueeze.tasks.formulation import ReadingOptions
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.options import MOST_EPOCHS, TrainingOptions
+
+_NUMBERS = Syntax("X,X,...", positive_numbers, "2,1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationOptions(ReadingOptions, TrainingOptions):
-    """How a student learns from its teachers."""
+    """How to train a student on the outputs of its teachers."""
 
     loss: Annotated[
         tuple[str, ...],
-        f"NAME[=WEIGHT], repeatable: a named mix ({', '.join(LOSS_PRESETS)}) or a loss of your own mix "
-        f"({', '.join(registry.names('objectives'))}); distilbert or, for a task, task if left out.",
+        f"Loss or loss preset with its weight, repeatable. Presets: {', '.join(LOSS_PRESETS)}. Losses: "
+        f"{', '.join(registry.names('objectives'))}. Default: distilbert on plain text, task on a task.",
+        Syntax("NAME[=WEIGHT]"),
+        Common(),
+        Group.LOSSES,
     ] = ()
     temperature: Annotated[
-        float | None, "Softens both distributions; the mix's own if left out, 2 for losses of your own."
+        float | None,
+        "Temperature of the softmax of teacher and student. Default: the preset's; 2 for single losses.",
+        Bounds(above=0, most=1000),
+        Group.LOSSES,
     ] = None
     layer_map: Annotated[
         str | None,
-        "Which layer learns from which: origin (the one that it was cut from), uniform, every-other, 2i+1, last, top, "
-        "or pairs STUDENT:TEACHER counted from 1, like 1:3,2:6. If left out, the mix's own; for most that is origin "
-        "where it is known, else uniform.",
+        "Teacher layer for each student layer: origin (the layer it was copied from), uniform, every-other, 2i+1, "
+        "last, top, or pairs STUDENT:TEACHER counted from 1, such as 1:3,2:6. Default: the preset's; "
+        "mostly origin if known, else uniform.",
+        Group.LOSSES,
     ] = None
-    layer_weights: Annotated[str | None, "Weight of each pair of the layer map, such as 1,1,2; all 1 if left out."] = (
-        None
-    )
+    layer_weights: Annotated[
+        str | None,
+        "Weight of each pair of the layer map, such as 1,1,2. Default: 1 for all.",
+        _NUMBERS,
+        Group.LOSSES,
+    ] = None
     projection: Annotated[
         Literal["shared", "per-layer"] | None,
-        "How hidden states reach the teacher's width: through one linear layer, or one for each; the mix's own if left "
-        "out.",
+        "Linear projection from the student's hidden size to the teacher's: one for all layers, or one per layer. "
+        "Default: the preset's.",
+        Group.LOSSES,
     ] = None
-    relation_heads: Annotated[int | None, "Heads of minilmv2's relations; the teacher's number if left out."] = None
-    mask_rate: Annotated[float, "Share of the tokens that are masked without a task."] = 0.15
+    relation_heads: Annotated[
+        int | None,
+        "Relation heads of the loss minilmv2. Default: the teacher's attention heads.",
+        Bounds(least=1),
+        Group.LOSSES,
+    ] = None
+    mask_rate: Annotated[
+        float,
+        "Share of the tokens that are masked, on plain text.",
+        between_0_and_1(),
+        Group.LOSSES,
+    ] = 0.15
+    maskings: Annotated[
+        int | None,
+        "Number of different maskings of each text, used in turn. Default: a new one in each epoch; 1 with "
+        "--cache-teacher.",
+        Bounds(least=1),
+        Group.LOSSES,
+    ] = None
     fit_head: Annotated[
         int | None,
-        "Steps in which a teacher that lacks its masked-language-model head gets one, the encoder frozen.",
+        "Steps to train a masked-language-model head for a teacher that lacks one; its encoder is frozen.",
+        Bounds(least=1),
+        Group.MODELS,
+    ] = None
+    dropout: Annotated[
+        float | None,
+        "The student's dropout during training. Default: that of its config.json.",
+        Bounds(least=0, below=1),
+        Group.MODELS,
+    ] = None
+    types: Annotated[
+        tuple[str, ...], "Entity type to keep, repeatable; all others become O.", Requires("data"), Group.DATA
+    ] = ()
+    negative: Annotated[
+        str | None,
+        'Label of "no relation". Default: recognised by its usual names.',
+        Requires("data"),
+        Group.DATA,
     ] = None
     dev_share: Annotated[
-        float | None, "Share of --data's train split to hold out as dev, in place of a dev split that it has or lacks."
+        float | None,
+        "Share of --data's train split to hold out as dev, in place of its own dev split.",
+        between_0_and_1(),
+        Requires("data"),
+        Group.DATA,
     ] = None
-    unlabelled: Annotated[float, "Corpus sentences per labelled one, drawn afresh in each epoch."] = 1.0
+    unlabelled: Annotated[
+        float,
+        "Sentences of --corpus per example of --data, drawn again in each epoch.",
+        Bounds(least=0, most=1_000_000),
+        Requires("data"),
+        Requires("corpus"),
+        Group.LABELLED,
+    ] = 1.0
     augment: Annotated[
-        int, "Copies of each labelled example with some words replaced (TinyBERT); for ner, pico and classification."
+        int,
+        "Copies of each example with some words replaced by a masked language model (TinyBERT); for ner, pico and "
+        "classification.",
+        Bounds(least=0),
+        Requires("data", why="the labelled examples that are copied"),
+        Group.LABELLED,
     ] = 0
     augment_with: Annotated[
         str | None,
-        "The masked language model that proposes the words: directory or Hub id; what the teacher was fine-tuned from "
-        "if left out.",
+        "Masked language model for --augment: directory or Hub id. Default: the model that the teacher was fine-tuned "
+        "from.",
+        OnDisk(),
+        Requires("augment"),
+        Group.LABELLED,
     ] = None
     warm_start: Annotated[
-        Literal["none", "finetune"], "finetune: the student first learns the labels of --data on its own."
+        Literal["none", "finetune"],
+        "finetune: fine-tune the student on --data before it is distilled.",
+        Requires("data", why="the labels that it is fine-tuned on"),
+        Group.LABELLED,
     ] = "none"
-    warm_epochs: Annotated[float, "Passes over the labelled data in a warm start."] = 3.0
+    warm_epochs: Annotated[
+        float,
+        "Passes over --data in the warm start.",
+        Bounds(above=0, most=MOST_EPOCHS),
+        OnlyWith("warm_start", "finetune"),
+        Group.LABELLED,
+    ] = 3.0
     cache_teacher: Annotated[
         str | None,
-        "A directory that keeps what the teacher says (soft labels, hidden states): later epochs and later students "
-        "read it there and skip the teacher. Several students may share it. Not with losses that compare attention.",
+        "Directory for the teacher's logits and hidden states: computed once, read in later epochs and by later "
+        "students. Not for losses on attention.",
+        OnDisk(),
+        Group.CACHE,
     ] = None
     cache_top: Annotated[
-        int | None, "How many of the likeliest tokens --cache-teacher keeps for each masked one; 64 if left out."
-    ] = None
-    maskings: Annotated[
         int | None,
-        "How many maskings of each text come in turn; if left out, another one in each epoch, or a single one with "
-        "--cache-teacher.",
+        "Number of highest logits to store for each masked token. Default: 64.",
+        Bounds(least=1),
+        Requires("cache_teacher"),
+        Group.CACHE,
     ] = None
-    dropout: Annotated[float | None, "The student's dropout while it trains; its config's if left out."] = None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be distilled with.
-
-        Raises:
-            UsageError: a number is out of its range.
-        """
-        super().__post_init__()
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout is a share from 0 to below 1, not {self.dropout:g}")
-        if not 0 < self.mask_rate < 1:
-            raise UsageError(f"--mask-rate is a share between 0 and 1, not {self.mask_rate:g}")
-        if self.dev_share is not None and not 0 < self.dev_share < 1:
-            raise UsageError(f"--dev-share must be between 0 and 1, not {self.dev_share:g}")
-        if self.augment_with and not self.augment:
-            raise UsageError("--augment-with is for --augment; give --augment 1 too, or leave it out")
-        if self.cache_top is not None and not self.cache_teacher:
-            raise UsageError("--cache-top is for --cache-teacher DIR; give that too, or leave it out")
-        if self.warm_start == "none" and self.warm_epochs != DistillationOptions.warm_epochs:
-            raise UsageError("--warm-epochs is for a warm start; give --warm-start finetune too, or leave it out")
+    teacher_weights: Annotated[
+        str | None,
+        "Weight of each of several teachers, such as 2,1. Default: 1 for all.",
+        _NUMBERS,
+        Group.MODELS,
+    ] = None
 
     @property
     def repeated_maskings(self) -> int | None:
-        """How many maskings of a text come in turn; None is another one in each epoch."""
+        """Number of maskings of a text that are used in turn; None: a new one in each epoch."""
         return self.maskings or (1 if self.cache_teacher else None)
 
 
-def layer_weights(asked: str | None, pairs: int) -> tuple[float, ...]:
-    """What --layer-weights says for each pair of layers; () where it is left out.
+def layer_weights(text: str | None, pairs: int) -> tuple[float, ...]:
+    """Return the weight of each pair of layers; () if --layer-weights was not given.
 
     Raises:
-        UsageError: they are not as many positive numbers as there are pairs.
+        UsageError: there are more or fewer weights than pairs.
     """
-    if asked is None:
+    return counted_weights("--layer-weights", text, pairs, "pair of layers")
+
+
+def counted_weights(flag: str, text: str | None, count: int, of_what: str) -> tuple[float, ...]:
+    """Parse weights with commas, of which there must be `count`; () if the option was not given.
+
+    Raises:
+        UsageError: there are more or fewer.
+    """
+    if text is None:
         return ()
-    try:
-        weights = tuple(float(word) for word in asked.split(","))
-    except ValueError:
-        weights = ()
-    if len(weights) != pairs or not all(0 < weight < inf for weight in weights):
-        raise UsageError(f"--layer-weights {asked!r}: expected {pairs} positive numbers, one for each pair of layers")
+    weights = positive_numbers(text)
+    if len(weights) != count:
+        raise UsageError(f"{flag} {text!r}: expected {count} positive numbers, one for each {of_what}")
     return weights

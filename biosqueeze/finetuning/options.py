@@ -3,28 +3,43 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from biosqueeze.options import Bounds, Group
 from biosqueeze.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions):
-    """What helps on small labelled sets; at the defaults none of it acts."""
+    """Methods for small labelled data sets; all are off by default."""
 
     layer_decay: Annotated[
         float,
-        "Each layer learns at this share of the rate of the layer above it, the embeddings slowest; 1 is one rate.",
+        "Learning rate of a layer as a share of that of the layer above it; the embeddings have the lowest. 1: the "
+        "same rate for all.",
+        Bounds(above=0, most=1),
+        Group.OPTIMISATION,
     ] = 1.0
     reinit_layers: Annotated[
-        int, "Top layers (and the pooler) to draw anew from the seed: pretraining has specialised them most."
+        int,
+        "Number of top layers to initialise again at random, with the pooler: they are the most specialised to "
+        "pretraining.",
+        Bounds(least=0),
+        Group.OPTIMISATION,
     ] = 0
     class_weights: Annotated[
-        Literal["none", "balanced"], "balanced: rare labels weigh more in the loss, by their counts in train."
+        Literal["none", "balanced"],
+        "Weights of the labels in the loss. balanced: inverse to their counts in train.",
+        Group.OPTIMISATION,
     ] = "none"
     smart: Annotated[
         float,
-        "Weight of SMART's smoothness term: how far small adversarial noise on the embeddings moves the prediction. "
-        "TrainingOptions takes about three times as long.",
+        "Weight of SMART's smoothness loss: the change of the prediction under small adversarial noise on the "
+        "embeddings. Training takes about three times as long. 0: off.",
+        Bounds(least=0),
+        Group.OPTIMISATION,
     ] = 0.0
     train_size: Annotated[
-        int | None, "Train on so many examples only, drawn with the seed, each label in its proportion."
+        int | None,
+        "Number of training examples to use, drawn with --seed; the labels keep their proportions. Default: all.",
+        Bounds(least=1),
+        Group.DATA,
     ] = None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # A classifier with few labels costs little time, and rounding it would change the logits directly: it stays float32.
 FEW_OUTPUTS = 24
-# Options of the stage that only some methods use.
-METHOD_OPTIONS = ("calibration_samples", "observer", "reduce_range")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,7 @@ class Quantizer(Protocol):
 
     NEEDS_CALIBRATION: bool
     USES: frozenset[str]
-    """The `METHOD_OPTIONS` that the method uses."""
+    """The options marked `UsedBy` that the method uses."""
 
     def quantize(self, job: QuantizationJob) -> dict[str, Any]:
         """Write the int8 graph to `job.target`; return facts for the manifest."""

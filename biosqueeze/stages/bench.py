@@ -1,6 +1,5 @@
 """Measure checkpoints on backends: one process for each, all loaded, one running at a time, in interleaved rounds."""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -10,35 +9,61 @@ from biosqueeze.errors import UsageError
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import bench_rows, show_rows
 from biosqueeze.models.custom_head_files import refuse_own_head
-from biosqueeze.options import Argument, Outcome, Plan, StageOptions
+from biosqueeze.options import (
+    Argument,
+    Bounds,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    StageOptions,
+    Syntax,
+    whole_numbers,
+)
 
-EXAMPLE = "biosqueeze bench teacher student student-int8 --batch-size 1,8 --length 128"
+_NUMBERS = Syntax("N,N,...", whole_numbers, "1,8")
+
+PURPOSE = Purpose.MEASURE
+EXAMPLES = (
+    (
+        "Compare three checkpoints at two batch sizes",
+        "biosqueeze bench teacher student student-int8 --batch-size 1,8 --length 128",
+    ),
+    (
+        "Compare the runtimes of one checkpoint",
+        "biosqueeze bench student --backend torch --backend onnxruntime:int8",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Measure latency, throughput, memory and size of checkpoints on backends.
+    """Measure latency, throughput, memory and size of checkpoints.
 
-    Every pair of checkpoint and backend runs in a process of its own, with the same threads, in interleaved rounds.
-    The table is noted in results/bench.json of each checkpoint; peak memory is that of all shapes together.
+    Every pair of checkpoint and backend runs in its own process, with the same number of threads, in interleaved
+    rounds. The table is written to results/bench.json of each checkpoint. Peak memory is the maximum over all shapes.
     """
 
     checkpoints: Annotated[
         tuple[str, ...],
-        "Directories, Hub ids, or - for the path on standard input; the first is the baseline.",
+        "Directories, Hub ids, or - for the path on standard input. The first is the baseline.",
         Argument(),
+        OnDisk(),
     ]
     backend: Annotated[
         tuple[str, ...],
-        "RUNTIME[:PRECISION], repeatable; if left out, what each checkpoint was last made for, and of a single "
-        "checkpoint all that it holds files for.",
+        "Runtime and precision, repeatable. Default: of one checkpoint all that it has files for; of several the one "
+        "that each was last written for.",
+        Syntax("RUNTIME[:PRECISION]"),
     ] = ()
-    batch_size: Annotated[str, "Sequences in a batch: a number, or several with commas."] = "1,8"
-    length: Annotated[str, "Tokens in a sequence, all of them real: a number, or several with commas."] = "128"
-    threads: Annotated[int | None, "Threads of each process; the physical cores if left out."] = None
-    rounds: Annotated[int, "How often each process has its turn at each shape."] = 5
-    seconds: Annotated[float, "Seconds of a turn; at least three runs are made."] = 0.5
-    warmup: Annotated[int, "Runs of each shape before the first round."] = 3
+    batch_size: Annotated[str, "Sequences in a batch: one or several numbers.", _NUMBERS] = "1,8"
+    length: Annotated[str, "Tokens in a sequence, without padding: one or several numbers.", _NUMBERS] = "128"
+    threads: Annotated[
+        int | None, "CPU threads of each process. Default: the number of physical cores.", Bounds(least=1)
+    ] = None
+    rounds: Annotated[int, "Measurements of each pair at each shape.", Bounds(least=1)] = 5
+    seconds: Annotated[float, "Seconds of one measurement; it has at least three runs.", Bounds(least=0)] = 0.5
+    warmup: Annotated[int, "Runs of each shape before the first measurement.", Bounds(least=1)] = 3
 
 
 def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSettings]:
@@ -50,13 +75,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     """
     from biosqueeze.backends import default_threads
 
-    for name in ("rounds", "warmup", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} must be at least 1, not {value}")
-    if not (math.isfinite(options.seconds) and options.seconds >= 0):
-        raise UsageError(f"--seconds must not be negative, and was {options.seconds:g}")
-    sizes, lengths = _numbers("batch-size", options.batch_size), _numbers("length", options.length)
+    sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
     checkpoints = [open_checkpoint(name) for name in dict.fromkeys(options.checkpoints)]
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
@@ -76,13 +95,6 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         seconds=options.seconds,
         warmup=options.warmup,
     )
-
-
-def _numbers(name: str, text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",") if part.strip().isdigit()]
-    if len(numbers) != len(text.split(",")) or min(numbers) < 1:
-        raise UsageError(f"--{name} {text!r} does not read as whole numbers with commas, like 1,8")
-    return list(dict.fromkeys(numbers))
 
 
 def _check_length(checkpoint: Checkpoint, length: int) -> None:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.options import Argument, Outcome, Plan, StageOptions, option_fields
+from biosqueeze.options import (
+    Argument,
+    Bounds,
+    Group,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Short,
+    StageOptions,
+    Syntax,
+    option_fields,
+)
 from biosqueeze.progress import note, table, warn
 
 if TYPE_CHECKING:
@@ -19,7 +31,17 @@ if TYPE_CHECKING:
     from biosqueeze.finetuning.runs import FineTuningRun, RunResult
     from biosqueeze.reporting.scoreboard import Scoreboard
 
-EXAMPLE = "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5 --set lr=5e-5"
+PURPOSE = Purpose.MEASURE
+EXAMPLES = (
+    (
+        "Compare a student with its teacher on BLURB, with 5 seeds",
+        "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5",
+    ),
+    (
+        "Run one benchmark with another learning rate",
+        "biosqueeze benchmark student --data benchmarks --only ncbi-disease --set lr=1e-4",
+    ),
+)
 
 # The papers give a range of epochs; this many are trained at most, the best on dev being kept.
 MOST_EPOCHS = 20.0
@@ -33,27 +55,44 @@ _NOT_TO_SET = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Fine-tune and score checkpoints on a suite of benchmarks, beside what the papers published.
+    """Fine-tune and score checkpoints on a suite of benchmarks.
 
-    Every benchmark of the suite that lies under --data is trained with several seeds, the paper's hyperparameters
-    (of a grid its highest rate and smallest batch) unless --set says otherwise, and scored on its test split once.
-    The table goes to OUT as SUITE.json, SUITE.md and SUITE.tex. Repeat the command to go on after an interruption.
+    Every benchmark of the suite that is found under --data is trained with several seeds and the hyperparameters of the
+    paper (of a grid, its highest learning rate and smallest batch) and scored once on its test split. The table, beside
+    the paper's scores, is written to OUT as SUITE.json, SUITE.md and SUITE.tex. Repeat the command to continue an
+    interrupted run.
     """
 
     checkpoint: Annotated[
-        tuple[str, ...], "Directories, Hub ids, or demo:minilm; the first is the reference.", Argument()
+        tuple[str, ...], "Directories, Hub ids, or demo:minilm. The first is the reference.", Argument(), OnDisk()
     ]
-    data: Annotated[str, "Directory under which the benchmarks lie, each in a folder of its own."]
-    suite: Annotated[str, "Which benchmarks; biosqueeze tasks lists them."] = "blurb"
-    only: Annotated[tuple[str, ...], "Name of a benchmark, repeatable: run no others."] = ()
-    seeds: Annotated[int, "Runs of each benchmark, with the seeds 0, 1, ..."] = 3
+    data: Annotated[str, "Directory that holds the benchmarks, each in its own folder.", OnDisk()]
+    suite: Annotated[str, "Suite of benchmarks; `biosqueeze tasks` lists them."] = "blurb"
+    only: Annotated[tuple[str, ...], "Name of a benchmark, repeatable: run only these."] = ()
+    seeds: Annotated[int, "Runs of each benchmark, with the seeds 0, 1, ...", Bounds(least=1), Group.SEARCH] = 3
     set: Annotated[
-        tuple[str, ...], "[BENCHMARK.]OPTION=VALUE of finetune, repeatable: for one benchmark or for all."
+        tuple[str, ...],
+        "Option of finetune for one benchmark or for all, repeatable.",
+        Syntax("[BENCHMARK.]OPTION=VALUE"),
+        Group.SEARCH,
     ] = ()
-    published: Annotated[tuple[str, ...], "Model of the paper to show, repeatable; its best three if left out."] = ()
-    jobs: Annotated[int | None, "Runs side by side; one per GPU, or one on a CPU, if left out."] = None
-    keep: Annotated[Literal["none", "best", "all"], "Which fine-tuned checkpoints to leave in OUT."] = "none"
-    out: Annotated[str | None, "Directory for runs and tables; ./SUITE-benchmark if left out."] = None
+    published: Annotated[
+        tuple[str, ...], "Model of the paper to show in the table, repeatable. Default: its best three.", Group.OUTPUT
+    ] = ()
+    jobs: Annotated[
+        int | None,
+        "Runs at the same time. Default: one per GPU, or one on a CPU.",
+        Bounds(least=1),
+        Group.SEARCH,
+    ] = None
+    keep: Annotated[Literal["none", "best", "all"], "Fine-tuned checkpoints to keep in OUT.", Group.OUTPUT] = "none"
+    out: Annotated[
+        str | None,
+        "Directory for runs and tables. Default: ./SUITE-benchmark.",
+        Short("o"),
+        OnDisk(),
+        Group.OUTPUT,
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -79,8 +118,6 @@ class _Setting:
 def _settle(options: Options) -> _Setting:
     from biosqueeze.benchmarks.suite import load_suite
 
-    if options.seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
     suite = load_suite(options.suite)
     for flag, asked, known in (
         ("--only", options.only, [b.name for b in suite.benchmarks]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.distillation.loss_presets import parse_losses
-from biosqueeze.distillation.options import DistillationOptions
+from biosqueeze.distillation.options import DistillationOptions, counted_weights
 from biosqueeze.distillation.request import (
     AugmentationSettings,
     CacheSettings,
@@ -20,55 +20,102 @@ from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_head_files import refuse_own_head
-from biosqueeze.options import Argument, Outcome, Plan
+from biosqueeze.options import (
+    Argument,
+    Common,
+    Group,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Requires,
+    Syntax,
+)
 from biosqueeze.output import StageRecord, derive_out, open_output
 
 if TYPE_CHECKING:
     from biosqueeze.distillation.pipeline import DistillationResult
 
 
-EXAMPLE = "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000"
+PURPOSE = Purpose.SMALLER
+EXAMPLES = (
+    (
+        "Distil a pretrained encoder into a preset student, on plain text",
+        "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000",
+    ),
+    (
+        "Distil a fine-tuned teacher, on its labelled data and on unlabelled text",
+        "biosqueeze distill student --teacher ner-teacher --data NCBI-disease --corpus pubmed.txt.gz",
+    ),
+    (
+        "Shrink and distil in a pipe, with losses of your choice",
+        "biosqueeze shrink teacher --layers 6 | biosqueeze distill - --teacher teacher --data NCBI-disease "
+        "--loss kl --loss hidden=0.5",
+    ),
+    (
+        "Average the soft labels of two teachers, and store them for later students",
+        "biosqueeze distill --student distil --teacher teacher-a --teacher teacher-b --data NCBI-disease "
+        "--loss kl --cache-teacher teacher-cache",
+    ),
+)
 TASK_HEADS = ("token-classification", "sequence-classification", "question-answering")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DistillationOptions):
-    """Distil a teacher into a student.
+    """Train a small student on the outputs of a larger teacher.
 
-    With a plain encoder as the teacher this is task-agnostic: masked language modelling, the teacher's
-    distribution over masked tokens, and its inner states. With a teacher that was fine-tuned on a task it is
-    task-specific: the teacher's soft labels and inner states, on labelled data (--data) and on unlabelled
-    text (--corpus). What is learned is said by --loss.
+    A pretrained teacher is distilled on plain text (--corpus): masked language modelling, the teacher's distribution
+    over masked tokens, and its hidden states. A fine-tuned teacher is distilled on its task: soft labels and hidden
+    states on labelled data (--data), on unlabelled text (--corpus), or on both. --loss selects the losses.
     """
 
     checkpoint: Annotated[
         str | None,
-        "The student: directory, Hub id, or - ; or make one with --student.",
+        "The student: directory, Hub id, or - for the path on standard input; or give --student.",
         Argument(unless="student"),
+        OnDisk(),
     ] = None
     teacher: Annotated[
         tuple[str, ...],
-        "The teacher: directory, Hub id, or demo:minilm. Repeatable: soft labels are averaged, inner states are the "
-        "first one's.",
+        "The teacher: directory, Hub id, or demo:minilm. Repeatable: soft labels are averaged, hidden states are those "
+        "of the first.",
+        OnDisk(),
+        Common(),
+        Group.MODELS,
     ]
-    student: Annotated[str | None, "Make the student from the teacher by a preset; `shrink --help` lists them."] = None
-    teacher_weights: Annotated[
-        str | None, "How much each of several teachers counts, such as 2,1; alike if left out."
+    student: Annotated[
+        str | None,
+        "Make the student from the teacher by a preset; `biosqueeze shrink --help` lists the presets.",
+        Syntax("PRESET"),
+        Common(),
+        Group.MODELS,
     ] = None
     corpus: Annotated[
         tuple[str, ...],
-        "Text (.txt, .jsonl, .gz) or a directory of it, repeatable; for relation, similarity, nli and qa JSON lines "
-        "with the task's fields.",
+        "Unlabelled text (.txt, .jsonl, .gz) or a directory of it, repeatable. For relation, similarity, nli and qa: "
+        "JSON lines with the fields of the task.",
+        OnDisk(),
+        Common(),
+        Group.DATA,
     ] = ()
-    field: Annotated[str, "Which field of a JSONL corpus holds the text."] = "text"
-    data: Annotated[str | None, "Labelled data of the teacher's task; its dev split picks the best checkpoint."] = None
-    task: Annotated[str | None, "Kind of task of a teacher that does not say it; see biosqueeze tasks."] = None
-    lr: Annotated[float, "Peak learning rate."] = 5e-4
-    batch_size: Annotated[int, "Sequences in a batch, in each process that trains."] = 32
+    data: Annotated[
+        str | None,
+        "Labelled data of the teacher's task. The student with the best score on its dev split is kept.",
+        OnDisk(),
+        Common(),
+        Group.DATA,
+    ] = None
+    field: Annotated[str, "Field of a JSONL corpus that holds the text.", Requires("corpus"), Group.DATA] = "text"
+    task: Annotated[
+        str | None, "Task kind of a teacher whose manifest has none; see `biosqueeze tasks`.", Group.DATA
+    ] = None
+    lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 5e-4
+    batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
     max_length: Annotated[
         int,
-        "Tokens in a sequence; if left out, on a task, as in the teacher's fine-tuning. What is longer becomes "
-        "windows (text, ner, pico, qa) or is cut.",
+        "Tokens in a sequence; longer inputs are split into windows (text, ner, pico, qa) or cut. Default on a task: "
+        "as in the teacher's fine-tuning.",
     ] = 128
 
 
@@ -89,8 +136,6 @@ class _Setting:
 
 
 def _settle(options: Options, *, weights: bool = True) -> _Setting:
-    if (options.checkpoint is None) == (options.student is None):
-        raise UsageError("name the student: either a checkpoint (or - in a pipe), or --student PRESET, and not both")
     teachers = tuple(open_checkpoint(name, weights=weights) for name in options.teacher)
     student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
     for checkpoint in (*teachers, *([student] if student else [])):
@@ -100,7 +145,8 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
     suffix = "distilled" if student else str(options.student)
     out = Path(options.out) if options.out else derive_out(student or teachers[0], suffix)
     parse_losses(options.loss, kind)
-    return _Setting(teachers, _shares(options, len(teachers)), student, kind, out)
+    teacher_weights = counted_weights("--teacher-weights", options.teacher_weights, len(teachers), "--teacher")
+    return _Setting(teachers, teacher_weights or (1.0,) * len(teachers), student, kind, out)
 
 
 def _kind(teachers: tuple[Checkpoint, ...]) -> str:
@@ -120,7 +166,6 @@ def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
         _check_plain(options, teacher)
     else:
         _check_task(options, teacher)
-    _refuse_idle(options)
     for source in options.corpus:
         find_corpus(source)
 
@@ -140,7 +185,7 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
     for name in ("maskings", "mask_rate"):
-        if getattr(options, name) != getattr(Options, name):
+        if options.is_given(name):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag}: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
     if options.fit_head:
@@ -148,37 +193,6 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
             f"--fit-head is for the masked-language-model head of a plain encoder, and {teacher.name} is fine-tuned on "
             "a task; leave it out"
         )
-
-
-def _refuse_idle(options: Options) -> None:
-    """No option is ignored in silence."""
-    if options.augment and not options.data:
-        raise UsageError("--augment makes more of labelled examples; give --data with them, and their teacher")
-    for name in ("dev_share", "types", "negative"):
-        if getattr(options, name) and not options.data:
-            raise UsageError(f"--{name.replace('_', '-')} is about labelled examples; give --data with them")
-    if options.warm_start != "none" and not options.data:
-        raise UsageError("--warm-start finetune learns from labels; give --data with them")
-    if options.unlabelled != Options.unlabelled and not (options.data and options.corpus):
-        raise UsageError(
-            "--unlabelled says how much of --corpus comes for each example of --data; give both, or leave it out"
-        )
-    if options.field != Options.field and not options.corpus:
-        raise UsageError("--field says where the text of a JSONL --corpus is; give that too, or leave it out")
-
-
-def _shares(options: Options, count: int) -> tuple[float, ...]:
-    if options.teacher_weights is None:
-        return (1.0,) * count
-    try:
-        shares = tuple(float(word) for word in options.teacher_weights.split(","))
-    except ValueError:
-        shares = ()
-    if len(shares) != count or not all(0 < share < float("inf") for share in shares):
-        raise UsageError(
-            f"--teacher-weights {options.teacher_weights!r}: expected {count} positive numbers, one for each --teacher"
-        )
-    return shares
 
 
 def plan(options: Options) -> Plan:
@@ -239,9 +253,8 @@ def _with_recorded_length(options: Options, setting: _Setting) -> Options:
     """Set --max-length to that of the teacher's fine-tuning, where it was not given."""
     from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
-    given = options.sources.get("max_length", "default") != "default" or options.max_length != Options.max_length
     recorded = recorded_length(setting.teacher) if setting.kind == "task" else None
-    if given or not recorded:
+    if options.is_given("max_length") or not recorded:
         return options
     return replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
 

@@ -1,50 +1,61 @@
 """Score a fine-tuned checkpoint on labelled data, on the backend that it will run on."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, InferenceOptions, Outcome, Plan
+from biosqueeze.options import (
+    CheckpointArgument,
+    InferenceOptions,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Syntax,
+    named_number,
+)
 from biosqueeze.progress import note, table
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.evaluation import EvaluationRequest
 
-EXAMPLE = "biosqueeze evaluate ner-tiny --data NCBI-disease --backend onnxruntime:int8 --min f1=0.80"
+PURPOSE = Purpose.MEASURE
+EXAMPLES = (
+    ("Score on the test split of the data it was fine-tuned on", "biosqueeze evaluate ner-tiny"),
+    (
+        "Score the int8 model, and fail with exit code 4 below an F1 of 0.80",
+        "biosqueeze evaluate ner-tiny --data NCBI-disease --backend onnxruntime:int8 --min f1=0.80",
+    ),
+)
 DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions, InferenceOptions):
-    """Score a fine-tuned checkpoint on labelled data, and write the scores into it.
+    """Score a fine-tuned checkpoint on labelled data.
 
-    The scores go to results/evaluate-BACKEND.json. A score below --min ends with exit code 4, after they are written.
+    The scores are written to results/evaluate-BACKEND.json in the checkpoint. A score below --min then ends the command
+    with exit code 4.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, or - for the path on standard input.", Argument()]
+    checkpoint: CheckpointArgument
     data: Annotated[
-        str | None, "Directory with the split's file, or demo:ner; the data of the fine-tuning if left out."
+        str | None,
+        "Directory with the split's file, hub:NAME, or demo:ner. Default: the data of the fine-tuning.",
+        OnDisk(),
     ] = None
     task: Annotated[
-        str | None, "Kind of task, or a named benchmark such as blurb/hoc; that of the fine-tuning if left out."
+        str | None, "Task kind, or a named benchmark such as blurb/hoc. Default: that of the fine-tuning."
     ] = None
-    split: Annotated[str, "Which split to score."] = "test"
-    min: Annotated[tuple[str, ...], "METRIC=FLOOR, repeatable; a score below its floor exits with code 4."] = ()
-
-
-def _floor(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        floor = float(value)
-    except ValueError:
-        floor = math.nan
-    if not name or not math.isfinite(floor):
-        raise UsageError(f"--min {text!r} does not read METRIC=FLOOR, like f1=0.80")
-    return name, floor
+    split: Annotated[str, "Split to score: train, dev or test."] = "test"
+    min: Annotated[
+        tuple[str, ...],
+        "Lowest score to accept, repeatable; a lower one ends with exit code 4.",
+        Syntax("METRIC=FLOOR", named_number, "f1=0.80"),
+    ] = ()
 
 
 def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
@@ -58,7 +69,7 @@ def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
     from biosqueeze.finetuning.finetuned_checkpoint import task_of
     from biosqueeze.finetuning.task_model import InferenceSettings
 
-    floors = dict(map(_floor, options.min))
+    floors = dict(map(named_number, options.min))
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     recorded = checkpoint.task
     data = options.data or (recorded and recorded.data)

@@ -5,40 +5,44 @@ from pathlib import Path
 from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import refuse_own_head
-from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.options import (
+    Bounds,
+    CheckpointArgument,
+    Outcome,
+    Plan,
+    Purpose,
+    WritingOptions,
+)
 from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
-EXAMPLE = "biosqueeze export ner-tiny"
+PURPOSE = Purpose.DEPLOY
+EXAMPLES = (("Write onnx/model.onnx beside the weights", "biosqueeze export ner-tiny"),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WritingOptions):
-    """Export a checkpoint to ONNX (onnx/model.onnx), with any batch size and length.
+    """Export a checkpoint to ONNX (onnx/model.onnx).
 
-    The graph's outputs are compared with PyTorch's on padded batches; it is written only if they agree.
+    The graph takes any batch size and length. Its outputs are compared with those of PyTorch on padded batches; it is
+    written only if they agree.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
-    tolerance: Annotated[float, "Largest difference of an output that is taken for rounding."] = 1e-3
+    checkpoint: CheckpointArgument
+    tolerance: Annotated[float, "Largest allowed absolute difference of an output from PyTorch.", Bounds(above=0)] = (
+        1e-3
+    )
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
     return Path(options.out) if options.out else derive_out(source, "onnx")
 
 
-def _check(options: Options) -> None:
-    if not options.tolerance > 0:
-        raise UsageError(f"--tolerance must be above 0, not {options.tolerance:g}")
-
-
 def plan(options: Options) -> Plan:
     """What would be exported; reads the config."""
     from biosqueeze.models.count import parameters_of
 
-    _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
     refuse_own_head(source, "export", allowed=("crf",))
     parameters = parameters_of(source)
@@ -64,7 +68,6 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnxruntime import files
     from biosqueeze.models.load import load_tokenizer
 
-    _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "export", allowed=("crf",))
     with open_output(_out(options, source), (source,), force=options.force) as output:

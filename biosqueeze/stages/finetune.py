@@ -9,7 +9,21 @@ from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.options import Argument, Outcome, Plan, option_fields
+from biosqueeze.options import (
+    Bounds,
+    CheckpointArgument,
+    Common,
+    Excludes,
+    Group,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Requires,
+    Syntax,
+    between_0_and_1,
+    option_fields,
+)
 from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
@@ -21,43 +35,96 @@ if TYPE_CHECKING:
 # Options that a search sets for its runs, or that are about the search and its output as a whole.
 _NOT_OF_RUNS = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
 
-EXAMPLE = "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"
+PURPOSE = Purpose.TRAIN
+EXAMPLES = (
+    ("Fine-tune for named entities", "biosqueeze finetune dmis-lab/biobert-v1.1 --data NCBI-disease --epochs 5"),
+    (
+        "Fine-tune for another task, by its named benchmark",
+        "biosqueeze finetune student --data HoC --task blurb/hoc",
+    ),
+    (
+        "Search learning rate and batch size with 3 seeds each",
+        "biosqueeze finetune student --data NCBI-disease --grid lr=3e-5,1e-4 --grid batch_size=16,32 --seeds 3",
+    ),
+    ("Hold out dev from train", "biosqueeze finetune student --data my-data --dev-share 0.1 --patience 3"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Formulation, FineTuningOptions):
-    """Fine-tune an encoder on a labelled task, keeping what is best on dev.
+    """Fine-tune an encoder on a labelled task.
 
-    With --grid, --seeds or --folds it is a search: every run is a process of its own, the combination with the best
-    mean on dev is chosen, and its best run is what is written, with a table of all runs in results/search.json.
-    An interrupted search goes on where it was when the command is repeated.
+    The checkpoint with the best score on dev is kept. With --grid, --seeds or --folds this is a search: every run is a
+    process of its own, the combination with the best mean on dev is selected, and its best run is written, with a table
+    of all runs in results/search.json. Repeat the command to continue an interrupted search.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
-    data: Annotated[str, "Directory with train, dev and test files, or demo:ner for generated sentences."]
-    task: Annotated[str, "Kind of task, such as ner, or a named benchmark, such as blurb/ncbi-disease."] = "ner"
+    checkpoint: CheckpointArgument
+    data: Annotated[
+        str,
+        "Directory with train, dev and test files, hub:NAME, or demo:ner for generated sentences.",
+        OnDisk(),
+        Common(),
+        Group.DATA,
+    ]
+    task: Annotated[
+        str, "Task kind, such as ner, or a named benchmark, such as blurb/ncbi-disease.", Common(), Group.TASK
+    ] = "ner"
     dev_share: Annotated[
-        float | None, "Share of train to hold out as dev, in place of a dev split that the data have or lack."
+        float | None,
+        "Share of train to hold out as dev, in place of the data's own dev split.",
+        between_0_and_1(),
+        Common(),
+        Group.DATA,
     ] = None
     with_dev: Annotated[
-        bool, "Train on the data's own dev split too, as BioBERT's train_dev files do; --dev-share is then of both."
+        bool,
+        "Train on the dev split too, as BioBERT's train_dev files do; --dev-share is then taken from both.",
+        Requires("dev_share", why="dev examples to select the best checkpoint by, such as --dev-share 0.05"),
+        Group.DATA,
     ] = False
-    metric: Annotated[str | None, "Dev score by which the best is kept; the task's own if left out."] = None
-    epochs: Annotated[float, "Passes over the training data; --steps takes precedence."] = 5.0
+    metric: Annotated[
+        str | None, "Score on dev that selects the best checkpoint. Default: that of the task.", Group.DEV
+    ] = None
+    epochs: Annotated[float, "Passes over the training data. Unused with --steps."] = 5.0
     lr: Annotated[
-        float, "Peak learning rate; 5e-5 is the papers' for base models, small ones learn better at 1e-4 to 3e-4."
+        float,
+        "Peak learning rate. The papers take 5e-5 for base models; small models train better with 1e-4 to 3e-4.",
     ] = 5e-5
     max_length: Annotated[
         int,
-        "Tokens in a sequence; longer sentences (ner, pico) and passages (qa) become overlapping windows, other inputs "
-        "are cut, and how many is said.",
+        "Tokens in a sequence; longer sentences (ner, pico) and passages (qa) are split into overlapping windows, "
+        "other inputs are cut.",
+        Common(),
     ] = 256
-    grid: Annotated[tuple[str, ...], "OPTION=A,B,C, repeatable: try every combination, keep the best on dev."] = ()
-    seeds: Annotated[int, "Runs of each combination, with the seeds from --seed on."] = 1
-    folds: Annotated[bool, "--data holds numbered folds, each with its own splits: train and test on every one."] = (
-        False
-    )
-    jobs: Annotated[int | None, "Runs side by side in a search; one per GPU, or one on a CPU, if left out."] = None
+    resume: Annotated[
+        bool,
+        "Continue an interrupted run from its last saved training state.",
+        Excludes("grid", "seeds", "folds", why="repeat the command of a search to continue it"),
+    ] = False
+    grid: Annotated[
+        tuple[str, ...],
+        "Values of an option, repeatable: train every combination, keep the one that is best on dev.",
+        Syntax("OPTION=A,B,..."),
+        Group.SEARCH,
+    ] = ()
+    seeds: Annotated[
+        int,
+        "Runs of each combination, with the seeds --seed, --seed + 1, ...",
+        Bounds(least=1),
+        Common(),
+        Group.SEARCH,
+    ] = 1
+    folds: Annotated[
+        bool, "--data holds numbered folds, each with its own splits: train and test on each.", Group.SEARCH
+    ] = False
+    jobs: Annotated[
+        int | None,
+        "Runs at the same time. Default: one per GPU, or one on a CPU.",
+        Bounds(least=1),
+        Requires("grid", "seeds", "folds"),
+        Group.SEARCH,
+    ] = None
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -138,14 +205,8 @@ def run(options: Options) -> Outcome:
 
 def _is_search(options: Options) -> bool:
     is_search = bool(options.grid or options.folds or options.seeds != 1)
-    if options.seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, not {options.seeds}")
-    if options.jobs is not None and not is_search:
-        raise UsageError("--jobs is for a search; give --grid, --seeds or --folds too, or leave it out")
     if is_search and processes.count() > 1:
-        raise UsageError("a search starts its runs by itself, one on each GPU; call it without the launcher")
-    if options.resume and is_search:
-        raise UsageError("a search goes on by itself when the command is repeated; leave --resume out")
+        raise UsageError("a search starts its own processes, one per GPU; start it without the launcher")
     return is_search
 
 

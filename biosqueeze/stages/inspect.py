@@ -3,17 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES, infer_family
-from biosqueeze.options import Argument, Outcome, Plan, StageOptions
+from biosqueeze.options import (
+    CheckpointArgument,
+    Outcome,
+    Plan,
+    Purpose,
+    StageOptions,
+)
 from biosqueeze.progress import note, table
 
-EXAMPLE = "biosqueeze inspect demo:minilm"
+PURPOSE = Purpose.MEASURE
+EXAMPLES = (("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),)
 _TOKENIZER_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -27,13 +34,13 @@ _TOKENIZER_FILES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Show what a checkpoint is, and change nothing.
+    """Show parameters, shape, task and history of a checkpoint.
 
     Parameters by part, shape, size on disk by artefact, family, task and labels, the tokenizer's casing, and every
     stage that it went through. Of safetensors files only the headers are read.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    checkpoint: CheckpointArgument
 
 
 def plan(options: Options) -> Plan:

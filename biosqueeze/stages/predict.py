@@ -11,7 +11,21 @@ from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.incoming import NAMES, STDIN, InputStream, open_input
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.options import Argument, Data, InferenceOptions, Outcome, Plan
+from biosqueeze.options import (
+    Argument,
+    CheckpointArgument,
+    Data,
+    Group,
+    InferenceOptions,
+    OnDisk,
+    OnlyWith,
+    Outcome,
+    Plan,
+    Purpose,
+    Requires,
+    Short,
+    Syntax,
+)
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import ReadingOptions
 
@@ -19,42 +33,67 @@ if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import Annotator
     from biosqueeze.tasks import Task
 
-EXAMPLE = "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:int8 --out entities.jsonl"
+PURPOSE = Purpose.DEPLOY
+EXAMPLES = (
+    (
+        "Annotate a file of abstracts with the int8 model",
+        "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:int8 --out entities.jsonl",
+    ),
+    ("Annotate a stream", "zcat abstracts.jsonl.gz | biosqueeze predict ner-tiny -"),
+    (
+        "Read the text from another field, and write PubTator",
+        "biosqueeze predict ner-tiny notes.jsonl --column text=body --format pubtator --out notes.pubtator",
+    ),
+)
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(InferenceOptions):
-    """Annotate records with a fine-tuned checkpoint, in order and as they arrive.
+    """Write the predictions of a fine-tuned checkpoint for records.
 
-    Without --out the predictions stream to standard output: one JSON object a line, with the record's id and the
-    task's entities, labels or answers, with scores from 0 to 1 and character offsets. This is the only command whose
-    standard output is data and not a path; with --out it is the path of the file.
+    The predictions come in the order of the records: one JSON object a line with the record's id and its entities,
+    labels or answers, with scores from 0 to 1 and character offsets. Without --out they are written to standard output
+    as they are computed, so this is the one command whose standard output is data and not a path.
 
-    With dynamic int8 a prediction depends a little on the other texts in its batch; --batch-size 1 avoids that.
+    Dynamic int8 rounds depending on the other texts in a batch. For predictions that do not depend on them, give
+    --batch-size 1.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, or - for the path on standard input.", Argument()]
+    checkpoint: CheckpointArgument
     input: Annotated[
         str,
-        "File of records, or - for those on standard input: JSON lines (text, tokens, or whatever the task reads), "
-        "PubTator, or a text on each line; plain or .gz.",
+        "File of records, or - for standard input: JSON lines (text, tokens, or the fields of the task), PubTator, or "
+        "one text a line; plain or .gz.",
         Argument(),
         Data(),
+        OnDisk(),
     ]
-    task: Annotated[str | None, "Kind of task; that of the fine-tuning if left out."] = None
+    task: Annotated[str | None, "Task kind. Default: that of the fine-tuning."] = None
     out: Annotated[
-        str | None, "File to write, whole or not at all; .gz is packed. Standard output if left out.", Data()
+        str | None,
+        "File to write, complete or not at all; .gz is compressed. Default: standard output.",
+        Short("o"),
+        Data(),
+        OnDisk(),
+        Group.OUTPUT,
     ] = None
-    force: Annotated[bool, "Replace an existing output."] = False
-    format: Annotated[
-        Literal["jsonl", "pubtator"], "What to write: a JSON object a line, or for entities also PubTator."
-    ] = "jsonl"
+    force: Annotated[bool, "Replace an existing file.", Requires("out"), Group.OUTPUT] = False
+    format: Annotated[Literal["jsonl", "pubtator"], "JSON lines, or PubTator (for entities).", Group.OUTPUT] = "jsonl"
     column: Annotated[
-        tuple[str, ...], "ROLE=FIELD, repeatable: which field of a JSON record holds what, such as text=abstract."
+        tuple[str, ...],
+        "Field of a JSON record that holds a role, repeatable, such as text=abstract.",
+        Syntax("ROLE=FIELD"),
     ] = ()
-    keep_fields: Annotated[bool, 'Put the whole record beside its prediction, as "record".'] = False
-    skip_bad: Annotated[bool, "Answer a bad record with its error, in its place, and go on."] = False
+    keep_fields: Annotated[
+        bool, 'Add the whole record to its prediction, as "record".', OnlyWith("format", "jsonl"), Group.OUTPUT
+    ] = False
+    skip_bad: Annotated[
+        bool,
+        "For a bad record, write its error in place of a prediction, and continue.",
+        OnlyWith("format", "jsonl"),
+        Group.OUTPUT,
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -108,10 +147,6 @@ def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
     from biosqueeze.backends import default_spec, normal_spec
     from biosqueeze.finetuning.finetuned_checkpoint import task_of
 
-    if options.skip_bad and options.format == "pubtator":
-        raise UsageError("--skip-bad writes errors as JSON, and PubTator has no place for them; leave one of both out")
-    if options.keep_fields and options.format == "pubtator":
-        raise UsageError("--keep-fields writes records as JSON, and PubTator has no place for them; leave one out")
     out = _output_file(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     kind, task = task_of(checkpoint, options.task, "to predict with", ReadingOptions(column=options.column))
@@ -128,8 +163,6 @@ def _output_file(options: Options) -> Path | None:
         SqueezeError: it exists, or is a directory.
     """
     if options.out in (None, STDIN):
-        if options.force:
-            raise UsageError("--force means nothing without --out; leave it out")
         return None
     out = Path(str(options.out)).expanduser()
     if out.is_dir():

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import refuse_own_head
-from biosqueeze.options import Argument, Choices, Outcome, Plan, WritingOptions
+from biosqueeze.options import (
+    Bounds,
+    CheckpointArgument,
+    Choices,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Requires,
+    UsedBy,
+    WritingOptions,
+)
 from biosqueeze.output import StageRecord, derive_out, open_output
-from biosqueeze.quantizers import METHOD_OPTIONS, QuantizationJob
+from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
 from biosqueeze.quantizers.weight_range import reduces_range
@@ -20,7 +30,14 @@ if TYPE_CHECKING:
     from biosqueeze.quantizers import Quantizer
     from biosqueeze.quantizers.calibration import TokenBatch
 
-EXAMPLE = "biosqueeze quantize ner-tiny --method inc-static --calibration abstracts.txt"
+PURPOSE = Purpose.SMALLER
+EXAMPLES = (
+    ("Dynamic int8: needs no data", "biosqueeze quantize ner-tiny"),
+    (
+        "Static int8, calibrated on text like that of its later use",
+        "biosqueeze quantize ner-tiny --method inc-static --calibration abstracts.txt",
+    ),
+)
 _EXPORT_TOLERANCE = 1e-3
 
 
@@ -28,29 +45,39 @@ _EXPORT_TOLERANCE = 1e-3
 class Options(WritingOptions):
     """Quantize a checkpoint to int8 (onnx/model_quantized.onnx).
 
-    A checkpoint without onnx/model.onnx is exported first. The int8 graph is compared with PyTorch on padded batches
-    of text; it is written only if they agree.
+    A checkpoint without onnx/model.onnx is exported first. The outputs of the int8 graph are compared with those of
+    PyTorch on padded batches of text; it is written only if enough of them agree.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, or - for the path on standard input.", Argument()]
-    method: Annotated[str, "How; only static methods need calibration text.", Choices("quantizers")] = "onnx-dynamic"
+    checkpoint: CheckpointArgument
+    method: Annotated[str, "Quantization method. Static ones need calibration text.", Choices("quantizers")] = (
+        "onnx-dynamic"
+    )
     calibration: Annotated[
-        str | None, "Text to calibrate and to check with (.txt, .jsonl, a directory); a generated sample if left out."
+        str | None,
+        "Text to calibrate on and to compare with PyTorch on: .txt, .jsonl, .gz, or a directory of such files. "
+        "Default: a small generated sample.",
+        OnDisk(),
     ] = None
-    calibration_field: Annotated[str, "Field of a .jsonl record that holds the text."] = "text"
-    calibration_samples: Annotated[int, "Lines to calibrate with."] = 256
+    calibration_field: Annotated[str, "Field of a JSONL record that holds the text.", Requires("calibration")] = "text"
+    calibration_samples: Annotated[int, "Lines to calibrate on.", Bounds(least=1), UsedBy("quantizers", "method")] = 256
     observer: Annotated[
-        Literal["minmax", "kl"], "How inc-static finds activation ranges; kl cuts outliers off, and takes longer."
+        Literal["minmax", "kl"],
+        "How the ranges of activations are computed; kl cuts off outliers, and takes longer.",
+        UsedBy("quantizers", "method"),
     ] = "minmax"
-    max_length: Annotated[int, "Tokens in a sequence of the calibration and of the check."] = 128
+    max_length: Annotated[int, "Tokens in a sequence of calibration and comparison.", Bounds(least=3)] = 128
     embeddings: Annotated[bool, "Store the embedding tables as int8 too, one scale per row."] = True
     reduce_range: Annotated[
         Literal["auto", "yes", "no"],
-        "Weights of 7 bits, for x86 processors without VNNI; auto looks at this one, but the one that will run counts.",
+        "Weights of 7 bits, for x86 processors without VNNI. auto: if this processor has none.",
+        UsedBy("quantizers", "method"),
     ] = "auto"
     tolerance: Annotated[
         float,
-        "Least agreement with PyTorch: share of equal predictions (correlation of scores, cosine without a head).",
+        "Least agreement with PyTorch: share of equal predictions (for scores the correlation, without a head the "
+        "cosine).",
+        Bounds(least=0, most=1),
     ] = 0.8
 
 
@@ -58,37 +85,14 @@ def _out(options: Options, source: Checkpoint) -> Path:
     return Path(options.out) if options.out else derive_out(source, "int8")
 
 
-def _check(options: Options) -> None:
-    if not 0 <= options.tolerance <= 1:
-        raise UsageError(f"--tolerance is a share between 0 and 1, not {options.tolerance:g}")
-    for name, value, least in (
-        ("calibration-samples", options.calibration_samples, 1),
-        ("max-length", options.max_length, 3),
-    ):
-        if value < least:
-            raise UsageError(f"--{name} must be at least {least}, not {value}")
-    if options.calibration_field != Options.calibration_field and options.calibration is None:
-        raise UsageError("--calibration-field is a field of --calibration's records; give that too, or leave it out")
-
-
 def _quantizer(options: Options) -> "Quantizer":
-    """Return the module of the method.
-
-    Raises:
-        UsageError: an option is given that the method does not use.
-    """
-    quantizer = cast("Quantizer", registry.load("quantizers", options.method))
-    for name in METHOD_OPTIONS:
-        if name not in quantizer.USES and getattr(options, name) != getattr(Options, name):
-            raise UsageError(f"--{name.replace('_', '-')} is not for --method {options.method}; leave it out")
-    return quantizer
+    return cast("Quantizer", registry.load("quantizers", options.method))
 
 
 def plan(options: Options) -> Plan:
     """Return what would be quantized; read the config."""
     from biosqueeze.models.count import parameters_of
 
-    _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
     refuse_own_head(source, "quantize", allowed=("crf",))
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
@@ -123,7 +127,6 @@ def run(options: Options) -> Outcome:
     """
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
-    _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "quantize", allowed=("crf",))
     quantizer = _quantizer(options)

@@ -8,26 +8,35 @@ from typing import Annotated
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.files import write_text
-from biosqueeze.options import Argument, Outcome, Plan, Short, StageOptions
+from biosqueeze.options import (
+    CheckpointArgument,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Short,
+    StageOptions,
+)
 from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
 from biosqueeze.reporting import FILE_NAME
 
-EXAMPLE = "biosqueeze report ncbi-student -o student.html"
+PURPOSE = Purpose.MEASURE
+EXAMPLES = (("Write one page and open it in a browser", "biosqueeze report ncbi-student -o student.html"),)
 _READ_BYTES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Draw one HTML page: what a checkpoint is, its history, training curves, scores and speed.
+    """Draw an HTML page: history, training curves, scores, speed.
 
     The page is a single file that refers to nothing outside of it. An earlier report is replaced; any other file only
     with --force. Parents that still lie where the history says are drawn too. Needs the extra `report`.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
-    html: Annotated[str | None, "File to write; report.html in the checkpoint if left out.", Short("o")] = None
-    force: Annotated[bool, "Replace FILE even if it is no earlier report."] = False
+    checkpoint: CheckpointArgument
+    html: Annotated[str | None, "File to write. Default: report.html in the checkpoint.", Short("o"), OnDisk()] = None
+    force: Annotated[bool, "Replace the file even if it is no report of biosqueeze."] = False
 
 
 def plan(options: Options) -> Plan:

@@ -2,13 +2,21 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_head_files import copy_head, refuse_own_head
 from biosqueeze.models.presets import PRESETS, find_preset
-from biosqueeze.options import Argument, Outcome, Plan, WritingOptions
+from biosqueeze.options import (
+    CheckpointArgument,
+    Excludes,
+    Outcome,
+    Plan,
+    Purpose,
+    Syntax,
+    WritingOptions,
+)
 from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 
@@ -17,29 +25,51 @@ if TYPE_CHECKING:
 
     from biosqueeze.models.width import Widths
 
-EXAMPLE = "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"
+_NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
+
+PURPOSE = Purpose.SMALLER
+EXAMPLES = (
+    ("Keep 6 layers, spread evenly", "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"),
+    (
+        "Keep half of the feed-forward neurons and heads too",
+        "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6",
+    ),
+    ("Make the untrained student of a named shape", "biosqueeze shrink dmis-lab/biobert-v1.1 --student tiny"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WritingOptions):
-    """Cut layers, neurons and heads from a checkpoint, or make a student of it.
+    """Remove layers, heads and neurons, or make a preset student.
 
-    What is kept, and the head with it, stays as it was; stock transformers loads the result. Cutting costs accuracy,
-    so distil or fine-tune afterwards.
+    The kept weights, and the head, are copied unchanged; stock transformers loads the result. Removing costs accuracy:
+    distil or fine-tune afterwards. Give at least one of --layers, --ffn, --heads, --hidden and --student.
     """
 
-    checkpoint: Annotated[str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument()]
+    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = ("layers", "ffn", "heads", "hidden", "student")
+
+    checkpoint: CheckpointArgument
     layers: Annotated[
         str | None,
-        "How many (6: spread evenly), which (0,2,4), every-other, odd, top or bottom (the upper or lower half).",
+        "How many layers to keep (6: spread evenly), which ones (0,2,4), or every-other, odd, top or bottom (the upper "
+        "or lower half).",
+        Syntax("LAYERS"),
+        _NOT_WITH_STUDENT,
     ] = None
-    ffn: Annotated[int | None, "Neurons to keep in the feed-forward part of each layer; the heaviest stay."] = None
-    heads: Annotated[int | None, "Heads to keep in each layer; the hidden size becomes heads x head size."] = None
+    ffn: Annotated[
+        int | None, "Feed-forward neurons to keep in each layer: those with the largest weights.", _NOT_WITH_STUDENT
+    ] = None
+    heads: Annotated[
+        int | None,
+        "Attention heads to keep in each layer; the hidden size becomes heads x head size.",
+        _NOT_WITH_STUDENT,
+    ] = None
     hidden: Annotated[
         int | None,
-        "The hidden size: so many times the head size (fewer heads) or the number of heads (narrower heads).",
+        "Hidden size: a multiple of the head size (fewer heads) or of the number of heads (narrower heads).",
+        _NOT_WITH_STUDENT,
     ] = None
-    student: Annotated[str | None, f"Make a student by a preset instead: {', '.join(PRESETS)}."] = None
+    student: Annotated[str | None, f"Make a student of a named shape: {', '.join(PRESETS)}.", Syntax("PRESET")] = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +94,6 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
-    _check(options)
     source = open_checkpoint(options.checkpoint, weights=False)
     refuse_own_head(source, "shrink", allowed=("crf",))
     if options.student:
@@ -90,14 +119,6 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
         setattr(changed, family.layers_key, len(cut.layers))
     architecture = family.architecture(head_in(source, config))
     return cut.steps, count_parts(changed, architecture)["total"]
-
-
-def _check(options: Options) -> None:
-    cuts = [name for name in ("layers", "ffn", "heads", "hidden") if getattr(options, name) is not None]
-    if options.student and cuts:
-        raise UsageError(f"--student sets the whole shape, so --{cuts[0]} cannot go with it; give one of the two")
-    if not options.student and not cuts:
-        raise UsageError("nothing to do: give --layers, --ffn, --heads, --hidden or --student (`shrink --help`)")
 
 
 def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
@@ -141,7 +162,6 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def run(options: Options) -> Outcome:
     """Cut, compare with the original, write."""
-    _check(options)
     source = open_checkpoint(options.checkpoint)
     refuse_own_head(source, "shrink", allowed=("crf",))
 

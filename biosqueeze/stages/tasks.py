@@ -19,12 +19,20 @@ from biosqueeze.benchmarks.suite import (
     resolve,
 )
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Outcome, Plan, StageOptions
+from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose, StageOptions
 from biosqueeze.progress import note, table, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
-EXAMPLE = "biosqueeze tasks inspect NCBI-disease --task blurb/ncbi-disease"
+PURPOSE = Purpose.PIPELINE
+EXAMPLES = (
+    ("List all named benchmarks", "biosqueeze tasks"),
+    ("Show one suite, and where its data are under a directory", "biosqueeze tasks blurb benchmarks"),
+    (
+        "Read a data set and compare its counts with the paper's",
+        "biosqueeze tasks inspect NCBI-disease --task blurb/ncbi-disease",
+    ),
+)
 INSPECT = "inspect"
 _SPLITS = ("train", "dev", "test", WHOLE)
 _BAR = 40
@@ -33,28 +41,29 @@ _MUCH_SHARED = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions, StageOptions):
-    """List the named benchmarks, or look at a data set without training.
+    """List named benchmarks, or inspect a data set.
 
-    `biosqueeze tasks` lists all; `tasks blurb` and `tasks blurb/hoc` show one suite or benchmark with its counts,
-    metric, source, hyperparameters and published scores, and `tasks blurb ROOT` where its data lie under ROOT.
-    `tasks inspect DIR` reads a data set and says what it took for what: columns, scheme, labels, counts, lengths,
-    overlaps; with --task blurb/hoc it also compares the counts with the paper's.
+    `biosqueeze tasks` lists all benchmarks. `tasks blurb` and `tasks blurb/hoc` show one suite or benchmark: counts,
+    metric, source, hyperparameters and published scores; `tasks blurb ROOT` also shows where its data are under ROOT.
+    `tasks inspect DIR` reads a data set and shows columns, scheme, labels, counts, lengths and overlaps; with
+    --task blurb/hoc it compares the counts with the paper's.
 
-    The one line on standard output is the file that the benchmarks stand in, or the data set that was looked at.
+    The one line on standard output is the file of the benchmarks, or the data set.
     """
 
     what: Annotated[
-        str | None, "A suite, a benchmark, or the word inspect; all benchmarks if left out.", Argument()
+        str | None, "A suite, a benchmark, or the word inspect. Default: list all benchmarks.", Argument()
     ] = None
     directory: Annotated[
         str | None,
-        "The data set to inspect (directory, hub:NAME, demo:ner, or - for a path on standard input); with a suite, "
-        "the root that its data lie under.",
+        "The data set to inspect: directory, hub:NAME, demo:ner, or - for a path on standard input. With a suite: the "
+        "directory that holds its data sets.",
         Argument(),
+        OnDisk(),
     ] = None
-    task: Annotated[str | None, "For inspect: kind of task, or a benchmark such as blurb/hoc; guessed if left out."] = (
-        None
-    )
+    task: Annotated[
+        str | None, "For inspect: task kind, or a benchmark such as blurb/hoc. Default: a guess from the data."
+    ] = None
 
 
 def plan(options: Options) -> Plan:

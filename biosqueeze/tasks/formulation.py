@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from biosqueeze.errors import UsageError
+from biosqueeze.options import Bounds, Group, OnlyWith, Syntax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,10 +14,19 @@ class ReadingOptions:
     """How the data are read."""
 
     column: Annotated[
-        tuple[str, ...], "ROLE=COLUMN, repeatable: which column holds what, such as text=abstract or label=class."
+        tuple[str, ...],
+        "Column (or JSON field) that holds a role, repeatable, such as text=abstract or label=class.",
+        Syntax("ROLE=COLUMN"),
+        Group.DATA,
     ] = ()
-    types: Annotated[tuple[str, ...], "Entity type to keep, repeatable; the others count as no entity."] = ()
-    negative: Annotated[str | None, "Label that means no relation; recognised by its usual names if left out."] = None
+    types: Annotated[
+        tuple[str, ...], "Entity type to keep, repeatable; all others become O (ner, pico).", Group.DATA
+    ] = ()
+    negative: Annotated[
+        str | None,
+        'Label of "no relation" (relation). Default: recognised by its usual names.',
+        Group.DATA,
+    ] = None
 
     def chosen(self) -> dict[str, Any]:
         """The fields that are not at their defaults, as plain values."""
@@ -30,20 +40,36 @@ class Formulation(ReadingOptions):
 
     scheme: Annotated[
         Literal["BIO", "IO", "BIOUL"] | None,
-        "Tags to train entities with; the data's own if left out. Scores do not depend on how a file writes them.",
+        "Tag scheme to train with (ner, pico). Default: that of the data. Scores do not depend on it.",
+        Group.TASK,
     ] = None
-    label_all_pieces: Annotated[bool, "Train on every sub-word of a word, and not on its first alone."] = False
-    tagger: Annotated[Literal["linear", "bilstm", "crf"], "Layer over the encoder that tags words."] = "linear"
+    label_all_pieces: Annotated[
+        bool,
+        "Compute the loss on every word piece of a word, not on the first alone (ner, pico).",
+        OnlyWith("tagger", "linear", "bilstm", why="a CRF has one tag per word"),
+        Group.TASK,
+    ] = False
+    tagger: Annotated[
+        Literal["linear", "bilstm", "crf"], "Layer on the encoder that tags words (ner, pico).", Group.TASK
+    ] = "linear"
     entities: Annotated[
         Literal["dummy", "markers", "original"] | None,
-        "A relation's two entities: replaced by their type (the default), between markers, or as they stand.",
+        "The two entities of a relation in its text: replaced by their type (dummy), between markers, or unchanged. "
+        "Default: dummy.",
+        Group.TASK,
     ] = None
     representation: Annotated[
         Literal["cls", "mentions", "entity-starts", "cosine"],
-        "What is read: the first token; of a relation its mentions (their maximum), or where each entity starts; of a "
-        "similarity the cosine of the two texts, each encoded by itself.",
+        "Input of the classifier: the first token; in relation also the maximum over each mention, or the first token "
+        "of each entity; in similarity also the cosine of the two texts, encoded separately.",
+        Group.TASK,
     ] = "cls"
-    stride: Annotated[int | None, "Tokens that neighbouring windows of a question's context share."] = None
+    stride: Annotated[
+        int | None,
+        "Tokens shared by neighbouring windows of a context (qa). Default: 128, or half of the room if that is less.",
+        Bounds(least=0),
+        Group.TASK,
+    ] = None
 
     @classmethod
     def of(cls, options: Any) -> Self:

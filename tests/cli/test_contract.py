@@ -16,11 +16,14 @@ import pytest
 from biosqueeze import registry
 from biosqueeze.cli import main
 from biosqueeze.cli.command import stage_command
+from biosqueeze.cli.help import words_of
+from biosqueeze.cli.parameters import read_options
 from biosqueeze.errors import SqueezeError
-from biosqueeze.options import Argument, Hidden, Outcome, Plan, StageOptions, option_fields
+from biosqueeze.options import Argument, Hidden, OnlyWith, Outcome, Plan, Purpose, StageOptions, option_fields
 from tests.cli.run import Shell
 
 STAGES = registry.names("stages")
+EXAMPLES = [(name, command) for name in STAGES for _, command in registry.load("stages", name).EXAMPLES]
 FLOATS = [
     (stage, f"--{field.name.replace('_', '-')}")
     for stage in STAGES
@@ -39,7 +42,7 @@ def test_a_stage_has_the_shape_of_a_stage(name: str) -> None:
     stage = registry.load("stages", name)
     assert issubclass(stage.Options, StageOptions)
     assert stage.Options.__dataclass_params__.frozen
-    assert stage.EXAMPLE.split()[:2] == ["biosqueeze", name]
+    assert isinstance(stage.PURPOSE, Purpose)
     assert list(inspect.signature(stage.plan).parameters) == ["options"]
     assert list(inspect.signature(stage.run).parameters) == ["options"]
     assert all(field.help.endswith(".") for field in option_fields(stage.Options))
@@ -54,15 +57,44 @@ def test_help_shows_every_option_and_an_example(name: str, shell: Shell) -> None
     for field in option_fields(stage.Options):
         shown = field.name.upper() if field.marker(Argument) else f"--{field.name.replace('_', '-')}"
         assert (shown in said.out) != bool(field.marker(Hidden)), shown
-    assert "Example: biosqueeze" in said.out
+    assert "Examples:" in said.out
+    assert all(len(line) <= 80 for line in said.out.splitlines())
+
+
+@pytest.mark.parametrize("name", [*STAGES, "run"])
+def test_summaries_fit_on_one_line(name: str) -> None:
+    command = main.cli.get_command(click.Context(main.cli), name)
+    assert len(command.short_help) <= 63
+    assert command.short_help.endswith(".")
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+def test_examples_follow_the_rules(name: str, example: str) -> None:
+    last = example.split("|")[-1].split()
+    assert last[:2] == ["biosqueeze", name]
+    stage = registry.load("stages", name)
+    context = stage_command(name, stage).make_context(name, words_of(example))
+    context.params.update({key: "piped" for key, value in context.params.items() if value == "-"})
+    assert read_options(stage, context)
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_the_example_parses(name: str) -> None:
-    stage = registry.load("stages", name)
-    words = stage.EXAMPLE.split("|")[-1].split()[2:]
-    context = stage_command(name, stage).make_context(name, list(words))
-    assert context.params
+def test_rules_name_options_of_the_stage(name: str) -> None:
+    fields = {field.name: field for field in option_fields(registry.load("stages", name).Options)}
+    for field in fields.values():
+        for marker in field.markers:
+            assert set(getattr(marker, "names", ())) <= fields.keys()
+            if isinstance(marker, OnlyWith):
+                assert set(marker.values) <= set(fields[marker.name].literals)
+
+
+@pytest.mark.parametrize("name", ["distill", "finetune"])
+def test_common_options_come_first(name: str, shell: Shell) -> None:
+    text = shell(name, "--help").out
+    common = text[text.index("Common options:") : text.index("\n\n", text.index("Common options:"))]
+    assert "--epochs" in common
+    assert "--out" in common
+    assert 8 <= common.count("\n  -") <= 11
 
 
 def test_nothing_heavy_is_imported_for_help() -> None:
@@ -106,7 +138,9 @@ class FakeOptions(StageOptions):
 
 def fake(monkeypatch: pytest.MonkeyPatch, act: Callable[[FakeOptions], Outcome]) -> None:
     plan = Plan(out=Path("out"), steps=("do it",), parameters_before=200, parameters_after=100)
-    stage = SimpleNamespace(EXAMPLE="biosqueeze fake", Options=FakeOptions, plan=lambda _: plan, run=act)
+    stage = SimpleNamespace(
+        EXAMPLES=(("Run it", "biosqueeze fake"),), Options=FakeOptions, plan=lambda _: plan, run=act
+    )
     monkeypatch.setattr(main.Squeeze, "get_command", lambda *_: stage_command("fake", stage))
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.cli.parameters import read_options
-from biosqueeze.cli.recipe import Run, _context, _key, read_recipe
+from biosqueeze.cli.recipe import RecipeRun, step_key
+from biosqueeze.cli.recipe_file import read_recipe
+from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.errors import UsageError
 from biosqueeze.files import content_hash
 from tests import pico
@@ -111,7 +113,7 @@ def test_a_switch_can_be_set_to_false(pico_bert: Path, tmp_path: Path, monkeypat
     path = write(tmp_path / "r.toml", text)
     for value, wanted in (("true", True), ("false", False)):
         (step,) = read_recipe(path, (f"finetune.label_all_pieces={value}",))
-        options = read_options(step.module, _context(step, Run(tmp_path, {}), None))
+        options = read_options(step.module, step_context(step, tmp_path, {}, None))
         assert (options.label_all_pieces, options.sources["label_all_pieces"]) == (wanted, "flag")
 
 
@@ -145,8 +147,8 @@ def test_content_hash_ignores_results_and_sees_weights(tmp_path: Path) -> None:
 
 
 def test_the_state_survives_a_kill_between_steps(tmp_path: Path) -> None:
-    run = Run(tmp_path / "out", {})
-    run.remember("a", key="k", path="p", content="c", facts={})
+    run = RecipeRun(tmp_path / "out", {})
+    run.record("a", key="k", path="p", content="c", facts={})
     assert json.loads((tmp_path / "out" / "recipe-state.json").read_text())["a"]["key"] == "k"
 
 
@@ -202,9 +204,9 @@ def test_overrides_of_arguments_and_of_repeatable_options(pico_bert: Path, tmp_p
     path = write(tmp_path / "r.toml", '[predict]\n\n[distill]\nteacher = "t"\nstudent = "tiny"\ncorpus = "a"\n')
     asked = ("predict.input=records.jsonl", "distill.corpus=b", "distill.corpus=c")
     predict, distill = read_recipe(path, asked)
-    options = read_options(predict.module, _context(predict, Run(tmp_path, {}), pico_bert))
+    options = read_options(predict.module, step_context(predict, tmp_path, {}, pico_bert))
     assert (options.checkpoint, options.input, options.sources["input"]) == (str(pico_bert), "records.jsonl", "flag")
-    options = read_options(distill.module, _context(distill, Run(tmp_path, {}), None))
+    options = read_options(distill.module, step_context(distill, tmp_path, {}, None))
     assert options.corpus == ("b", "c")
     with pytest.raises(UsageError, match=r"--set distill\.steps is given 2 times"):
         read_recipe(path, ("distill.steps=1", "distill.steps=2"))
@@ -215,15 +217,15 @@ def test_a_cache_that_a_step_fills_does_not_change_it(tmp_path: Path) -> None:
         tmp_path / "r.toml", f'[distill]\nteacher = "t"\nstudent = "tiny"\ncache_teacher = "{tmp_path}/kept"\n'
     )
     (step,) = read_recipe(path, ())
-    options = read_options(step.module, _context(step, Run(tmp_path, {}), None))
-    before = _key(step, options)
+    options = read_options(step.module, step_context(step, tmp_path, {}, None))
+    before = step_key(step, options)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "answers").touch()
-    assert _key(step, options) == before
+    assert step_key(step, options) == before
 
 
 def test_predictions_for_nobody_are_refused(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     records = write(tmp_path / "records.jsonl", '{"text": "a"}\n')
     path = write(tmp_path / "r.toml", f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "{records}"\nout = "-"\n')
     said = shell("run", path)
-    assert (said.code, "nobody reads it in a recipe" in said.err) == (2, True), said.err
+    assert (said.code, "which a recipe does not read" in said.err) == (2, True), said.err

@@ -245,7 +245,7 @@ def _tuned_from(tuned: Path, source: Path, folder: Path) -> Path:
 
 
 def test_unused_options_raise() -> None:
-    with pytest.raises(UsageError, match="--augment 1"):
+    with pytest.raises(UsageError, match="give --augment N too"):
         DistillationOptions(augment_with="somewhere")
     with pytest.raises(UsageError, match="--augment must be at least 0"):
         DistillationOptions(augment=-1)

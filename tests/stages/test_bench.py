@@ -132,7 +132,7 @@ def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     ("words", "code", "hint"),
     [
         (("--batch-size", "1,x"), 2, "--batch-size '1,x'"),
-        (("--batch-size", "0"), 2, "whole numbers"),
+        (("--batch-size", "0"), 2, "write for example 1,8"),
         (("--length", ""), 2, "--length ''"),
         (("--length", "129"), 2, "128 positions"),
         (("--rounds", "0"), 2, "--rounds must be at least 1"),

@@ -135,7 +135,7 @@ def test_missed_floor_fails_after_writing_the_scores(checkpoint, data, gold_but)
 
 @pytest.mark.parametrize("floor", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
 def test_malformed_floor(checkpoint, data, floor):
-    with pytest.raises(UsageError, match=r"METRIC=FLOOR, like f1=0\.80"):
+    with pytest.raises(UsageError, match=r"METRIC=FLOOR; write for example f1=0\.80"):
         evaluate.run(_options(checkpoint, data, min=(floor,)))
 
 
@@ -144,10 +144,10 @@ def test_malformed_floor(checkpoint, data, floor):
     [
         ({"backend": "touch"}, "no backend called 'touch'.*Did you mean 'torch'"),
         ({"backend": "torch:int3"}, "no precision 'int3'"),
-        ({"batch_size": 0}, "--batch-size 0 is too small"),
-        ({"threads": -1}, "--threads -1 is too small"),
+        ({"batch_size": 0}, "--batch-size must be at least 1"),
+        ({"threads": -1}, "--threads must be at least 1"),
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
-        ({"max_length": 2}, "give 3 or more"),
+        ({"max_length": 2}, "at least 3, not 2"),
         ({"task": "ren"}, "there is no task 'ren'"),
     ],
 )

@@ -405,12 +405,12 @@ def test_multi_label_by_the_config(copy_of, classifier, tmp_path):
         (("--backend", "onnxruntime"), 1, "biosqueeze export"),
         (("--backend", "onxruntime"), 2, "Did you mean 'onnxruntime'?"),
         (("--json",), 2, "add --out"),
-        (("--force",), 2, "--force means nothing without --out"),
-        (("--batch-size", "0"), 2, "give 1 or more"),
-        (("--max-length", "2"), 2, "give 3 or more"),
+        (("--force",), 2, "--force needs --out"),
+        (("--batch-size", "0"), 2, "at least 1, not 0"),
+        (("--max-length", "2"), 2, "at least 3, not 2"),
         (("--out", "."), 1, "is a directory"),
-        (("--format", "pubtator", "--skip-bad"), 2, "no place for them"),
-        (("--format", "pubtator", "--keep-fields"), 2, "no place for them"),
+        (("--format", "pubtator", "--skip-bad"), 2, "--skip-bad is only for --format jsonl"),
+        (("--format", "pubtator", "--keep-fields"), 2, "--keep-fields is only for --format jsonl"),
     ],
 )
 def test_invalid_options_give_one_error_line(ner, records, shell, words, code, says):

@@ -176,14 +176,14 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("--tolerance", "1.5"), "between 0 and 1"),
+        (("--tolerance", "1.5"), "at least 0 and at most 1, not 1.5"),
         (("--calibration-samples", "0"), "at least 1"),
         (("--max-length", "2"), "at least 3"),
         (("--method", "onnx-dynamc"), "onnx-dynamic"),
         (("--observer", "kl"), "--observer is not for --method onnx-dynamic"),
         (("--calibration-samples", "9"), "--calibration-samples is not for --method onnx-dynamic"),
         (("--method", "inc-static", "--reduce-range", "yes"), "--reduce-range is not for --method inc-static"),
-        (("--calibration-field", "abstract"), "--calibration-field is a field of --calibration's records"),
+        (("--calibration-field", "abstract"), "--calibration-field needs --calibration"),
     ],
 )
 def test_bad_options(shallow, shell, words, hint) -> None:

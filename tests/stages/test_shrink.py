@@ -157,7 +157,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
     ("words", "message"),
     [
         ([], "nothing to do: give --layers"),
-        (["--student", "tiny", "--layers", "2"], "--layers cannot go with it"),
+        (["--student", "tiny", "--layers", "2"], "--layers cannot be combined with --student"),
         (["--student", "tinny"], "Did you mean 'tiny'?"),
         (["--layers", "5"], "from 1 to 4"),
         (["--layers", "0,4"], "no layer 4"),

@@ -10,7 +10,9 @@ from biosqueeze.training.fingerprint import INCIDENTAL, differing, fingerprint_o
 from biosqueeze.training.options import TrainingOptions
 
 
-@pytest.mark.parametrize("options", [finetune.Options(checkpoint="a", data="b"), distill.Options(teacher=("a",))])
+@pytest.mark.parametrize(
+    "options", [finetune.Options(checkpoint="a", data="b"), distill.Options(teacher=("a",), student="tiny")]
+)
 def test_all_options_but_the_incidental_are_compared(options: TrainingOptions) -> None:
     names = {field.name for field in option_fields(type(options)) if field.marker(Hidden) is None}
     compared = fingerprint_of(options, identity={}, uncompared=("checkpoint",))

@@ -220,7 +220,7 @@ def test_no_logits_are_cached_for_losses_without_them(text: Path, tmp_path: Path
 
 
 def test_unused_cache_options_raise() -> None:
-    with pytest.raises(UsageError, match="--cache-top is for --cache-teacher"):
+    with pytest.raises(UsageError, match="--cache-top needs --cache-teacher"):
         DistillationOptions(cache_top=5)
     with pytest.raises(UsageError, match="--maskings must be at least 1"):
         DistillationOptions(maskings=0)

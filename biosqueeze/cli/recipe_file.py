@@ -1,0 +1,96 @@
+"""Read a recipe: a TOML file with one table per step, and the --set overrides of its keys."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from biosqueeze import registry
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Hidden, OptionField, option_fields
+
+Overrides = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class RecipeStep:
+    """One table of the recipe: its name, its stage, its keys, and the overrides of --set."""
+
+    name: str
+    stage: str
+    table: dict[str, Any]
+    overrides: Overrides
+
+    @property
+    def module(self) -> ModuleType:
+        """The file of the stage."""
+        return registry.load("stages", self.stage)
+
+    @property
+    def fields(self) -> dict[str, OptionField]:
+        """The options of the stage by name."""
+        return {f.name: f for f in option_fields(self.module.Options) if f.marker(Hidden) is None}
+
+
+def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[RecipeStep]:
+    """Read and check a recipe and its --set overrides.
+
+    Raises:
+        UsageError: the file is missing, is no TOML, has no table, or has an unknown stage or key (the nearest is
+            named).
+    """
+    tables = _read_tables(path)
+    by_step = _read_overrides(overrides, tables)
+    return [_read_step(path, name, table, by_step.get(name, {})) for name, table in tables.items()]
+
+
+def _read_tables(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"there is no recipe {path}; name a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    for key, value in document.items():
+        if not isinstance(value, dict) and key != "description":
+            raise UsageError(f"{path}: {key!r} is outside of a table; put it below its step, such as [shrink]")
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
+    if not tables:
+        raise UsageError(f"{path} has no table; a recipe has one for each step, such as [shrink]")
+    return tables
+
+
+def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[str, Overrides]:
+    by_step: dict[str, Overrides] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        step, dot, key = name.partition(".")
+        if not equals or not dot:
+            raise UsageError(
+                f"--set {override!r} is not of the form STEP.OPTION=VALUE; write for example student.steps=10"
+            )
+        if step not in tables:
+            raise UsageError(f"--set {override!r}: the recipe has no step {step!r}.{registry.closest(step, tables)}")
+        by_step.setdefault(step, {}).setdefault(key.replace("-", "_"), []).append(value)
+    return by_step
+
+
+def _read_step(path: Path, name: str, table: dict[str, Any], overrides: Overrides) -> RecipeStep:
+    stage = str(table.get("stage", name))
+    stages = registry.names("stages")
+    if stage not in stages:
+        raise UsageError(
+            f"{path}: [{name}] is no stage.{registry.closest(stage, stages)} Stages: {', '.join(stages)}; "
+            'give a table with another name its stage with stage = "..."'
+        )
+    keys = {key.replace("-", "_"): value for key, value in table.items() if key != "stage"}
+    step = RecipeStep(name, stage, keys, overrides)
+    fields = step.fields
+    for key in [*keys, *overrides]:
+        if key not in fields:
+            raise UsageError(f"{path}: [{name}] has an unknown key {key!r}.{registry.closest(key, fields)}")
+    for key, values in overrides.items():
+        if len(values) > 1 and not fields[key].repeated:
+            raise UsageError(f"--set {name}.{key} is given {len(values)} times, and takes one value")
+    return step
