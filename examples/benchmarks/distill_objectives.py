@@ -1,19 +1,19 @@
-"""Which losses keep most of a task teacher? The table of the README, run by run.
+"""Compare distillation losses on two NER tasks: the tables of the README.
 
     python distill_objectives.py DATA PUBMED.txt.gz --out objectives --jobs 2 --threads 1
 
-DATA holds the directories ncbi-disease and bc5cdr-chem (train.tsv, devel.tsv, test.tsv), the text is unlabelled
-sentences. The teacher is all-MiniLM-L6-v2 (6 x 384) fine-tuned on the task. Its students are cut from it: 3 x 384 are
+DATA contains the directories ncbi-disease and bc5cdr-chem (train.tsv, devel.tsv, test.tsv); the text is unlabelled
+sentences. The teacher is all-MiniLM-L6-v2 (6 x 384) fine-tuned on the task. The students are cut from it: 3 x 384 are
 its layers 1, 3 and 5; 4 x 312 are its layers 1, 2, 4 and 5 with narrower heads and 1,200 neurons, TinyBERT's shape.
-They are the layers that the losses compare theirs with.
+The losses compare each student layer with the teacher layer that it was cut from.
 
-1. Every mix of losses on NCBI-disease, one seed, the same steps, rate and text (a warm start is on top, its minutes
-   are counted). Where --mixes names no more than go on, there is nothing to choose and this is left out.
-2. The best two by F1 on dev, the mean of both students, three seeds, on both data sets, for longer: the shallower
-   student is given more steps, its bar is higher.
+1. Every combination of losses on NCBI-disease, with one seed and the same steps, learning rate and text (a warm start
+   comes in addition, and its minutes are counted). Skipped where --losses lists no more than --best.
+2. The best two by dev F1, the mean of both students, with three seeds on both data sets, for longer: the shallower
+   student gets more steps, because its bar is higher.
 
-What is done is not done again: each run leaves a file in OUT/records, and one that was interrupted goes on where it
-was. The tables go to standard output and to OUT/table.md.
+Finished runs are skipped: each writes a file in OUT/records; interrupted runs continue. The tables go to standard
+output and to OUT/table.md.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from typing import Any
 
 BASE = "demo:minilm"
 SCREENED = "ncbi-disease"
-# How the teachers of README.md are fine-tuned.
+# Options that the teachers of README.md are fine-tuned with.
 TEACHERS = {
     SCREENED: ("--epochs", "10", "--lr", "2e-4"),
     "bc5cdr-chem": ("--epochs", "6", "--lr", "2e-4", "--label-all-pieces"),
@@ -41,15 +41,15 @@ STARTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
 }
-# A teacher's soft labels regularise enough, and a step is faster without; one row shows the other.
+# Soft labels regularize enough, and a step is faster without dropout; one row has dropout for comparison.
 NO_DROPOUT = ("--dropout", "0")
 WARM = ("--warm-start", "finetune")
-# Nearly all sentences are shorter; the rest is trained on in windows, and scored in those of the teacher.
+# Nearly all sentences are shorter; longer ones are split into windows, in evaluation into those of the teacher.
 TRAINED_LENGTH = ("--max-length", "128")
 SCORED_LENGTH = ("--max-length", "256")
 # The soft labels alone, with each other loss that applies to a task, and the published combinations; both students
 # have the teacher's 12 heads, so that attention can be compared.
-MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+COMBINATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "hard": (("hard=1",), ()),
     "kl": (("kl=1",), ()),
     "soft": (("soft=1",), ()),
@@ -72,11 +72,11 @@ MIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One student, distilled and scored."""
+    """The settings of one student that is distilled and evaluated."""
 
     data: str
     student: str
-    mix: str
+    losses: str  # a key of COMBINATIONS
     steps: int
     seed: int
     lr: float
@@ -84,120 +84,125 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For files."""
-        mix = self.mix.replace(" + ", "+").replace(", ", "-").replace(" ", "-")
-        return f"{self.data}.{self.student}.{mix}.{self.steps}.{self.lr:g}.{self.unlabelled:g}.{self.seed}"
+        """The name for files."""
+        losses = self.losses.replace(" + ", "+").replace(", ", "-").replace(" ", "-")
+        return f"{self.data}.{self.student}.{losses}.{self.steps}.{self.lr:g}.{self.unlabelled:g}.{self.seed}"
 
 
-class Lab:
-    """Where everything is made: runs biosqueeze and remembers what came out."""
+class Workspace:
+    """Runs biosqueeze in a directory and records the results."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.out: Path = arguments.out
-        for name in ("records", "logs", "made"):
+        for name in ("records", "logs", "checkpoints"):
             (self.out / name).mkdir(parents=True, exist_ok=True)
-        self._same_text()
+        self._check_text()
 
-    def _same_text(self) -> None:
-        """Runs on other text are not to be put into one table.
+    def _check_text(self) -> None:
+        """Check that earlier runs of the directory used the same data and text.
 
         Raises:
-            SystemExit: the directory has some.
+            SystemExit: they did not.
         """
-        asked = {name: str(getattr(self.arguments, name)) for name in ("data", "text")}
+        inputs = {name: str(getattr(self.arguments, name)) for name in ("data", "text")}
         path = self.out / "text.json"
         if not path.exists():
-            path.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
-        elif (earlier := json.loads(path.read_text(encoding="utf-8"))) != asked:
-            other = ", ".join(f"{name} {value}" for name, value in earlier.items() if asked.get(name) != value)
-            raise SystemExit(f"{self.out} holds runs with {other}; ask for the same, or give another --out")
+            path.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
+        elif (earlier := json.loads(path.read_text(encoding="utf-8"))) != inputs:
+            other = ", ".join(f"{name} {value}" for name, value in earlier.items() if inputs.get(name) != value)
+            raise SystemExit(f"{self.out} holds runs with {other}; give the same, or another --out")
 
     def data(self, name: str) -> str:
-        """The directory of a data set."""
+        """Return the directory of a data set."""
         return str(Path(self.arguments.data, name))
 
     def make(self, name: str, stage: str, *words: str) -> Path:
-        """Run a stage into OUT/made/NAME, unless it is there; go on with what was interrupted."""
-        target = self.out / "made" / name
+        """Run a stage into OUT/checkpoints/NAME, unless it is finished; resume an interrupted training."""
+        target = self.out / "checkpoints" / name
         if (target / "biosqueeze.json").exists():
             return target
         partial = target.with_name(f"{target.name}.partial")
-        again = ["--resume"] if any(partial.glob("state*")) else ["--force"]
-        self.biosqueeze(name, [stage, *words, "--out", str(target), *again])
+        restart = ["--resume"] if any(partial.glob("state*")) else ["--force"]
+        self.biosqueeze(name, [stage, *words, "--out", str(target), *restart])
         return target
 
     def biosqueeze(self, log: str, words: Sequence[str]) -> dict[str, Any]:
-        """What a stage says of itself; its messages go to OUT/logs.
+        """Run a stage and return its JSON result; its messages go to OUT/logs.
 
         Raises:
-            RuntimeError: it failed; the last lines say why.
+            RuntimeError: it failed; with the last line of its messages.
         """
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
         command = [sys.executable, "-m", "biosqueeze", *words, "--json"]
         path = self.out / "logs" / f"{log}.log"
         with path.open("a", encoding="utf-8") as messages:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, env=environment, stdout=subprocess.PIPE, stderr=messages, text=True, check=False
             )
-        if done.returncode:
+        if process.returncode:
             raise RuntimeError(f"biosqueeze {' '.join(words)}: {_last_line(path)}")
-        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return said
+        result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        return result
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """What an earlier run came to."""
+        """Read the result of an earlier run."""
         path = self.out / "records" / f"{name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def note(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
-        """Keep it for the next time, whole or not at all."""
+    def save_record(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Write a result atomically."""
         path = self.out / "records" / f"{name}.json"
-        draft = path.with_suffix(".part")
-        draft.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
+        partial = path.with_suffix(".part")
+        partial.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        partial.replace(path)
         return result
 
-    def score(self, name: str, checkpoint: Path, data: str) -> dict[str, Any]:
-        """F1 on test (in percent), the best on dev and the minutes of the training."""
-        said = self.biosqueeze(
+    def evaluate(self, name: str, checkpoint: Path, data: str) -> dict[str, Any]:
+        """Return F1 on test (in percent), the best on dev and the minutes of the training."""
+        result = self.biosqueeze(
             name, ["evaluate", str(checkpoint), "--data", self.data(data), *SCORED_LENGTH, "--backend", "torch"]
         )
-        noted = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
-        minutes = (noted["seconds"] + _warm_seconds(checkpoint)) / 60
-        return {"f1": 100 * said["metrics"]["f1"], "dev": 100 * noted["f1"], "minutes": minutes, "training": noted}
+        training = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
+        minutes = (training["seconds"] + _warm_seconds(checkpoint)) / 60
+        return {
+            "f1": 100 * result["metrics"]["f1"],
+            "dev": 100 * training["f1"],
+            "minutes": minutes,
+            "training": training,
+        }
 
     def teacher(self, data: str) -> dict[str, Any]:
-        """The fine-tuned teacher of a data set and its scores."""
+        """Fine-tune the teacher of a data set, and return its scores."""
         name = f"teacher.{data}"
         checkpoint = self.make(name, "finetune", BASE, "--data", self.data(data), *TEACHERS[data])
         known = self.record(name)
-        return known or self.note(name, {**self.score(name, checkpoint, data), "path": str(checkpoint)})
+        return known or self.save_record(name, {**self.evaluate(name, checkpoint, data), "path": str(checkpoint)})
 
     def start(self, data: str, student: str) -> str:
-        """What the distillation of a student starts from."""
+        """Cut a student from its teacher, and return its path."""
         return str(self.make(f"start.{data}.{student}", "shrink", self.teacher(data)["path"], *STARTS[student]))
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """Distil and score one student."""
+        """Distil and evaluate one student."""
         known = self.record(cell.name)
         if known:
             return known
-        losses, more = MIXES[cell.mix]
+        losses, flags = COMBINATIONS[cell.losses]
         teacher, options = self.teacher(cell.data), self.arguments
         words = [self.start(cell.data, cell.student), "--teacher", teacher["path"], "--data", self.data(cell.data)]
         words += ["--corpus", options.text, "--unlabelled", str(cell.unlabelled), "--seed", str(cell.seed)]
         words += ["--steps", str(cell.steps), "--eval-every", str(cell.steps), "--lr", str(cell.lr)]
         words += [word for loss in losses for word in ("--loss", loss)]
-        made = self.make(cell.name, "distill", *words, *NO_DROPOUT, *TRAINED_LENGTH, *more)
-        result = {**vars(cell), **self.score(cell.name, made, cell.data), "teacher_f1": teacher["f1"]}
+        student = self.make(cell.name, "distill", *words, *NO_DROPOUT, *TRAINED_LENGTH, *flags)
+        result = {**vars(cell), **self.evaluate(cell.name, student, cell.data), "teacher_f1": teacher["f1"]}
         if not options.keep:
-            shutil.rmtree(made)
-        return self.note(cell.name, result)
+            shutil.rmtree(student)
+        return self.save_record(cell.name, result)
 
 
 def _warm_seconds(checkpoint: Path) -> float:
-    """How long a warm start took, from the log that it leaves."""
+    """Return the seconds of a warm start, from its log."""
     log = checkpoint / "warm-start.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return max((json.loads(line).get("seconds", 0.0) for line in lines), default=0.0)
@@ -205,66 +210,68 @@ def _warm_seconds(checkpoint: Path) -> float:
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no message"
 
 
-def run_all(lab: Lab, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """Several side by side; what fails is told and left out."""
-    wanted = list(dict.fromkeys(cells))
-    for data, student in dict.fromkeys((cell.data, cell.student) for cell in wanted):
-        lab.teacher(data)
-        lab.start(data, student)  # what cells share is made before they run side by side
+def run_all(workspace: Workspace, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Run cells in parallel; report and skip those that fail."""
+    unique = list(dict.fromkeys(cells))
+    for data, student in dict.fromkeys((cell.data, cell.student) for cell in unique):
+        workspace.teacher(data)
+        workspace.start(data, student)  # the inputs that cells share are made first
 
     def attempt(cell: Cell) -> dict[str, Any] | None:
         try:
-            result = lab.run(cell)
+            result = workspace.run(cell)
         except RuntimeError as error:
             print(f"{cell.name} failed: {error}", file=sys.stderr, flush=True)
             return None
-        said = f"{cell.name}: F1 {result['f1']:.2f} on test, {result['dev']:.2f} on dev, {result['minutes']:.1f} min"
-        print(said, file=sys.stderr, flush=True)
+        line = f"{cell.name}: F1 {result['f1']:.2f} on test, {result['dev']:.2f} on dev, {result['minutes']:.1f} min"
+        print(line, file=sys.stderr, flush=True)
         return result
 
-    with ThreadPoolExecutor(lab.arguments.jobs) as pool:
-        return [result for result in pool.map(attempt, wanted) if result]
+    with ThreadPoolExecutor(workspace.arguments.jobs) as pool:
+        return [result for result in pool.map(attempt, unique) if result]
 
 
 def best(results: Sequence[dict[str, Any]], count: int) -> list[str]:
-    """The mixes with the highest F1 on dev, the mean over the students; a warm start, which has more steps, is none."""
-    scores = {mix: [r["dev"] for r in results if r["mix"] == mix] for mix in MIXES if MIXES[mix][1] != WARM}
-    most = max(map(len, scores.values()))  # what failed on a student is not compared
-    ranked = sorted((mix for mix in scores if len(scores[mix]) == most), key=lambda mix: -statistics.mean(scores[mix]))
+    """Return the losses with the highest mean dev F1 of the students; without warm starts, which have more steps."""
+    names = [name for name, (_, flags) in COMBINATIONS.items() if flags != WARM]
+    scores = {name: [r["dev"] for r in results if r["losses"] == name] for name in names}
+    most = max(map(len, scores.values()))  # losses that failed on a student are not compared
+    complete = (name for name in names if len(scores[name]) == most)
+    ranked = sorted(complete, key=lambda name: -statistics.mean(scores[name]))
     return ranked[:count]
 
 
-def kept(result: dict[str, Any]) -> float:
-    """The share of the teacher's F1."""
+def retained(result: dict[str, Any]) -> float:
+    """Return the share of the teacher's F1."""
     return float(result["f1"] / result["teacher_f1"])
 
 
 def screening_table(results: Sequence[dict[str, Any]]) -> str:
-    """Every mix, one seed; the best on dev first."""
+    """Format all losses with one seed, the best dev F1 first."""
     lines = ["| student | losses | dev F1 | test F1 | of the teacher | minutes |", "|---|---|---|---|---|---|"]
     for student in BARS:
         for r in sorted((r for r in results if r["student"] == student), key=lambda r: -r["dev"]):
-            numbers = f"{r['dev']:.2f} | {r['f1']:.2f} | {kept(r):.1%} | {r['minutes']:.1f}"
-            lines.append(f"| {student} | {r['mix']} | {numbers} |")
+            numbers = f"{r['dev']:.2f} | {r['f1']:.2f} | {retained(r):.1%} | {r['minutes']:.1f}"
+            lines.append(f"| {student} | {r['losses']} | {numbers} |")
     return "\n".join(lines)
 
 
 def final_table(results: Sequence[dict[str, Any]]) -> str:
-    """Mean and deviation over the seeds."""
+    """Format mean and standard deviation over the seeds."""
     lines = [
         "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher | of the teacher | bar | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for data, student, mix in dict.fromkeys((r["data"], r["student"], r["mix"]) for r in results):
-        same = [r for r in results if (r["data"], r["student"], r["mix"]) == (data, student, mix)]
+    for data, student, losses in dict.fromkeys((r["data"], r["student"], r["losses"]) for r in results):
+        same = [r for r in results if (r["data"], r["student"], r["losses"]) == (data, student, losses)]
         dev, test, minutes = ([r[name] for r in same] for name in ("dev", "f1", "minutes"))
         numbers = [str(len(same)), _spread(dev), _spread(test), f"{same[0]['teacher_f1']:.2f}"]
-        numbers += [f"{_spread([100 * kept(r) for r in same])} %", f"{BARS[student]:.0%}"]
+        numbers += [f"{_spread([100 * retained(r) for r in same])} %", f"{BARS[student]:.0%}"]
         numbers += [f"{statistics.mean(minutes):.1f}"]
-        lines.append(f"| {data} | {student} | {same[0]['steps']:,} | {mix} | {' | '.join(numbers)} |")
+        lines.append(f"| {data} | {student} | {same[0]['steps']:,} | {losses} | {' | '.join(numbers)} |")
     return "\n".join(lines)
 
 
@@ -274,28 +281,28 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="directory that holds ncbi-disease and bc5cdr-chem")
-    parser.add_argument("text", help="unlabelled sentences: .txt, .jsonl, either with .gz")
+    parser.add_argument("data", help="directory with ncbi-disease and bc5cdr-chem")
+    parser.add_argument("text", help="unlabelled sentences: .txt, .jsonl, optionally .gz")
     parser.add_argument("--out", type=Path, default=Path("objectives"))
-    parser.add_argument("--students", default=",".join(BARS), help="parted by commas")
-    parser.add_argument("--mixes", default="", help=f"parted by ';', all if left out: {'; '.join(MIXES)}")
-    parser.add_argument("--screen-steps", type=int, default=300, help="of each distillation that is compared first")
+    parser.add_argument("--students", default=",".join(BARS), help="comma-separated")
+    parser.add_argument("--losses", default="", help=f"separated by ';'; default: {'; '.join(COMBINATIONS)}")
+    parser.add_argument("--screen-steps", type=int, default=300, help="of each distillation of the first table")
     parser.add_argument("--screen-lr", type=float, default=4e-4)
-    parser.add_argument("--screen-unlabelled", type=float, default=2.0, help="sentences of the text per labelled one")
-    parser.add_argument("--steps", default="2400,800", help="of the best, a number for each student")
+    parser.add_argument("--screen-unlabelled", type=float, default=2.0, help="unlabelled sentences per labelled one")
+    parser.add_argument("--steps", default="2400,800", help="of the second table, a number for each student")
     parser.add_argument("--lr", type=float, default=8e-4)
-    parser.add_argument("--unlabelled", type=float, default=1.0, help="sentences of the text per labelled one")
-    parser.add_argument("--best", type=int, default=2, help="how many mixes go on")
+    parser.add_argument("--unlabelled", type=float, default=1.0, help="unlabelled sentences per labelled one")
+    parser.add_argument("--best", type=int, default=2, help="how many losses go into the second table")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--threads", type=int, default=2, help="threads of each run")
-    parser.add_argument("--keep", action="store_true", help="keep the students, and not only what they scored")
+    parser.add_argument("--keep", action="store_true", help="keep the students, not only their scores")
     arguments = parser.parse_args()
-    unknown = [mix for mix in _mixes(arguments) if mix not in MIXES]
+    unknown = [name for name in _combinations(arguments) if name not in COMBINATIONS]
     if unknown:
-        parser.error(f"there is no mix {unknown[0]!r}; known: {'; '.join(MIXES)}")
+        parser.error(f"--losses {unknown[0]!r} is unknown; known: {'; '.join(COMBINATIONS)}")
     arguments.students = arguments.students.split(",")
     arguments.steps = [int(steps) for steps in arguments.steps.split(",")]
     if len(arguments.steps) != len(arguments.students):
@@ -303,48 +310,49 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-def _mixes(arguments: argparse.Namespace) -> list[str]:
-    return [mix.strip() for mix in arguments.mixes.split(";")] if arguments.mixes else list(MIXES)
+def _combinations(arguments: argparse.Namespace) -> list[str]:
+    return [name.strip() for name in arguments.losses.split(";")] if arguments.losses else list(COMBINATIONS)
 
 
-def screen(lab: Lab) -> tuple[list[str], str]:
-    """The mixes that go on, and the table that they were chosen by, if there was a choice."""
-    asked, mixes = lab.arguments, _mixes(lab.arguments)
-    if len(mixes) <= asked.best:
-        return mixes, ""
-    setting = (asked.screen_steps, 0, asked.screen_lr, asked.screen_unlabelled)
-    results = run_all(lab, (Cell(SCREENED, student, mix, *setting) for student in asked.students for mix in mixes))
-    table = f"NCBI-disease, seed 0, {asked.screen_steps:,} steps each\n\n{screening_table(results)}\n"
+def screen(workspace: Workspace) -> tuple[list[str], str]:
+    """Return the losses of the second table, and the first table, if there was a choice."""
+    arguments, names = workspace.arguments, _combinations(workspace.arguments)
+    if len(names) <= arguments.best:
+        return names, ""
+    setting = (arguments.screen_steps, 0, arguments.screen_lr, arguments.screen_unlabelled)
+    cells = (Cell(SCREENED, student, name, *setting) for student in arguments.students for name in names)
+    results = run_all(workspace, cells)
+    table = f"NCBI-disease, seed 0, {arguments.screen_steps:,} steps each\n\n{screening_table(results)}\n"
     print(table)
-    return best(results, asked.best), table
+    return best(results, arguments.best), table
 
 
-def compare(lab: Lab, mixes: Sequence[str]) -> str:
-    """Every seed, data set and student: the second table."""
-    asked = lab.arguments
-    steps = dict(zip(asked.students, asked.steps, strict=True))
+def compare(workspace: Workspace, names: Sequence[str]) -> str:
+    """Run every seed, data set and student, and return the second table."""
+    arguments = workspace.arguments
+    steps = dict(zip(arguments.students, arguments.steps, strict=True))
     results = run_all(
-        lab,
+        workspace,
         (
-            Cell(data, student, mix, steps[student], seed, asked.lr, asked.unlabelled)
-            for seed in range(asked.seeds)
+            Cell(data, student, name, steps[student], seed, arguments.lr, arguments.unlabelled)
+            for seed in range(arguments.seeds)
             for data in TEACHERS
-            for student in asked.students
-            for mix in mixes
+            for student in arguments.students
+            for name in names
         ),
     )
-    table = f"The best, {asked.seeds} seeds\n\n{final_table(results)}\n"
+    table = f"The best, {arguments.seeds} seeds\n\n{final_table(results)}\n"
     print(table)
     return table
 
 
 def main() -> None:
-    """Screen on one data set, then measure the best on both."""
-    lab = Lab(parse())
-    chosen, first = screen(lab)
-    (lab.out / "table.md").write_text(first, encoding="utf-8")
-    second = compare(lab, chosen)
-    (lab.out / "table.md").write_text("\n".join(filter(None, (first, second))), encoding="utf-8")
+    """Compare all losses on one data set, then the best on both."""
+    workspace = Workspace(parse())
+    chosen, first = screen(workspace)
+    (workspace.out / "table.md").write_text(first, encoding="utf-8")
+    second = compare(workspace, chosen)
+    (workspace.out / "table.md").write_text("\n".join(filter(None, (first, second))), encoding="utf-8")
 
 
 if __name__ == "__main__":

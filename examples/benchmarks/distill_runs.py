@@ -1,4 +1,4 @@
-"""The engines of distill_throughput.py by name, ours, and what is measured of a run."""
+"""The engines of distill_throughput.py by name, biosqueeze's own ones, and the measurements of a run."""
 
 import json
 import os
@@ -13,14 +13,14 @@ from typing import Any
 
 import distill_reference
 import distill_textbrewer
-from distill_setting import LEARNING_RATE, MASK_RATE, WARM_UP, Setting, Watch, sentence_lengths
+from distill_setting import LEARNING_RATE, MASK_RATE, WARM_UP, Setting, StepTimes, sentence_lengths
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
-"""Dense bf16 products a second, by a part of the GPU's name."""
+"""Dense bf16 FLOPs per second, by a part of the GPU's name."""
 
 
 class Monitor(threading.Thread):
-    """What this process holds and has computed, looked at every few milliseconds."""
+    """Samples memory and CPU time of this process every few milliseconds."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -28,34 +28,34 @@ class Monitor(threading.Thread):
 
         self.process = psutil.Process()
         self.before = self._memory()
-        self.seen: list[tuple[float, int, float]] = []
+        self.samples: list[tuple[float, int, float]] = []
 
     def _memory(self) -> int:
         return int(self.process.memory_info().rss)
 
     def run(self) -> None:
-        """Look until the process ends."""
+        """Sample until the process ends."""
         while True:
-            self.seen.append((time.time(), self._memory(), time.process_time()))
+            self.samples.append((time.time(), self._memory(), time.process_time()))
             time.sleep(0.005)
 
     def measured(self, span: tuple[float, float], device: str) -> dict[str, Any]:
-        """In that time: the most bytes, less what was there when this was made, and the seconds of CPU.
+        """Return the peak memory above that at the start of sampling, and the CPU seconds, within a time span.
 
-        On CUDA the bytes are the most that was ever allocated.
+        On CUDA it is the maximum memory ever allocated.
         """
         import torch
 
-        inside = [seen for seen in self.seen if span[0] <= seen[0] <= span[1]]
-        most = max(memory for _, memory, _ in inside) - self.before
+        inside = [sample for sample in self.samples if span[0] <= sample[0] <= span[1]]
+        peak = max(memory for _, memory, _ in inside) - self.before
         return {
-            "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else most,
+            "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else peak,
             "cpu_seconds": inside[-1][2] - inside[0][2],
         }
 
 
-def run_ours(setting: Setting, cache: Path | None = None) -> Watch:
-    """`biosqueeze distill` as it is, without the command line; each step as metrics.jsonl has it."""
+def run_biosqueeze(setting: Setting, cache: Path | None = None) -> StepTimes:
+    """Run `biosqueeze distill` in this process; times and tokens of its steps come from metrics.jsonl."""
     from biosqueeze.stages.distill import Options, run
 
     with tempfile.TemporaryDirectory(dir=setting.work) as directory:
@@ -65,7 +65,7 @@ def run_ours(setting: Setting, cache: Path | None = None) -> Watch:
                 checkpoint=setting.model(setting.student),
                 teacher=(setting.model("teacher"),),
                 corpus=(str(setting.corpus),),
-                loss=(setting.mix.combination,),
+                loss=(setting.losses.preset,),
                 steps=WARM_UP + setting.steps,
                 batch_size=setting.batch_size,
                 max_length=setting.length,
@@ -77,55 +77,55 @@ def run_ours(setting: Setting, cache: Path | None = None) -> Watch:
                 **({"cache_teacher": str(cache)} if cache else {}),
             )
         )
-        return _watch_of(out / "metrics.jsonl")
+        return _step_times(out / "metrics.jsonl")
 
 
-def _watch_of(metrics: Path) -> Watch:
-    """What the engine noted of each step; the file was last written at the end of the last."""
+def _step_times(metrics: Path) -> StepTimes:
+    """Read the times of the steps; the file was last written at the end of the last step."""
     entries = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     steps = [entry for entry in entries if "tokens" in entry]
     started = metrics.stat().st_mtime - steps[-1]["seconds"]
-    watch = Watch()
+    times = StepTimes()
     for step in steps:
-        watch.step(step["tokens"], started + step["seconds"])
-    return watch
+        times.step(step["tokens"], started + step["seconds"])
+    return times
 
 
-def run_cached(setting: Setting) -> Watch:
-    """The same with what the teacher said in an earlier run.
+def run_cached(setting: Setting) -> StepTimes:
+    """Run it with the teacher cache of an earlier run.
 
     Raises:
-        SystemExit: nothing was kept.
+        SystemExit: the cache is empty.
     """
     cache = Path(setting.work, f"cache-{setting.student}")
-    watch = run_ours(setting, cache)
+    times = run_biosqueeze(setting, cache)
     if not any(cache.rglob("*")):
-        raise SystemExit(f"the engine has kept nothing in {cache}")
-    return watch
+        raise SystemExit(f"the teacher cache {cache} is empty")
+    return times
 
 
 def flops_per_token(setting: Setting) -> float:
-    """Products and sums that one real token needs: 6 per weight of the student (forward, backward), 2 of the teacher.
+    """Return the FLOPs of one real token: 6 per weight of the student (forward, backward), 2 per weight of the teacher.
 
-    Counted are the matrices of the layers, attention to the tokens of its own sentence (4 x width x tokens in each
-    layer, three times that for the student), and the vocabulary for the masked tokens alone.
+    They include the matrices of the layers, attention to the tokens of the same sentence (4 x width x tokens in each
+    layer, three times that for the student), and the vocabulary for the masked tokens only.
     """
     lengths = sentence_lengths(setting)
-    reach = sum(length * length for length in lengths) / sum(lengths)
-    forward = {who: _forward_flops(setting.model(who), reach) for who in ("teacher", setting.student)}
-    taught = 0.0 if setting.engine == "biosqueeze-cached" else forward["teacher"]
-    return 3 * forward[setting.student] + taught
+    context = sum(length * length for length in lengths) / sum(lengths)
+    forward = {name: _forward_flops(setting.model(name), context) for name in ("teacher", setting.student)}
+    teacher = 0.0 if setting.engine == "biosqueeze-cached" else forward["teacher"]
+    return 3 * forward[setting.student] + teacher
 
 
-def _forward_flops(directory: str, reach: float) -> float:
+def _forward_flops(directory: str, context: float) -> float:
     config = json.loads(Path(directory, "config.json").read_text(encoding="utf-8"))
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
-    layer = 2 * (4 * hidden * hidden + 2 * hidden * config["intermediate_size"]) + 4 * hidden * reach
+    layer = 2 * (4 * hidden * hidden + 2 * hidden * config["intermediate_size"]) + 4 * hidden * context
     return float(layers * layer + MASK_RATE * 2 * (hidden * hidden + hidden * config["vocab_size"]))
 
 
 def utilisation(setting: Setting, tokens_per_second: float) -> float | None:
-    """The share of the GPU's bf16 products that the model needed; None where the GPU is not in the table."""
+    """Return the model's FLOPs over the GPU's bf16 peak; None for a GPU that is not in the table."""
     import torch
 
     if setting.device != "cuda":
@@ -135,8 +135,8 @@ def utilisation(setting: Setting, tokens_per_second: float) -> float | None:
     return flops_per_token(setting) * tokens_per_second / peak if peak else None
 
 
-ENGINES: dict[str, Callable[[Setting], Watch]] = {
-    "biosqueeze": run_ours,
+ENGINES: dict[str, Callable[[Setting], StepTimes]] = {
+    "biosqueeze": run_biosqueeze,
     "biosqueeze-cached": run_cached,
     "reference": distill_reference.run,
     "reference-masked": partial(distill_reference.run, select_first=True),
@@ -146,16 +146,16 @@ ENGINES: dict[str, Callable[[Setting], Watch]] = {
 
 
 def measure(setting: Setting) -> dict[str, Any]:
-    """One run in this process; what it took."""
+    """Run once in this process and return the measurements."""
     import torch
-    import transformers  # noqa: F401  loaded before memory is looked at
+    import transformers  # noqa: F401  loaded before memory is sampled
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     torch.set_num_threads(setting.threads)
     monitor = Monitor()
     monitor.start()
-    watch = ENGINES[setting.engine](setting)
-    measured = watch.measured() | monitor.measured(watch.span, setting.device)
+    times = ENGINES[setting.engine](setting)
+    measured = times.measured() | monitor.measured(times.span, setting.device)
     return {
         **{name: value for name, value in asdict(setting).items() if name not in ("work", "reference_batch")},
         **measured,

@@ -1,4 +1,4 @@
-"""What the engines of distill_throughput.py share: setting, losses, clock, models and text."""
+"""Shared parts of the engines of distill_throughput.py: settings, losses, timer, models and text."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from typing import Any
 
 VOCABULARY = 28_996
 VOCABULARY_SENTENCES = 100_000
-"""So many sentences of the text make the vocabulary, however few are trained on."""
+"""Sentences that the vocabulary is built from, however few are trained on."""
 TEACHER: dict[str, Any] = {
     "num_hidden_layers": 12,
     "hidden_size": 768,
@@ -18,15 +18,15 @@ TEACHER: dict[str, Any] = {
     "intermediate_size": 3072,
 }
 WARM_UP = 2
-"""Steps before the clock starts."""
+"""Steps before the timer starts."""
 MASK_RATE, LEARNING_RATE, CLIP = 0.15, 5e-4, 1.0
 
 
 @dataclass(frozen=True)
-class Mix:
-    """A student's losses: the combination's name in biosqueeze, its weights, and the temperature."""
+class StudentLosses:
+    """A student's losses: the name of the preset in biosqueeze, the weights, and the temperature."""
 
-    combination: str
+    preset: str
     mlm: float
     kl: float
     temperature: float
@@ -37,23 +37,23 @@ class Mix:
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Layers from 1, student's and teacher's, that are compared; (-1, -1) is the last of both."""
+        """Pairs of compared layers, student's and teacher's, counted from 1; (-1, -1) are the last of both."""
         return tuple((i, 2 * i) for i in range(1, 7)) if self.layers else ((-1, -1),)
 
 
-# Equations 4 and 9 of the compact-transformers paper with their published weights; the narrow student learns through a
-# linear projection.
-_DISTILBERT = Mix("distilbert", mlm=2.0, kl=5.0, temperature=2.0, cosine=1.0)
+# Equations 4 and 9 of the compact-transformers paper with their published weights; the narrow student has a linear
+# projection.
+_DISTILBERT = StudentLosses("distilbert", mlm=2.0, kl=5.0, temperature=2.0, cosine=1.0)
 STUDENTS = {
     "distil": _DISTILBERT,
-    "compact": Mix("compact", mlm=1.0, kl=5.0, temperature=1.0, layers=3.0),
+    "compact": StudentLosses("compact", mlm=1.0, kl=5.0, temperature=1.0, layers=3.0),
     "tiny": _DISTILBERT,
 }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One run: everything that must be equal in all engines, and which engine and student it is."""
+    """The settings of one run; all but the engine are equal in all engines."""
 
     engine: str
     student: str
@@ -68,45 +68,45 @@ class Setting:
     seed: int = 0
 
     @property
-    def mix(self) -> Mix:
+    def losses(self) -> StudentLosses:
         """The student's losses."""
         return STUDENTS[self.student]
 
     @property
     def corpus(self) -> Path:
-        """The sentences, one a line."""
+        """The file of sentences, one per line."""
         return Path(self.work, "corpus.txt")
 
-    def model(self, who: str) -> str:
-        """The directory of `teacher` or of a student."""
-        return str(Path(self.work, who))
+    def model(self, name: str) -> str:
+        """Return the directory of `teacher` or of a student."""
+        return str(Path(self.work, name))
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Bf16 where it is asked for."""
+        """Return a context of bf16 autocast, if the precision is bf16."""
         import torch
 
         return torch.autocast(self.device, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
 @dataclass
-class Watch:
-    """When each step ended, by the clock on the wall, and what it held; the first steps are not counted."""
+class StepTimes:
+    """End times and tokens of all steps; the first WARM_UP steps are not counted."""
 
     ended: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
     def step(self, tokens: int, ended: float | None = None) -> None:
-        """Note the end of a step."""
+        """Record the end of a step."""
         self.ended.append(time.time() if ended is None else ended)
         self.tokens.append(tokens)
 
     @property
     def span(self) -> tuple[float, float]:
-        """From the end of the warm-up to the end."""
+        """Times of the end of the warm-up and of the last step."""
         return self.ended[WARM_UP - 1], self.ended[-1]
 
     def measured(self) -> dict[str, Any]:
-        """Steps, real tokens, seconds and speed after the warm-up."""
+        """Return steps, real tokens, seconds and speed after the warm-up."""
         tokens, steps = sum(self.tokens[WARM_UP:]), len(self.tokens) - WARM_UP
         seconds = self.span[1] - self.span[0]
         speed = tokens / seconds
@@ -120,15 +120,15 @@ class Watch:
 
 
 def prepare(text: str, sentences: int, field_name: str, work: Path) -> None:
-    """Write the corpus, the tokenizer, the teacher with random weights and the students; what is there stays.
+    """Write the corpus, the tokenizer, the teacher with random weights and the students, unless they exist.
 
     Raises:
-        SystemExit: the directory was made of another text.
+        SystemExit: the directory was prepared from another text.
     """
-    made_of = {"text": str(Path(text).resolve()), "sentences": sentences, "field": field_name}
+    origin = {"text": str(Path(text).resolve()), "sentences": sentences, "field": field_name}
     done = work / "prepared.json"
     if done.exists():
-        if json.loads(done.read_text(encoding="utf-8"))["of"] != made_of:
+        if json.loads(done.read_text(encoding="utf-8"))["of"] != origin:
             raise SystemExit(f"{work} was prepared with another text or number of sentences; give another --work")
         return
     from biosqueeze.data.corpus import read_lines
@@ -139,12 +139,12 @@ def prepare(text: str, sentences: int, field_name: str, work: Path) -> None:
     tokenizer = make_tokenizer(lines[:VOCABULARY_SENTENCES])
     _write_models(tokenizer, work)
     lengths = _lengths(tokenizer, lines[:sentences])
-    facts = {"of": made_of, "lengths": lengths, "pieces_used": _distinct(tokenizer, lines[:sentences])}
+    facts = {"of": origin, "lengths": lengths, "pieces_used": _distinct(tokenizer, lines[:sentences])}
     done.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def make_tokenizer(lines: list[str]) -> Any:
-    """A cased WordPiece tokenizer of the text itself, its vocabulary filled up to 28,996 with unused pieces."""
+    """Train a cased WordPiece tokenizer on the text; fill its vocabulary up to 28,996 with unused tokens."""
     from tokenizers.implementations import BertWordPieceTokenizer
     from transformers import BertTokenizerFast
 
@@ -180,12 +180,12 @@ def _distinct(tokenizer: Any, lines: list[str]) -> int:
 
 
 def sentence_lengths(setting: Setting) -> list[int]:
-    """Tokens of each sentence with the special ones, cut at the length."""
+    """Return the number of tokens of each sentence with special tokens, at most the maximum length."""
     facts = json.loads(Path(setting.work, "prepared.json").read_text(encoding="utf-8"))
     return [min(length, setting.length) for length in facts["lengths"]]
 
 
 def sentences_in_batch(setting: Setting) -> int:
-    """As many sentences as hold, on average, the tokens of a batch of full blocks; or what is asked for."""
+    """Return how many sentences have, on average, the tokens of a batch of full blocks; or --reference-batch."""
     lengths = sentence_lengths(setting)
     return setting.reference_batch or max(1, round(setting.batch_size * setting.length * len(lengths) / sum(lengths)))

@@ -2,15 +2,15 @@
 
     pip install textbrewer==0.2.1
 
-It runs with transformers 5 and torch 2.13 as it is, if its batches are plain dicts: a BatchEncoding is taken for a
-tuple. Its mixed precision is Apex's fp16 on CUDA; without it everything is fp32, unless the forward passes are put
-under autocast from outside. Its gradients are those of the plain loop; what differs in the losses:
+It runs unchanged with transformers 5 and torch 2.13, if its batches are plain dicts: it treats a BatchEncoding as a
+tuple. Its mixed precision is Apex's fp16 on CUDA; without it everything is fp32, unless the forward passes run under
+autocast. Its gradients equal those of the plain loop; its losses differ:
 
-- `kd_loss_type="ce"` is the cross entropy with the teacher's distribution and not KL: the teacher's entropy more, the
-  same gradient; it has no factor temperature squared, so the weight holds it;
-- `attention_ce` likewise, and it takes a softmax of what it is given: the logarithms of the attention maps;
+- `kd_loss_type="ce"` is the cross entropy with the teacher's distribution instead of KL: larger by the teacher's
+  entropy, with the same gradient; it has no factor temperature squared, so the weight includes it;
+- `attention_ce` likewise; it applies a softmax to its input, which is the logarithm of the attention maps;
 - the vocabulary's rows are selected by its logits mask before the softmax, as in `reference-masked`;
-- one batch is fed to both models, so the teacher computes its own masked-language-model loss too.
+- both models get the same batch, so the teacher computes its masked-language-model loss too.
 """
 
 import logging
@@ -18,11 +18,11 @@ import tempfile
 from typing import Any
 
 from distill_reference import load_pair, padded_batches
-from distill_setting import CLIP, LEARNING_RATE, WARM_UP, LossPreset, Setting, Watch
+from distill_setting import CLIP, LEARNING_RATE, WARM_UP, Setting, StepTimes, StudentLosses
 
 
-def run(setting: Setting, *, autocast: bool = False) -> Watch:
-    """Train by GeneralDistiller, in fp32, or with both forward passes under autocast."""
+def run(setting: Setting, *, autocast: bool = False) -> StepTimes:
+    """Train with GeneralDistiller, in fp32, or with both forward passes under autocast."""
     import torch
     from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
 
@@ -33,13 +33,13 @@ def run(setting: Setting, *, autocast: bool = False) -> Watch:
         for model in (student, teacher):
             model.forward = torch.autocast(setting.device, torch.bfloat16)(model.forward)
     config = DistillationConfig(
-        temperature=setting.mix.temperature,
+        temperature=setting.losses.temperature,
         kd_loss_type="ce",
-        kd_loss_weight=setting.mix.kl * setting.mix.temperature**2,
-        hard_label_weight=setting.mix.mlm,
-        intermediate_matches=_matches(setting.mix, *widths),
+        kd_loss_weight=setting.losses.kl * setting.losses.temperature**2,
+        hard_label_weight=setting.losses.mlm,
+        intermediate_matches=_matches(setting.losses, *widths),
     )
-    watch = Watch()
+    times = StepTimes()
     steps = WARM_UP + setting.steps + 1
     with tempfile.TemporaryDirectory() as directory:
         training = TrainingConfig(output_dir=directory, device=torch.device(setting.device), ckpt_steps=10**9)
@@ -50,28 +50,29 @@ def run(setting: Setting, *, autocast: bool = False) -> Watch:
                 padded_batches(setting),
                 num_steps=steps,
                 max_grad_norm=CLIP,
-                batch_postprocessor=_noting(watch),
+                batch_postprocessor=_recording(times),
                 output_hidden_states=True,
-                output_attentions=bool(setting.mix.layers),
+                output_attentions=bool(setting.losses.layers),
             )
-    return _shifted(watch)
+    return _shifted(times)
 
 
-def _matches(mix: LossPreset, narrow: int, wide: int) -> list[dict[str, Any]]:
-    """The inner losses; the attention of layer i is the list's i-1."""
-    projection = {"proj": ["linear", narrow, wide]} if narrow != wide else {}
+def _matches(losses: StudentLosses, student_width: int, teacher_width: int) -> list[dict[str, Any]]:
+    """Return the layer losses; the attention of layer i has index i-1."""
+    same_width = student_width == teacher_width
+    projection = {} if same_width else {"proj": ["linear", student_width, teacher_width]}
     matches: list[dict[str, Any]] = []
-    for ours, theirs in mix.pairs:
-        layers, weight = {"layer_S": ours, "layer_T": theirs}, mix.layers or mix.cosine
+    for student_layer, teacher_layer in losses.pairs:
+        layers, weight = {"layer_S": student_layer, "layer_T": teacher_layer}, losses.layers or losses.cosine
         matches.append({**layers, "feature": "hidden", "loss": "cos", "weight": weight, **projection})
-        if mix.layers:
-            layers = {"layer_S": ours - 1, "layer_T": theirs - 1}
+        if losses.layers:
+            layers = {"layer_S": student_layer - 1, "layer_T": teacher_layer - 1}
             matches.append({**layers, "feature": "attention", "loss": "attention_ce", "weight": weight})
     return matches
 
 
 def _adaptor(batch: dict[str, Any], output: Any) -> dict[str, Any]:
-    """What TextBrewer reads of a model's output."""
+    """Convert a model's output to TextBrewer's features."""
     features = {
         "logits": output.logits.float(),
         "logits_mask": batch["labels"] >= 0,
@@ -84,16 +85,16 @@ def _adaptor(batch: dict[str, Any], output: Any) -> dict[str, Any]:
     return features
 
 
-def _noting(watch: Watch) -> Any:
-    """Note when a step begins, its batch being made, and how many real tokens it holds."""
+def _recording(times: StepTimes) -> Any:
+    """Return a batch postprocessor that records the start of a step and its real tokens."""
 
-    def note(batch: dict[str, Any]) -> dict[str, Any]:
-        watch.step(int(batch["attention_mask"].sum()))
+    def record(batch: dict[str, Any]) -> dict[str, Any]:
+        times.step(int(batch["attention_mask"].sum()))
         return batch
 
-    return note
+    return record
 
 
-def _shifted(begun: Watch) -> Watch:
-    """From the beginnings of steps to their ends: each ends where the next begins, and the last is left out."""
-    return Watch(begun.ended[1:], begun.tokens[:-1])
+def _shifted(starts: StepTimes) -> StepTimes:
+    """Convert starts of steps to ends: a step ends where the next starts; the last is dropped."""
+    return StepTimes(starts.ended[1:], starts.tokens[:-1])

@@ -4,18 +4,18 @@
     python distill_throughput.py --text PUBMED.txt.gz --students tiny --engines biosqueeze,reference --steps 5
     python distill_throughput.py --text PUBMED.txt.gz --one reference:tiny --work DIR      # one run, as JSON
 
-The teacher is BERT-base with random weights (12 x 768, 28,996 cased pieces made of the text), the students are the
+The teacher is BERT-base with random weights (12 x 768, 28,996 cased tokens trained on the text), the students are the
 presets distil, compact and tiny; losses: DistilBERT's for distil and (through a learned projection) tiny,
-CompactBioBERT's for compact. Every engine loads the same two models and learns from the same sentences, with the same
-losses, precision, threads, AdamW, rate, clipping at 1 and dropout. A step holds the same number of real tokens on
-average in all of them: ours packs sentences into blocks of --length, the others get as many sentences as that is
-(--reference-batch sets another number). Each run has a process of its own; the engines take turns, and the order is
-turned round from round to round.
+CompactBioBERT's for compact. Every engine loads the same two models and trains on the same sentences, with the same
+losses, precision, threads, AdamW, learning rate, clipping at 1 and dropout. A step has the same number of real tokens
+on average in all engines: biosqueeze packs sentences into blocks of --length, the others get as many sentences as have
+equally many tokens (or --reference-batch). Each run has a process of its own. The engines take turns, in reverse order
+in every other round.
 
-The clock runs from the end of the second step to the end of the last: collation, masking and logging are inside;
-imports, loading, tokenisation and the first two steps are not. Tokens are real ones, padding is not counted. Memory is
-what the process came to have beside the imported libraries (CUDA: the most that was allocated), per token of a step.
-`biosqueeze-cached` reads the teacher's answers that a run before, not measured, has put on disk.
+The time runs from the end of the second step to the end of the last: collation, masking and logging are included;
+imports, loading, tokenization and the first two steps are not. Padding is not counted as tokens. Memory is the peak of
+the process above that after the imports (CUDA: the maximum allocated), per token of a step. `biosqueeze-cached` reads
+the teacher cache of an earlier run, which is not measured.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from typing import Any
 import distill_runs
 import distill_setting
 
-# What a 2-core CPU with bf16 units has to show: student, engine, measured against, at least so many times as fast.
+# Targets of a 2-core CPU with bf16 units: student, engine, compared with, least ratio of speed.
 BARS = (
     ("tiny", "biosqueeze", "reference", 6.0),
     ("distil", "biosqueeze", "reference", 3.5),
@@ -50,10 +50,10 @@ Result = dict[str, Any]
 
 
 def setting_of(arguments: argparse.Namespace, row: str) -> distill_setting.Setting:
-    """The setting of a row, ENGINE:STUDENT.
+    """Return the setting of a row, ENGINE:STUDENT.
 
     Raises:
-        SystemExit: there is no such engine or student.
+        SystemExit: the engine or the student does not exist.
     """
     engine, _, student = row.partition(":")
     if engine not in distill_runs.ENGINES or student not in distill_setting.STUDENTS:
@@ -74,7 +74,7 @@ def setting_of(arguments: argparse.Namespace, row: str) -> distill_setting.Setti
 
 
 def run_one(arguments: argparse.Namespace, row: str) -> Result:
-    """One run in a process of its own."""
+    """Run once in a separate process."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(arguments.threads),
@@ -92,7 +92,7 @@ def run_one(arguments: argparse.Namespace, row: str) -> Result:
 
 
 def _words(arguments: argparse.Namespace) -> list[str]:
-    """The command line again, as far as one run needs it."""
+    """Return the part of the command line that one run needs."""
     names = ("text", "sentences", "field", "work", "length", "batch_size", "reference_batch", "steps")
     values = {name: getattr(arguments, name) for name in (*names, "precision", "device", "threads")}
     flags = {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
@@ -100,49 +100,53 @@ def _words(arguments: argparse.Namespace) -> list[str]:
 
 
 def rows_of(arguments: argparse.Namespace) -> list[str]:
-    """All rows, students in the order that was asked for."""
+    """Return all rows, in the order of --students."""
     return [f"{e}:{s}" for s in arguments.students.split(",") for e in arguments.engines.split(",")]
 
 
 def measured(arguments: argparse.Namespace) -> Iterator[Result]:
-    """All runs, the engines in turns."""
+    """Run everything, the engines in turns, and yield the results."""
     rows = rows_of(arguments)
     for row in rows:
-        setting_of(arguments, row)  # a wrong name is said before anything runs
+        setting_of(arguments, row)  # raises for a wrong name before anything runs
     for row in rows:
         if row.startswith("biosqueeze-cached:"):
-            _say(f"filling the cache for {row}: {_speed(run_one(arguments, row))}")
+            _log(f"filling the cache for {row}: {_speed(run_one(arguments, row))}")
     for number in range(arguments.rounds):
         for row in rows if number % 2 == 0 else rows[::-1]:
             result = {"round": number, **run_one(arguments, row)}
-            _say(f"round {number + 1}: {row} {_speed(result)}")
+            _log(f"round {number + 1}: {row} {_speed(result)}")
             yield result
 
 
 def _speed(result: Result) -> str:
     share = result["cpu_seconds"] / result["seconds"] / result["threads"]
-    busy = "" if share > 0.9 or result["device"] == "cuda" else f"; {share:.0%} of its threads were busy"
+    busy = "" if share > 0.9 or result["device"] == "cuda" else f"; its threads were {share:.0%} busy"
     return f"{result['tokens_per_second']:,.0f} tokens/s, {result['peak_bytes'] / 2**20:,.0f} MiB{busy}"
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def summarise(results: Sequence[Result]) -> list[Result]:
-    """A row for each student and engine: medians, and the ratios of speed and memory within each round."""
+    """Return a row for each student and engine: medians, and the ratios of speed and memory within each round."""
     rows = []
     for student, engine in dict.fromkeys((r["student"], r["engine"]) for r in results):
-        of = {r["engine"]: _rounds(results, student, r["engine"]) for r in results if r["student"] == student}
-        row: Result = {"student": student, "engine": engine, "rounds": len(of[engine])}
+        by_engine = {r["engine"]: _rounds(results, student, r["engine"]) for r in results if r["student"] == student}
+        row: Result = {"student": student, "engine": engine, "rounds": len(by_engine[engine])}
         for name in ("tokens_per_second", "peak_bytes", "bytes_per_token", "tokens_per_step", "utilisation"):
-            values = [r[name] for r in of[engine].values() if r[name] is not None]
+            values = [r[name] for r in by_engine[engine].values() if r[name] is not None]
             row[name] = statistics.median(values) if values else None
         row["faster_than"] = {
-            other: ratios_of(of[engine], of[other], "tokens_per_second") for other in COMPARED if other in of
+            other: ratios_of(by_engine[engine], by_engine[other], "tokens_per_second")
+            for other in COMPARED
+            if other in by_engine
         }
-        if "reference" in of:
-            row["memory_of_reference"] = statistics.median(ratios_of(of[engine], of["reference"], "bytes_per_token"))
+        if "reference" in by_engine:
+            row["memory_of_reference"] = statistics.median(
+                ratios_of(by_engine[engine], by_engine["reference"], "bytes_per_token")
+            )
         rows.append(row)
     return rows
 
@@ -152,12 +156,12 @@ def _rounds(results: Sequence[Result], student: str, engine: str) -> dict[int, R
 
 
 def ratios_of(these: dict[int, Result], those: dict[int, Result], name: str) -> list[float]:
-    """One over the other in every round."""
+    """Return the ratio in every round."""
     return [these[number][name] / those[number][name] for number in these]
 
 
 def show(rows: Sequence[Result], precision: str, device: str) -> None:
-    """Tables that are Markdown too."""
+    """Print the results as a Markdown table."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -200,7 +204,7 @@ def _share(value: float | None) -> str:
 
 
 def bars(rows: Sequence[Result]) -> Iterator[str]:
-    """What had to be reached, and what was."""
+    """Compare the results with BARS."""
     by_name = {(row["student"], row["engine"]): row for row in rows}
     for student, engine, against, least in BARS:
         ratios = by_name.get((student, engine), {}).get("faster_than", {}).get(against)
@@ -211,7 +215,7 @@ def bars(rows: Sequence[Result]) -> Iterator[str]:
 
 
 def machine(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Where it ran, and on what."""
+    """Return hardware and versions."""
     from importlib.metadata import PackageNotFoundError, version
 
     name = platform.processor() or platform.machine()
@@ -231,35 +235,39 @@ def machine(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", required=True, help="real sentences, one a line: .txt, .jsonl, either with .gz")
+    parser.add_argument("--text", required=True, help="sentences, one per line: .txt, .jsonl, optionally .gz")
     parser.add_argument("--field", default="text", help="the field of a .jsonl that holds the text")
-    parser.add_argument("--sentences", type=int, default=20_000, help="only the first so many are trained on")
-    parser.add_argument("--students", default=",".join(distill_setting.STUDENTS), help="parted by commas")
     parser.add_argument(
-        "--engines", default=",".join(BY_ITSELF), help=f"parted by commas: {', '.join(distill_runs.ENGINES)}"
+        "--sentences", type=int, default=20_000, help="number of sentences to train on, from the start of the text"
+    )
+    parser.add_argument("--students", default=",".join(distill_setting.STUDENTS), help="comma-separated")
+    parser.add_argument(
+        "--engines", default=",".join(BY_ITSELF), help=f"comma-separated: {', '.join(distill_runs.ENGINES)}"
     )
     parser.add_argument(
         "--steps", type=int, default=20, help=f"measured steps, after {distill_setting.WARM_UP} of warm-up"
     )
-    parser.add_argument("--length", type=int, default=128, help="tokens in a block; longest sentence of the others")
+    parser.add_argument(
+        "--length", type=int, default=128, help="tokens in a block; maximum length of a sentence in the other engines"
+    )
     parser.add_argument("--batch-size", type=int, default=16, help="blocks in a batch")
     parser.add_argument(
-        "--reference-batch", type=int, help="sentences in a batch of the others, of equal tokens if not set"
+        "--reference-batch", type=int, help="sentences in a batch of the other engines; default: equally many tokens"
     )
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work", type=Path, help="keep models, text and caches here, for the next time")
-    parser.add_argument("--json", type=Path, help="where to write everything that was measured")
-    parser.add_argument("--one", metavar="ENGINE:STUDENT", help="one run in this process, its result as JSON")
+    parser.add_argument("--work", type=Path, help="directory to keep models, text and caches for later runs")
+    parser.add_argument("--json", type=Path, help="file for all measurements")
+    parser.add_argument("--one", metavar="ENGINE:STUDENT", help="run once in this process and print the result as JSON")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run everything and print the table."""
     arguments = parse()
     with contextlib.ExitStack() as stack:
         if arguments.work is None:
@@ -275,7 +283,7 @@ def main() -> None:
 
 
 def report(arguments: argparse.Namespace, results: Sequence[Result]) -> None:
-    """To the terminal and into the file."""
+    """Print the table and write --json."""
     rows, where = summarise(results), machine(arguments)
     if arguments.json:
         settings = {name: str(value) for name, value in vars(arguments).items() if name not in ("json", "one", "work")}

@@ -25,7 +25,7 @@ def test_defaults_of_both_kinds() -> None:
 
 def test_task_default_is_a_row_of_the_benchmark() -> None:
     script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
-    rows = runpy.run_path(str(script))["MIXES"]
+    rows = runpy.run_path(str(script))["COMBINATIONS"]
     default = parse_losses((), "task")
     measured = [(parse_losses(losses, "task"), "per-layer" in words) for losses, words in rows.values()]
     assert (default.weights, default.temperature, default.projection == "per-layer") in [
