@@ -113,7 +113,7 @@ def test_tokenizer_of_another_size(
     pieces = content["model"]["vocab"]
     pieces["newpiece"] = len(pieces)
     (path / "tokenizer.json").write_text(json.dumps(content))
-    ask(command, path, says="do not belong together; copy the tokenizer files of this very model")
+    ask(command, path, says="they are of different models; copy the tokenizer files of this model")
 
 
 @pytest.mark.parametrize("command", ["shrink", "export", "finetune"])
@@ -125,7 +125,7 @@ def test_heads_that_do_not_divide(
     ask(command, path, says="not a multiple of the number of attention heads (5)); correct config.json")
 
 
-@pytest.mark.parametrize(("cut", "says"), [("9", "from 1 to 4"), ("0,7", "the model's are 0 to 3")])
+@pytest.mark.parametrize(("cut", "says"), [("9", "from 1 to 4"), ("0,7", "the model has layers 0 to 3")])
 def test_layers_out_of_range(cut: str, says: str, pico_bert: Path, ask: Callable[..., Said]) -> None:
     ask("shrink", pico_bert, "--layers", cut, code=2, says=says)
 

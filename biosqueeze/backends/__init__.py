@@ -21,13 +21,13 @@ __all__ = [
     "Predictor",
     "Runtime",
     "available_specs",
+    "canonical_spec",
     "default_spec",
     "default_threads",
     "files_of",
-    "normal_spec",
+    "format_spec",
     "open_predictor",
     "parse_spec",
-    "spec_of",
     "with_token_types",
 ]
 
@@ -87,20 +87,20 @@ def parse_spec(spec: str) -> tuple[str, str]:
     return name, precision
 
 
-def spec_of(name: str, precision: str) -> str:
+def format_spec(name: str, precision: str) -> str:
     """The shortest way to say it: ("torch", "fp32") -> "torch"."""
     return name if precision == _runtime(name).PRECISIONS[0] else f"{name}:{precision}"
 
 
-def normal_spec(spec: str) -> str:
+def canonical_spec(spec: str) -> str:
     """The one spelling under which results are filed: "torch:fp32" -> "torch"."""
-    return spec_of(*parse_spec(spec))
+    return format_spec(*parse_spec(spec))
 
 
 def available_specs(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Every backend that the checkpoint holds files for, torch first."""
     names = sorted(registry.names("backends"), key=lambda name: (name != "torch", name))
-    return tuple(spec_of(name, p) for name in names for p in _runtime(name).available(checkpoint))
+    return tuple(format_spec(name, p) for name in names for p in _runtime(name).available(checkpoint))
 
 
 def default_spec(checkpoint: Checkpoint) -> str:

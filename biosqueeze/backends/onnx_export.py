@@ -18,9 +18,9 @@ from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files
 from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.custom_head_files import copy_head
+from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import family_of
-from biosqueeze.models.heads import output_of
+from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model, load_tokenizer
 
 # 20 is the first with Gelu as one operator, which runs in half the time of its parts.
@@ -28,7 +28,7 @@ OPSET = 20
 _PROTOBUF_LIMIT = 2_000_000_000
 
 
-class Positional(nn.Module):
+class PositionalModel(nn.Module):
     """A model that takes its inputs by position and returns one tensor, as exporters like it."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -36,9 +36,9 @@ class Positional(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """The tensor that `output_of` gives."""
+        """The tensor that `main_output` gives."""
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return output_of(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
+        return main_output(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
 
 
 def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
@@ -73,13 +73,13 @@ def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
         model: it must use eager attention: its graph runs faster than that of sdpa, which guards against rows
             without any token.
         path: the file to write.
-        traced: a program exported from `Positional(model)`, where the model itself is not what should be written.
+        traced: a program exported from `PositionalModel(model)`, where the model itself is not what should be written.
     """
     inputs = example_inputs(model)
     names = input_names(model)
     with quiet(), torch.no_grad():
         program: Any = torch.onnx.export(
-            traced or Positional(model).eval(),
+            traced or PositionalModel(model).eval(),
             inputs,
             dynamo=True,
             dynamic_shapes=dynamic_axes(len(names)),

@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.custom_heads import HeadedEncoder, load_headed
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.load import load_headed_encoder
 from biosqueeze.models.families import family_of
-from biosqueeze.models.heads import output_of
+from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model
 
 PRECISIONS = ("fp32", "bf16")
@@ -39,7 +40,7 @@ class TorchPredictor:
             self.model.train(False)
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                output = output_of(self.model(**tensors))
+                output = main_output(self.model(**tensors))
         finally:
             if training:
                 self.model.train(True)
@@ -50,7 +51,7 @@ class TorchPredictor:
 def input_names(model: PreTrainedModel | HeadedEncoder) -> tuple[str, ...]:
     """The arguments that a model of this family takes, in order, and what its head reads beside them."""
     types = ("token_type_ids",) if family_of(model.config).takes_token_types else ()
-    return ("input_ids", "attention_mask", *types, *(model.reads if isinstance(model, HeadedEncoder) else ()))
+    return ("input_ids", "attention_mask", *types, *(model.extra_inputs if isinstance(model, HeadedEncoder) else ()))
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:  # noqa: ARG001 - the same for both
@@ -67,7 +68,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
     """The checkpoint with the head that it has, on the CPU."""
     if threads is not None:
         torch.set_num_threads(threads)
-    model = load_headed(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
+    model = load_headed_encoder(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
     if precision == "bf16":
         cast_products(model)
     return TorchPredictor(model, precision)

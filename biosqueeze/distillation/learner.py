@@ -14,7 +14,7 @@ from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of, row_mask, run_model
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks
-from biosqueeze.models.inputs import Texts
+from biosqueeze.models.inputs import TextRows
 from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK, labelled
 from biosqueeze.training.learner import Learner
 
@@ -56,7 +56,7 @@ class Distiller(Learner):
             case "tokens":
                 return int(batch["attention_mask"].sum())
             case "pairs":
-                return Texts.of(batch).pairs
+                return TextRows.of(batch).pairs
             case "labelled":
                 return int(labelled(self._labels(batch)).sum())
         return len(self._labels(batch))
@@ -103,7 +103,7 @@ class Distiller(Learner):
         layered = {name: loss for name, loss in self.losses.items() if loss.READS != "rows"}
         if not layered:
             return {}
-        allowed = Texts.of(batch).allowed
+        allowed = TextRows.of(batch).allowed
 
         def weighted(loss: ModuleType, student_depth: int, teacher_depth: int) -> Tensor:
             layer = self._projected(student[student_depth], student_depth)

@@ -14,9 +14,9 @@ from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads import task_head_in
+from biosqueeze.models.custom_heads.load import task_head_in
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import Loaded, load_config, load_model, load_tokenizer
+from biosqueeze.models.load import LoadedModel, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task
@@ -50,7 +50,7 @@ class DistillationModels:
     @property
     def packs(self) -> bool:
         """Whether all models can process several packed texts in one sequence."""
-        return all(family_of(model.config).packs for model in (self.student, *self.teachers))
+        return all(family_of(model.config).supports_packing for model in (self.student, *self.teachers))
 
     @property
     def known_task(self) -> Task:
@@ -101,11 +101,11 @@ def _load_student(settings: ModelSettings, head: str) -> Student:
     teacher = settings.teachers[0]
     if isinstance(settings.student, str):
         built = build_student(teacher, settings.student, settings.seed, head=head)
-        note(built.sentence)
+        note(built.summary)
         return built
     changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
     labels = (teacher.labels if settings.kind == "task" else ()) or _placeholder_labels(teacher, head)
-    loaded: Loaded = load_model(settings.student, head, labels=labels or None, seed=settings.seed, **changes)
+    loaded: LoadedModel = load_model(settings.student, head, labels=labels or None, seed=settings.seed, **changes)
     layers = layers_in_teacher(settings.student, teacher)
     return Student(loaded.model, load_tokenizer(settings.student), layers, settings.student.name, loaded.has_head)
 

@@ -22,9 +22,9 @@ from biosqueeze.data.feature_keys import (
     TEACHER_TOP_LOG_PROBABILITIES,
 )
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.models.heads import mlm_logits, output_of
+from biosqueeze.models.heads import main_output, mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks, States
-from biosqueeze.models.inputs import Texts, model_inputs
+from biosqueeze.models.inputs import TextRows, model_inputs
 from biosqueeze.models.layers import layers_by_depth
 from biosqueeze.models.output_tensors import OutputTensors, tensors_of
 from biosqueeze.models.row_kinds import RowKind
@@ -83,9 +83,9 @@ class ForwardOutput:
 def run_model(model: PreTrainedModel, hooks: HiddenStateHooks, spec: OutputSpec, batch: Batch) -> ForwardOutput:
     """Run one forward pass and collect rows and layer states."""
     inputs = model_inputs(model, batch)
-    with hooks.open() as states:
+    with hooks.capture() as states:
         if spec.kind == "task":
-            rows = spec.tensors.rows(output_of(model(**inputs)), row_mask(spec, batch))
+            rows = spec.tensors.rows(main_output(model(**inputs)), row_mask(spec, batch))
             return ForwardOutput(rows, states)
         encoder: Any = model.base_model
         hidden = encoder(**inputs).last_hidden_state  # (batch, length, hidden)
@@ -96,7 +96,7 @@ def layers_of(states: States, batch: Batch) -> dict[int, LayerStates]:
     """Arrange recorded states as the losses read them: hidden states (tokens, hidden), the other parts by text."""
     if not states:
         return {}
-    real, texts = batch["attention_mask"].bool(), Texts.of(batch)
+    real, texts = batch["attention_mask"].bool(), TextRows.of(batch)
 
     def arranged(part: str, state: Tensor) -> Tensor:
         return state[real] if part == "hidden" else texts.rows(state)

@@ -12,8 +12,8 @@ from biosqueeze.finetuning.class_weights import balanced_weights
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import reinitialise
-from biosqueeze.models.custom_heads import HeadedEncoder, Loss
-from biosqueeze.models.siamese import CosineHead
+from biosqueeze.models.custom_heads.cosine import CosineHead
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
 
 
 def build_fine_tuner(

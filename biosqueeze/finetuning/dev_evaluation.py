@@ -8,7 +8,8 @@ from transformers import PreTrainedModel
 
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
-from biosqueeze.models.custom_heads import HeadedEncoder, decoding_parameters
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.load import decoding_parameters
 from biosqueeze.tasks import Task, Window, bound
 
 EVALUATION_BATCH_SIZE = 32

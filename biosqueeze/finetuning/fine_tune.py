@@ -9,7 +9,8 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.models.custom_heads import loss_of, new_headed, say_left_behind, stretch_to, wanted_head
+from biosqueeze.models.custom_heads.encoder import head_loss
+from biosqueeze.models.custom_heads.load import build_headed_encoder, custom_head_of, note_dropped_head, set_score_range
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
@@ -45,7 +46,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
     features = [window.features for window in windows["train"]]
-    learner = build_fine_tuner(options, model, data.output_type, features, loss_of(model))
+    learner = build_fine_tuner(options, model, data.output_type, features, head_loss(model))
     train_source = Mixture(features, None, 0.0, tokenizer.pad_token_id)
     identity = {
         "checkpoint": checkpoint_hash(inputs.source),
@@ -81,12 +82,12 @@ def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> 
         data: whose labels the head gets.
         seed: of a new head's weights.
     """
-    custom = wanted_head(task.form)
+    custom = custom_head_of(task.form)
     if custom:
-        model = new_headed(source, custom, data.labels, seed)
-        stretch_to(model, [example.gold for example in data.splits["train"]])
+        model = build_headed_encoder(source, custom, data.labels, seed)
+        set_score_range(model, [example.gold for example in data.splits["train"]])
         return model
-    say_left_behind(source)
+    note_dropped_head(source)
     problem_type = data.output_type.problem_type
     changes: dict[str, Any] = {"problem_type": problem_type} if problem_type else {}
     return load_model(source, task.HEAD, labels=data.labels or None, seed=seed, **changes).model

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import PreTrainedModel
 
-from biosqueeze.models.custom_heads import HeadedEncoder
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.training.parameter_groups import Group, parameter_groups
 

@@ -9,8 +9,8 @@ from biosqueeze.backends.torch import input_names
 from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.finetuning.layer_decay import layered_groups
 from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
-from biosqueeze.models.custom_heads import HeadedEncoder, Loss
-from biosqueeze.models.heads import output_of
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
+from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions
@@ -62,7 +62,7 @@ class FineTuner(Learner):
         return layered_groups(self, self.model, options.weight_decay, options.lr, self.layer_decay)
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return output_of(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
+        return main_output(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
 
     def _loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         if self.head_loss is not None:

@@ -7,7 +7,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.custom_heads import HeadedEncoder
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.layers import encoder_layers
 
 _LOADED_MARK = "_is_hf_initialized"

@@ -12,7 +12,7 @@ from biosqueeze.backends import Predictor, open_predictor
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length
-from biosqueeze.models.custom_heads import decoding_parameters
+from biosqueeze.models.custom_heads.load import decoding_parameters
 from biosqueeze.models.load import load_tokenizer
 from biosqueeze.tasks import Task, Window, bound
 

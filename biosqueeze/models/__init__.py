@@ -1,1 +1,1 @@
-"""Encoders as tensors: which families there are, how they load, and how they get shallower and narrower."""
+"""Encoders as tensors: model families, loading, and students with fewer layers or smaller widths."""

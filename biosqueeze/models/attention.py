@@ -1,4 +1,4 @@
-"""Attention that is trained on a CPU in bf16: torch's fused one is slow there, going backwards most of all."""
+"""Attention for training on a CPU in bf16, where torch's fused kernel is slow, most of all in its backward pass."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,26 +10,26 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-FUSED = "sdpa"
-TRAINED = "biosqueeze"
-# What reads a mask of (batch, 1, length, length) in bool, as packed blocks have it.
-READ_BLOCKS = frozenset({FUSED, TRAINED})
+SDPA = "sdpa"
+TRAINING = "biosqueeze"
+# Implementations that support a bool mask (batch, 1, length, length), which packed blocks need.
+BLOCK_MASK_IMPLEMENTATIONS = frozenset({SDPA, TRAINING})
 
 
 @contextmanager
-def quick_to_train(model: nn.Module) -> Iterator[None]:
-    """Have an encoder that runs on SDPA use `attend` meanwhile; no other module is touched."""
-    if not isinstance(model, PreTrainedModel) or model.config._attn_implementation != FUSED:
+def training_attention(model: nn.Module) -> Iterator[None]:
+    """Use `attention_forward` inside the block, if the model is an encoder with SDPA; other models are unchanged."""
+    if not isinstance(model, PreTrainedModel) or model.config._attn_implementation != SDPA:
         yield
         return
-    model.set_attn_implementation(TRAINED)
+    model.set_attn_implementation(TRAINING)
     try:
         yield
     finally:
-        model.set_attn_implementation(FUSED)
+        model.set_attn_implementation(SDPA)
 
 
-def attend(
+def attention_forward(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -37,22 +37,22 @@ def attend(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """SDPA, but by two matrix products where a gradient is wanted of bf16 on a CPU.
+    """Compute attention: by two matrix products if bf16 on a CPU needs gradients, and by SDPA otherwise.
 
-    There torch's flash kernel takes three to six times as long on rows of up to 128 tokens, and what stands in for it
-    under dropout twice as long, as `examples/benchmarks/training_attention.py` shows.
-    One map a layer is kept for the way back.
+    In that case torch's flash kernel takes three to six times as long on rows of up to 128 tokens, and the kernel that
+    replaces it under dropout twice as long, as `examples/benchmarks/training_attention.py` measures.
+    One attention map per layer is kept for the backward pass.
 
     Args:
-        module: the attention that calls.
-        query: (batch, heads, length, head size), and so are key and value.
+        module: the attention module that calls this function.
+        query: (batch, heads, length, head size), like key and value.
         key: see query.
         value: see query.
-        attention_mask: (batch, 1, 1 or length, length), True where a token may look, or None where it may everywhere.
-        options: `dropout` of the map, 0 if left out; `scaling` of the products, 1 / sqrt(head size) if left out.
+        attention_mask: (batch, 1, 1 or length, length), True where attention is allowed; None for everywhere.
+        options: `dropout` of the attention map, default 0; `scaling` of the products, default 1 / sqrt(head size).
 
     Returns:
-        (batch, length, heads, head size), and no map, as transformers wants it.
+        (batch, length, heads, head size), and None for the attention map, as transformers' interface requires.
     """
     if query.dtype != torch.bfloat16 or query.device.type != "cpu" or not torch.is_grad_enabled():
         fused: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -60,17 +60,17 @@ def attend(
     scaling = options.get("scaling")
     scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(2, 3)
     if attention_mask is not None:
-        scores = scores + _added(attention_mask, scores.dtype)
+        scores = scores + _additive_mask(attention_mask, scores.dtype)
     attended = nn.functional.dropout(torch.softmax(scores, dim=-1), options.get("dropout", 0.0)) @ value
     return attended.transpose(1, 2).contiguous(), None
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a token may look, and the lowest number elsewhere."""
+def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where attention is allowed, and the lowest number of the type elsewhere."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
-AttentionInterface.register(TRAINED, attend)
-AttentionMaskInterface.register(TRAINED, sdpa_mask)
+AttentionInterface.register(TRAINING, attention_forward)
+AttentionMaskInterface.register(TRAINING, sdpa_mask)

@@ -1,4 +1,4 @@
-"""Whether a vocabulary and a tokenizer keep case. Torch-free."""
+"""Detect whether a vocabulary and a tokenizer are cased, and read tokenizer files. Torch-free."""
 
 import json
 from collections.abc import Iterable
@@ -12,37 +12,37 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CASED_SHARE = 0.01
-"""A vocabulary is cased when at least this share of its pieces has capitals; an uncased one may hold a few."""
+"""A vocabulary is cased if at least this share of its pieces has capitals; uncased ones may have a few."""
 
 
 def is_cased(vocabulary: Iterable[str]) -> bool:
-    """Whether a vocabulary was made from text with capitals; special pieces such as [CLS] do not count."""
+    """Return whether a vocabulary was built from cased text; special pieces such as [CLS] do not count."""
     pieces = [piece for piece in vocabulary if not piece.startswith(("[", "<"))]
     capitals = sum(piece != piece.lower() for piece in pieces)
     return capitals > 0 and capitals >= CASED_SHARE * len(pieces)
 
 
 def lowers_case(core: "Tokenizer") -> bool:
-    """Whether the tokenizer's normalizer lower-cases what it is given."""
+    """Return whether the tokenizer's normalizer lower-cases its input."""
     return core.normalizer is not None and core.normalizer.normalize_str("BRCA") != "BRCA"
 
 
-def read_core(file: Path) -> "Tokenizer":
-    """The tokenizer in a tokenizer.json.
+def read_tokenizer_json(file: Path) -> "Tokenizer":
+    """Load a tokenizer.json.
 
     Raises:
-        SqueezeError: it is none.
+        SqueezeError: it is damaged.
     """
     from tokenizers import Tokenizer
 
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises no narrower class
-        raise SqueezeError(f"{file} is no tokenizer ({error}); fetch or copy it again") from error
+        raise SqueezeError(f"{file} is not a valid tokenizer ({error}); fetch or copy it again") from error
 
 
-def read_pieces(file: Path) -> dict[str, int]:
-    """The pieces of a vocab.txt and their ids: one a line, the first is 0.
+def read_vocabulary(file: Path) -> dict[str, int]:
+    """Read the pieces of a vocab.txt and their ids: one piece a line, ids from 0.
 
     Raises:
         SqueezeError: it is not UTF-8.
@@ -55,10 +55,10 @@ def read_pieces(file: Path) -> dict[str, int]:
 
 
 def read_sentencepiece(file: Path) -> Any:
-    """The ModelProto in a spiece.model, as ALBERT's tokenizers were published before tokenizer.json.
+    """Read the ModelProto in a spiece.model, the format of ALBERT's tokenizers before tokenizer.json.
 
     Raises:
-        SqueezeError: it is none, or protobuf, which reads it, is not installed.
+        SqueezeError: it is damaged, or the protobuf package is not installed.
     """
     from transformers.convert_slow_tokenizer import import_protobuf
 
@@ -66,26 +66,26 @@ def read_sentencepiece(file: Path) -> Any:
     try:
         proto = load_protobuf().ModelProto()
     except ImportError as error:
-        raise SqueezeError(f"{file} is read with protobuf, which is not installed; pip install protobuf") from error
+        raise SqueezeError(f"reading {file} needs protobuf, which is not installed; pip install protobuf") from error
     try:
         proto.ParseFromString(file.read_bytes())
     except Exception as error:  # protobuf's DecodeError, which differs between its implementations
-        raise SqueezeError(f"{file} is no SentencePiece model ({error}); fetch or copy it again") from error
+        raise SqueezeError(f"{file} is not a SentencePiece model ({error}); fetch or copy it again") from error
     return proto
 
 
 def tokenizer_facts(path: Path) -> dict[str, Any] | None:
-    """Kind, number of pieces and casing of the tokenizer in a checkpoint's directory; None where there is none.
+    """Return kind, number of pieces and casing of the tokenizer in a checkpoint's directory; None if there is none.
 
     Raises:
         SqueezeError: its files are damaged.
     """
     if (path / "tokenizer.json").is_file():
-        core = read_core(path / "tokenizer.json")
+        core = read_tokenizer_json(path / "tokenizer.json")
         kind = json.loads(core.to_str())["model"].get("type", "WordPiece")
         return {"kind": kind, "pieces": core.get_vocab_size(), "cased": not lowers_case(core)}
     if (path / "vocab.txt").is_file():
-        pieces = read_pieces(path / "vocab.txt")
+        pieces = read_vocabulary(path / "vocab.txt")
         return {"kind": "WordPiece", "pieces": len(pieces), "cased": is_cased(pieces)}
     if (path / "spiece.model").is_file():
         names = [piece.piece for piece in read_sentencepiece(path / "spiece.model").pieces]

@@ -1,4 +1,4 @@
-"""Fewer layers: which ones stay, and a shallower stock model made of them."""
+"""Reduce the depth: choose layers, and build a shallower stock model from them."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -11,21 +11,21 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import new_model
-from biosqueeze.models.verify import ensure_same, outputs, padded_batch
+from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 _HALVES = "every-other, odd, top, bottom"
 
 
 def choose_layers(text: str, total: int) -> tuple[int, ...]:
-    """The layers to keep, counted from 0, in rising order.
+    """Return the layers to keep, counted from 0, in ascending order.
 
     Args:
-        text: how many, spread evenly from the first to the last (`6`); which (`0,2,4`; `5,` is layer 5 alone);
-            `every-other` (0, 2, ...), `odd` (1, 3, ...), `top` or `bottom` (the upper or lower half).
-        total: how many there are.
+        text: a number of layers, spread evenly from the first to the last (`6`); a list (`0,2,4`; `5,` is layer 5
+            alone); `every-other` (0, 2, ...), `odd` (1, 3, ...), `top` or `bottom` (the upper or lower half).
+        total: number of layers of the model.
 
     Raises:
-        UsageError: it reads as none of these, a layer does not exist, or the list does not rise.
+        UsageError: the text is none of these, a layer does not exist, or the list is not ascending.
     """
     half = max(1, total // 2)
     named = {
@@ -46,18 +46,22 @@ def choose_layers(text: str, total: int) -> tuple[int, ...]:
 
 
 def choose_layers_of(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
-    """`choose_layers` among those of a model. Of an ALBERT, which runs one layer again and again, only how many.
+    """Return `choose_layers` for a model. ALBERT runs one layer repeatedly, so only the number can be chosen.
 
     Raises:
-        UsageError: as there; or an ALBERT's layers are named, or are of several groups.
+        UsageError: as in `choose_layers`; or layers of an ALBERT are listed, or it has several groups of layers.
     """
     chosen = choose_layers(text, config.num_hidden_layers)
     if not family_of(config).shares_layers:
         return chosen
     if config.num_hidden_groups > 1:
-        raise UsageError("the layers of an ALBERT with several groups change with their number, so --layers is refused")
+        raise UsageError(
+            "--layers does not support an ALBERT with several groups of layers: other layers would run at each depth"
+        )
     if not text.strip().isdigit():
-        raise UsageError(f"an ALBERT's layers are all the same, so --layers only says how many; give {len(chosen)}")
+        raise UsageError(
+            f"all layers of an ALBERT share their weights, so --layers takes only a number; give {len(chosen)}"
+        )
     return tuple(range(len(chosen)))
 
 
@@ -72,19 +76,19 @@ def _spread(count: int, total: int) -> tuple[int, ...]:
 def _listed(numbers: Sequence[int], total: int) -> tuple[int, ...]:
     outside = [n for n in numbers if not 0 <= n < total]
     if outside:
-        raise UsageError(f"--layers: there is no layer {outside[0]}; the model's are 0 to {total - 1}")
-    rising = sorted(set(numbers))
-    if list(numbers) != rising:
-        wanted = ",".join(map(str, rising))
-        raise UsageError(f"--layers must name each layer once and in the order they run; did you mean {wanted}?")
+        raise UsageError(f"--layers: there is no layer {outside[0]}; the model has layers 0 to {total - 1}")
+    ascending = sorted(set(numbers))
+    if list(numbers) != ascending:
+        expected = ",".join(map(str, ascending))
+        raise UsageError(f"--layers must list each layer once, in ascending order; did you mean {expected}?")
     return tuple(numbers)
 
 
 def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrainedModel, float]:
-    """A stock model of some of a model's layers; embeddings and head are copied with them.
+    """Build a stock model from some of a model's layers, with its embeddings and head.
 
     Returns:
-        The new model in eval mode, and its largest difference on a padded batch from the old one run without the
+        The new model in eval mode, and its largest difference on a padded batch from the old model run without the
         dropped layers.
 
     Raises:
@@ -95,23 +99,23 @@ def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrain
     setattr(config, family.layers_key, len(layers))
     shallow = new_model(config, type(model).__name__, seed=0)
     if family.shares_layers:
-        return shallow, _run_less_often(model, shallow)
+        return shallow, _share_weights(model, shallow)
     renumbered = {f"{family.layers}.{old}.": f"{family.layers}.{new}." for new, old in enumerate(layers)}
     shallow.load_state_dict(_renamed(model, family.layers, renumbered), strict=True)
     batch = padded_batch(model)
-    with _only(model.base_model, family.layers, layers):
-        wanted = outputs(model, batch)
-    return shallow, ensure_same(f"keeping layers {list(layers)}", outputs(shallow, batch), wanted)
+    with _only_layers(model.base_model, family.layers, layers):
+        reference = float_outputs(model, batch)
+    return shallow, check_same_outputs(f"keeping layers {list(layers)}", float_outputs(shallow, batch), reference)
 
 
 @torch.no_grad()
-def _run_less_often(model: PreTrainedModel, shallow: PreTrainedModel) -> float:
-    """Fill a model that runs the same weights fewer times; the largest difference of hidden states at equal depths."""
+def _share_weights(model: PreTrainedModel, shallow: PreTrainedModel) -> float:
+    """Copy the weights of an ALBERT to one with fewer layers; return the largest difference at equal depths."""
     shallow.load_state_dict(model.state_dict(), strict=True)
     batch = padded_batch(model)
-    found: tuple[Tensor, ...]
-    found, wanted = (m(**batch, output_hidden_states=True).hidden_states for m in (shallow, model))
-    return ensure_same("running fewer layers", found, wanted[: len(found)])
+    states: tuple[Tensor, ...]
+    states, reference = (m(**batch, output_hidden_states=True).hidden_states for m in (shallow, model))
+    return check_same_outputs("running fewer layers", states, reference[: len(states)])
 
 
 def _renamed(model: PreTrainedModel, path: str, renumbered: dict[str, str]) -> dict[str, object]:
@@ -127,13 +131,13 @@ def _renamed(model: PreTrainedModel, path: str, renumbered: dict[str, str]) -> d
 
 
 @contextmanager
-def _only(trunk: nn.Module, path: str, layers: Sequence[int]) -> Iterator[None]:
-    """Run the trunk with some of its layers only."""
+def _only_layers(trunk: nn.Module, path: str, layers: Sequence[int]) -> Iterator[None]:
+    """Remove the other layers from the trunk inside the block."""
     parent_path, _, attribute = path.rpartition(".")
     parent = trunk.get_submodule(parent_path)
-    every = getattr(parent, attribute)
-    setattr(parent, attribute, nn.ModuleList(every[i] for i in layers))
+    all_layers = getattr(parent, attribute)
+    setattr(parent, attribute, nn.ModuleList(all_layers[i] for i in layers))
     try:
         yield
     finally:
-        setattr(parent, attribute, every)
+        setattr(parent, attribute, all_layers)

@@ -1,4 +1,4 @@
-"""What the encoder families call their parts: one row of names for each family. Torch-free."""
+"""Encoder families: the names of their modules, tensors and config keys, one row each. Torch-free."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ class Family:
     name: str
     """`model_type` in config.json, and the prefix of the trunk's tensors in a checkpoint with a head."""
     classes: str
-    """How the family's transformers classes begin."""
+    """Prefix of the family's transformers classes."""
     heads: tuple[tuple[str, str], ...]
-    """(tensor name prefix, head), the first that occurs in a checkpoint tells its head."""
+    """(prefix of a tensor's name, head): the first that occurs in a checkpoint determines its head."""
     tied: tuple[str, ...]
-    """Tensors of the MLM head that repeat others; some checkpoints hold them all the same."""
+    """Tensors of the MLM head that are tied to others; some checkpoints contain them nevertheless."""
     layers: str = "encoder.layer"
     query: str = "attention.self.query"
     key: str = "attention.self.key"
@@ -41,21 +41,21 @@ class Family:
     heads_key: str = "num_attention_heads"
     ffn_key: str = "intermediate_size"
     head_count_attribute: str = "num_attention_heads"
-    """What the attention module calls its number of heads."""
+    """Attribute of the attention module with its number of heads."""
     first_position: int = 0
-    """RoBERTa's first token sits at padding_idx + 1 = 2, so two rows of its table are never used."""
+    """RoBERTa's first token has position padding_idx + 1 = 2, so two rows of its position embeddings are unused."""
     takes_token_types: bool = True
     shares_layers: bool = False
-    """ALBERT runs the same weights at every depth; `layers` are then its few groups of them."""
+    """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
     has_bottleneck: bool = False
-    """MobileBERT's layers work in a narrower size than the one that they hand on, and each has several FFNs."""
-    packs: bool = True
-    """Whether texts side by side in one row can be kept apart. MobileBERT's embeddings mix neighbouring tokens, so that
-    even padding is seen by the last real one, where a checkpoint's row for the pad token is not zero."""
+    """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
+    supports_packing: bool = True
+    """Whether texts packed into one row do not influence each other. MobileBERT's embeddings mix neighbouring tokens:
+    even padding changes the last real token, if the checkpoint's embedding of the pad token is not zero."""
 
     @property
-    def narrows(self) -> bool:
-        """Whether neurons, heads and hidden dimensions can be cut."""
+    def supports_narrowing(self) -> bool:
+        """Whether neurons, heads and hidden dimensions can be removed."""
         return not (self.shares_layers or self.has_bottleneck)
 
     @property
@@ -64,15 +64,15 @@ class Family:
         return self.query.rpartition(".")[0]
 
     def architecture(self, head: str) -> str:
-        """The transformers class with a head: "mlm" -> "BertForMaskedLM"."""
+        """Return the transformers class with a head: "mlm" -> "BertForMaskedLM"."""
         return self.classes + _ENDINGS[head]
 
     def head_of(self, architecture: str) -> str | None:
-        """The head that a transformers class of this family has, or None for a foreign class."""
+        """Return the head of a transformers class of this family; None for a class of another family."""
         return next((head for head, ending in _ENDINGS.items() if architecture == self.classes + ending), None)
 
     def shape_changes(self, **sizes: int | None) -> dict[str, int]:
-        """Config keys and values for `layers`, `hidden`, `heads` and `ffn`; a size that is None stays."""
+        """Return config keys and values for `layers`, `hidden`, `heads` and `ffn`; sizes that are None are left out."""
         keys = {name: getattr(self, f"{name}_key") for name in ("layers", "hidden", "ffn")}
         keys["heads"] = self.heads_key
         return {keys[name]: size for name, size in sizes.items() if size is not None}
@@ -151,27 +151,27 @@ FAMILIES: Mapping[str, Family] = {
             heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
             tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
             has_bottleneck=True,
-            packs=False,
+            supports_packing=False,
         ),
     )
 }
 
-# What gives a family away where names have no prefix: how a tensor's name begins, and a key of config.json.
-_MARKS = (
+# Signs of a family where names have no prefix: the beginning of a tensor's name, and a key of config.json.
+_SIGNS = (
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
 )
-# Families that we know of and do not handle.
-_FOREIGN = (("deberta", "encoder.rel_embeddings."), ("t5", "encoder.block."))
+# Families that are recognised but not supported.
+_UNSUPPORTED = (("deberta", "encoder.rel_embeddings."), ("t5", "encoder.block."))
 
 
 def supported() -> str:
-    """The names of the families, for messages."""
+    """Return the names of the families, for messages."""
     return ", ".join(FAMILIES)
 
 
 def family_of(config: Any) -> Family:
-    """The family of a transformers config, or of a config.json with a `model_type`.
+    """Return the family of a transformers config, or of a config.json with a `model_type`.
 
     Raises:
         SqueezeError: it is none of `FAMILIES`.
@@ -183,37 +183,39 @@ def family_of(config: Any) -> Family:
 
 
 def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterable[str]) -> str | None:
-    """The family by the names of the weights' tensors, or by config.json and the tokenizer's files alone.
+    """Infer the family from the names of the tensors, or from config.json and the tokenizer's files alone.
 
-    BERT, RoBERTa and ELECTRA call their layers alike, so where tensors have no prefix the tokenizer (RoBERTa
-    has merges.txt) and the embedding's width (ELECTRA's differs from the layers') decide between them.
+    The layers of BERT, RoBERTa and ELECTRA have the same names. Without a prefix, the tokenizer (RoBERTa has
+    merges.txt) and the width of the embeddings (ELECTRA's differs from the layers') distinguish them.
 
     Args:
-        names: names of the tensors; empty where the weights have not been fetched.
+        names: names of the tensors; empty if the weights were not fetched.
         config: config.json.
         files: names of the files in the checkpoint's directory.
 
     Returns:
-        A `model_type`, possibly one that is not supported; None when nothing fits.
+        A `model_type`, possibly of an unsupported family; None if nothing fits.
     """
     prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
-    known = [family for family in FAMILIES if family in prefixes]
-    if known:
-        return known[0]
-    for family, start, key in _MARKS:
+    prefixed = [family for family in FAMILIES if family in prefixes]
+    if prefixed:
+        return prefixed[0]
+    for family, start, key in _SIGNS:
         if key in config or any(name.startswith(start) for name in names):
             return family
-    foreign = [family for family, mark in _FOREIGN if family in prefixes or any(n.startswith(mark) for n in names)]
-    if foreign:
-        return foreign[0]
+    unsupported = [
+        family for family, sign in _UNSUPPORTED if family in prefixes or any(n.startswith(sign) for n in names)
+    ]
+    if unsupported:
+        return unsupported[0]
     if "dim" in config or any(".attention.q_lin." in name for name in names):
         return "distilbert"
     if names and not any(".attention.self.query." in name for name in names):
         return None
-    return _bert_lookalike(prefixes, config, set(files))
+    return _bert_or_similar(prefixes, config, set(files))
 
 
-def _bert_lookalike(prefixes: set[str], config: Mapping[str, Any], files: set[str]) -> str:
+def _bert_or_similar(prefixes: set[str], config: Mapping[str, Any], files: set[str]) -> str:
     electra = {"embeddings_project", "discriminator_predictions", "generator_predictions"}
     if "embedding_size" in config or prefixes & electra:
         return "electra"
@@ -223,13 +225,13 @@ def _bert_lookalike(prefixes: set[str], config: Mapping[str, Any], files: set[st
 
 
 def infer_head(family: Family, names: Iterable[str], labels: Sequence[str]) -> str:
-    """The head by the names of the weights' tensors; "base" where there is none.
+    """Infer the head from the names of the tensors; "base" if there is none.
 
-    A BERT's token and sequence classifiers look alike: labels such as B-Disease, or no pooler, mean tokens.
+    BERT's token and sequence classifiers have the same names: labels such as B-Disease, or no pooler, mean tokens.
     """
-    known = list(names)
-    head = next((h for prefix, h in family.heads if any(n.startswith(prefix) for n in known)), "base")
-    pooled = any(".pooler." in f".{name}" for name in known)
+    tensor_names = list(names)
+    head = next((h for prefix, h in family.heads if any(n.startswith(prefix) for n in tensor_names)), "base")
+    pooled = any(".pooler." in f".{name}" for name in tensor_names)
     tagged = any(label[:2] in ("B-", "I-") for label in labels)
     if head == "token-classification" and pooled and not tagged:
         return "sequence-classification"

@@ -1,8 +1,9 @@
-"""Attention heads turned so that their first dimensions carry most: what a head then loses is the least there is.
+"""Rotate attention heads so that dropping their last dimensions changes the products as little as possible.
 
-A head knows its queries and keys by their products alone, and its values by what the output layer makes of them, so
-both pairs may be turned by any invertible matrix of the head's size. The one of their singular value decomposition
-puts the dimensions in order: cut after the first k, the product is the closest one of rank k (Eckart & Young 1936).
+Attention depends on queries and keys only through their products, and on values only through the output layer, so each
+pair of projections can be multiplied by an invertible matrix of the head's size and by its inverse. The singular value
+decomposition of the product orders the dimensions: its first k give the closest product of rank k (Eckart & Young
+1936).
 """
 
 from typing import Any
@@ -14,12 +15,12 @@ from biosqueeze.models.families import Family
 
 
 @torch.no_grad()
-def turn_heads(layer: Any, family: Family, size: int) -> None:
-    """Put the dimensions of every head in falling order, in place; what the layer computes stays the same.
+def rotate_heads(layer: Any, family: Family, size: int) -> None:
+    """Sort the dimensions of every head by singular value, in place; the layer's outputs stay the same.
 
     Args:
         layer: one layer of the encoder.
-        family: the names of its parts.
+        family: names of its modules.
         size: dimensions of a head.
     """
     paths = (family.query, family.key, family.value, family.attention_output)
@@ -28,21 +29,21 @@ def turn_heads(layer: Any, family: Family, size: int) -> None:
         rows = slice(start, start + size)
         queries, keys = _balanced(_affine(query, rows), _affine(key, rows))
         values, outputs = _balanced(_affine(value, rows), output.weight[:, rows].T)
-        for linear, turned in ((query, queries), (key, keys), (value, values)):
-            linear.weight[rows], linear.bias[rows] = turned[:, :-1], turned[:, -1]
+        for linear, rotated in ((query, queries), (key, keys), (value, values)):
+            linear.weight[rows], linear.bias[rows] = rotated[:, :-1], rotated[:, -1]
         output.weight[:, rows] = outputs.T
 
 
 def _affine(linear: Any, rows: slice) -> Tensor:
-    """Weights and bias of some outputs: (size, inputs + 1)."""
+    """Return weights and bias of some outputs: (size, inputs + 1)."""
     return torch.cat([linear.weight[rows], linear.bias[rows, None]], dim=1)
 
 
 def _balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Two factors with the same product left.T @ right, by falling singular values: (size, n) and (size, m) each."""
-    left_basis, left_rest = torch.linalg.qr(left.double().T)
-    right_basis, right_rest = torch.linalg.qr(right.double().T)
-    u, values, v = torch.linalg.svd(left_rest @ right_rest.T)
+    """Return factors with the same product left.T @ right, by descending singular value: (size, n) and (size, m)."""
+    left_basis, left_triangular = torch.linalg.qr(left.double().T)
+    right_basis, right_triangular = torch.linalg.qr(right.double().T)
+    u, values, v = torch.linalg.svd(left_triangular @ right_triangular.T)
     root = values.sqrt()
-    turned = (left_basis @ u * root).T, (right_basis @ v.T * root).T
-    return turned[0].to(left.dtype), turned[1].to(right.dtype)
+    rotated = (left_basis @ u * root).T, (right_basis @ v.T * root).T
+    return rotated[0].to(left.dtype), rotated[1].to(right.dtype)

@@ -1,4 +1,4 @@
-"""What comes out of a model's head, and the vocabulary projection applied only where it is needed."""
+"""Outputs of model heads, and the vocabulary projection of selected rows only."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from transformers import PreTrainedModel
 from biosqueeze.errors import SqueezeError
 
 
-def output_of(output: Any) -> Tensor:
-    """The one tensor that a model answers with: logits, a span head's two side by side, or last hidden states.
+def main_output(output: Any) -> Tensor:
+    """Return a model's main output tensor: logits, the two of a span head stacked, or the last hidden states.
 
     Returns:
-        (batch, length, labels); (batch, labels) from a classifier of sequences; (batch, length, 2) from a span head,
-        starts first; (batch, length, hidden) from an encoder without a head.
+        (batch, length, labels); (batch, labels) of a sequence classifier; (batch, length, 2) of a span head, starts
+        first; (batch, length, hidden) of an encoder without a head.
     """
     if "start_logits" in output:
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
@@ -23,12 +23,12 @@ def output_of(output: Any) -> Tensor:
 
 
 def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """Logits over the vocabulary from last hidden states: (rows, hidden) -> (rows, vocabulary).
+    """Compute logits over the vocabulary from last hidden states: (rows, hidden) -> (rows, vocabulary).
 
-    Calling the head on the masked rows alone saves the projection of all others: most of a small student's work.
+    Applying the head to the masked rows only saves the projection of all others, most of a small student's work.
 
     Raises:
-        SqueezeError: the model's family has no masked-language-model head that we know.
+        SqueezeError: the masked-language-model head of the model's family is not supported.
     """
     parts: Any = model
     logits: Tensor
@@ -47,15 +47,17 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
             activated = parts.activation(parts.vocab_transform(hidden))
             logits = parts.vocab_projector(parts.vocab_layer_norm(activated))
         case family:
-            raise SqueezeError(f"{family} has no masked-language-model head that biosqueeze knows")
+            raise SqueezeError(
+                f"the masked-language-model head of {family} is not supported; pass a model of another family"
+            )
     return logits
 
 
 def _two_part_logits(head: Any, hidden: Tensor) -> Tensor:
-    """MobileBERT's: its embeddings are narrower than its layers, so the decoder is the embeddings and a second matrix.
+    """Compute MobileBERT's logits: its embeddings are narrower than its layers, so a second matrix extends them.
 
-    transformers joins the two in every call, which for few rows takes longer than all the rest.
+    transformers concatenates the two matrices in every call, which for few rows takes longer than all the rest.
     """
     states = head.transform(hidden)  # (rows, hidden)
-    tied, own = states.split([head.decoder.in_features, head.dense.out_features], dim=-1)
-    return torch.addmm(head.decoder(tied), own, head.dense.weight)
+    tied, extra = states.split([head.decoder.in_features, head.dense.out_features], dim=-1)
+    return torch.addmm(head.decoder(tied), extra, head.dense.weight)

@@ -1,4 +1,4 @@
-"""From a batch to what a model is called with: padded sequences, or blocks in which several texts lie side by side."""
+"""Model inputs from a batch: padded sequences, or blocks that pack several texts into one row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,29 +7,29 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from biosqueeze.models.attention import READ_BLOCKS
+from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS
 from biosqueeze.models.families import family_of
 
 
 def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The arguments of a stock encoder, with or without a head.
+    """Return the forward arguments of a stock encoder, with or without a head.
 
     Args:
         model: of any family.
         batch: `input_ids` and `attention_mask` (batch, length), `token_type_ids` where the task has them; of packed
             blocks also `positions` (batch, length), from 0 within each text, and `segments` (batch, length), the
-            number of the text within its block from 1, and 0 on padding.
+            number of the text within its block, from 1; 0 on padding.
 
     Raises:
-        ValueError: the blocks are packed and the model does not run on SDPA, which alone reads such a mask rightly.
+        ValueError: the blocks are packed and the model does not use SDPA, which alone supports their mask.
     """
     family = family_of(model.config)
     inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     if "segments" in batch:
-        if model.config._attn_implementation not in READ_BLOCKS:
-            raise ValueError("packed blocks need a model that is loaded with SDPA")
-        # Padding looks at padding: a row that may look at nothing would be no number, and spread from there.
-        inputs["attention_mask"] = _alike(batch["segments"]).unsqueeze(1)  # (batch, 1, length, length)
+        if model.config._attn_implementation not in BLOCK_MASK_IMPLEMENTATIONS:
+            raise ValueError("packed blocks need a model with SDPA attention")
+        # Padding attends to padding: a row without any allowed token would be NaN, and NaN would spread from there.
+        inputs["attention_mask"] = _same_text(batch["segments"]).unsqueeze(1)  # (batch, 1, length, length)
         inputs["position_ids"] = batch["positions"] + family.first_position
     if family.takes_token_types and "token_type_ids" in batch:
         inputs["token_type_ids"] = batch["token_type_ids"]
@@ -37,19 +37,19 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of a batch, each in a row of its own: a block of many short ones has far fewer pairs of tokens so."""
+class TextRows:
+    """The texts of a batch, one per row: for packed short texts this leaves far fewer pairs of tokens than blocks."""
 
-    places: Tensor | None  # (texts, longest) into the flattened (batch x length); None where each text has its row
+    places: Tensor | None  # (texts, longest) indices into the flattened (batch x length); None if nothing is packed
     real: Tensor  # (texts, longest) bool
 
     @classmethod
-    def of(cls, batch: Mapping[str, Tensor]) -> "Texts":
-        """Find them; see `model_inputs` for the batch."""
+    def of(cls, batch: Mapping[str, Tensor]) -> "TextRows":
+        """Locate the texts of a batch as in `model_inputs`."""
         if "segments" not in batch:
             return cls(None, batch["attention_mask"].bool())
         real, positions = batch["segments"].flatten() > 0, batch["positions"].flatten()
-        number = torch.cumsum(real & (positions == 0), dim=0) - 1  # of the text that each token belongs to
+        number = torch.cumsum(real & (positions == 0), dim=0) - 1  # index of each token's text
         row, column = number[real], positions[real]
         size = (int(row.max()) + 1, int(column.max()) + 1)
         places = torch.zeros(size, dtype=torch.long, device=real.device)
@@ -59,21 +59,21 @@ class Texts:
         return cls(places, filled)
 
     def rows(self, heads: Tensor) -> Tensor:
-        """(batch, heads, length, head size) -> (texts, heads, longest, head size); what is not real is any number."""
+        """Gather (batch, heads, length, head size) to (texts, heads, longest, head size); padding is arbitrary."""
         if self.places is None:
             return heads
         return heads.transpose(1, 2).flatten(0, 1)[self.places].transpose(1, 2)
 
     @property
     def allowed(self) -> Tensor:
-        """Which token may look at which, bool (texts, query, key): both real."""
+        """Pairs of real tokens, bool (texts, query, key)."""
         return self.real.unsqueeze(2) & self.real.unsqueeze(1)
 
     @property
     def pairs(self) -> int:
-        """How many pairs are allowed."""
+        """Number of allowed pairs."""
         return int(self.real.sum(dim=1).square().sum())
 
 
-def _alike(segments: Tensor) -> Tensor:
+def _same_text(segments: Tensor) -> Tensor:
     return segments.unsqueeze(2) == segments.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The layers of an encoder in the order in which they run, and the sizes of their attention."""
+"""The layers of an encoder in execution order, and the sizes of their attention."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from biosqueeze.models.families import family_of
 
 
 def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:
-    """The modules whose outputs are the hidden states at depth 1, 2, ..., the number of layers.
+    """Return the modules whose outputs are the hidden states at depth 1, 2, ..., the number of layers.
 
-    ALBERT's few modules run again and again, so each occurs as often as it runs: a hook on one fires at each of these
-    depths, in rising order within one forward pass. `Family.query`, `key` and `value` are paths within such a module.
+    ALBERT runs few modules repeatedly, and each is listed once for every run: a hook on it fires at each of these
+    depths, in ascending order within one forward pass. `Family.query`, `key` and `value` are paths in such a module.
 
     Args:
         model: with or without a head.
@@ -28,17 +28,17 @@ def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def encoder_layers(model: Any) -> nn.ModuleList:
-    """The transformer layers, the lowest first."""
+    """Return the transformer layers, the lowest first."""
     layers = model.base_model.get_submodule(family_of(model.config).layers)
     if not isinstance(layers, nn.ModuleList):
-        raise TypeError(f"{type(model).__name__} keeps its layers in a {type(layers).__name__}")
+        raise TypeError(f"{type(model).__name__} has its layers in a {type(layers).__name__}, not in a ModuleList")
     return layers
 
 
 def attention_sizes(config: PreTrainedConfig) -> tuple[int, int]:
-    """Number of heads and size of each: queries, keys and values are (batch, length, heads x size).
+    """Return the number of heads and the size of each: queries, keys and values are (batch, length, heads x size).
 
-    MobileBERT attends in its bottleneck, which is narrower than its hidden size.
+    MobileBERT computes attention in its bottleneck, which is narrower than its hidden size.
     """
     heads = int(config.num_attention_heads)
     return heads, int(getattr(config, "true_hidden_size", config.hidden_size)) // heads

@@ -1,4 +1,4 @@
-"""Loading encoders as they really lie on the Hub: old layouts, absent config keys, absent heads; said, not guessed."""
+"""Load encoders as published on the Hub: with old layouts, missing config keys or missing heads, which are reported."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -20,28 +20,28 @@ from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
 from biosqueeze.models.weights import read_weights, tensor_names
 from biosqueeze.progress import warn
 
-__all__ = ["Loaded", "head_in", "load_config", "load_model", "load_tokenizer"]
+__all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model in eval mode, float32, on the CPU."""
 
     model: PreTrainedModel
     missing: tuple[str, ...]
-    """Tensors that the checkpoint does not hold; they are drawn from the seed."""
+    """Tensors that the checkpoint lacks; they are random, from the seed."""
     has_head: bool
-    """Whether everything outside the trunk came from the checkpoint. A fresh head predicts noise."""
+    """Whether everything outside the trunk came from the checkpoint; otherwise the head is random."""
 
 
 def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
-    """The config as transformers reads it; a missing `model_type` is inferred from the weights' names.
+    """Return the transformers config; a missing `model_type` is inferred from the names of the weights.
 
     Raises:
-        SqueezeError: the family is unknown or not supported, or a value is no config's.
+        SqueezeError: the family is unknown or not supported, or transformers rejects a value.
     """
     raw = dict(checkpoint.config)
     raw["model_type"] = raw.get("model_type") or _inferred_type(checkpoint)
@@ -51,7 +51,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except (StrictDataclassError, TypeError, ValueError) as error:
         cause = " ".join(str(error).split())
-        raise SqueezeError(f"{checkpoint.path / 'config.json'} does not fit ({cause}); correct that value") from error
+        raise SqueezeError(f"{checkpoint.path / 'config.json'} is not valid ({cause}); correct that value") from error
     return config
 
 
@@ -59,7 +59,7 @@ def _check_kind(checkpoint: Checkpoint, raw: Mapping[str, Any]) -> None:
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise SqueezeError(
             f"{checkpoint.name} has {raw['position_embedding_type']} position embeddings, which transformers 5 "
-            "no longer computes; pass a checkpoint with absolute ones"
+            "no longer supports; pass a checkpoint with absolute ones"
         )
     if raw.get("is_decoder"):
         raise SqueezeError(f"{checkpoint.name} is a decoder (is_decoder in config.json); pass an encoder")
@@ -70,25 +70,24 @@ def _inferred_type(checkpoint: Checkpoint) -> str:
     family = infer_family(_names(checkpoint), checkpoint.config, files)
     if family is None:
         raise SqueezeError(
-            f"{checkpoint.name} has no model_type in config.json and its weights look like no family that we know; "
-            f"add model_type to config.json, one of {supported()}"
+            f"{checkpoint.name} has no model_type in config.json, and its weights have the names of no supported "
+            f"family; add model_type to config.json, one of {supported()}"
         )
-    said = f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}"
-    note_once(checkpoint.path, said)
+    note_once(checkpoint.path, f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}")
     return family
 
 
 def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The weights' names; none while only config.json has been fetched (--dry-run)."""
+    """Return the names of the weights; empty if only config.json was fetched (--dry-run)."""
     present = any(checkpoint.path.glob("*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
     return tensor_names(checkpoint) if present else ()
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
-    """The checkpoint's tokenizer, cased where its vocabulary is; `model_max_length` is what the model takes.
+    """Load the checkpoint's tokenizer, cased if its vocabulary is; `model_max_length` is limited by the positions.
 
     Raises:
-        SqueezeError: there is none, it is damaged, or it knows more pieces than the model has embeddings.
+        SqueezeError: there is none, it is damaged, or it has more pieces than the model has embeddings.
     """
     config = load_config(checkpoint)
     family = family_of(config)
@@ -97,8 +96,8 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def head_in(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[str] | None = None) -> str:
-    """The head that the checkpoint really holds: what config.json claims, if its tensors are there.
+def detect_head(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[str] | None = None) -> str:
+    """Return the head that the checkpoint contains: that of the class in config.json, if the weights have it.
 
     Args:
         checkpoint: the checkpoint.
@@ -106,20 +105,22 @@ def head_in(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[st
         names: names of its tensors, read from the files when left out.
 
     Raises:
-        SqueezeError: config.json names a class that is no encoder of the family.
+        SqueezeError: the class in config.json is not an encoder of the family.
     """
     family = family_of(config)
-    claimed = (checkpoint.config.get("architectures") or [None])[0]
-    known = _names(checkpoint) if names is None else names
-    found = infer_head(family, known, checkpoint.labels)
-    head = family.head_of(claimed) if claimed else found
+    architecture = (checkpoint.config.get("architectures") or [None])[0]
+    tensor_names = _names(checkpoint) if names is None else names
+    inferred = infer_head(family, tensor_names, checkpoint.labels)
+    head = family.head_of(architecture) if architecture else inferred
     if head is None:
         raise SqueezeError(
-            f"{checkpoint.name} is a {claimed}, which is no {family.name} encoder that stock transformers knows; "
-            f"set architectures in config.json, for example to {family.architecture(found)}"
+            f"{checkpoint.name} is a {architecture}, which is not a {family.name} encoder of stock transformers; "
+            f"set architectures in config.json, for example to {family.architecture(inferred)}"
         )
-    if known and head != "base" and found == "base":
-        warn(f"{checkpoint.name} claims to be a {claimed} but has no such head; it is taken as the encoder alone")
+    if tensor_names and head != "base" and inferred == "base":
+        warn(
+            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder"
+        )
         return "base"
     return head
 
@@ -132,44 +133,44 @@ def load_model(
     seed: int = 0,
     attention: str = "sdpa",
     **config_changes: Any,
-) -> Loaded:
+) -> LoadedModel:
     """Load a checkpoint's weights into a stock transformers model.
 
     Args:
-        checkpoint: where they lie.
-        head: "as-is" for the one that the checkpoint has; or base, mlm, token-classification, ...: fresh where the
-            checkpoint lacks it.
-        labels: names of the classes; a classifier that was made for other labels is left behind.
-        seed: of what the checkpoint does not hold.
+        checkpoint: with weights.
+        head: "as-is" for the checkpoint's own; or base, mlm, token-classification, ...: random if the checkpoint
+            lacks it.
+        labels: names of the classes; a classifier for other labels is dropped.
+        seed: of the tensors that the checkpoint lacks.
         attention: transformers' attention implementation.
         config_changes: other values to set in the config before the model is built.
 
     Raises:
-        SqueezeError: files are damaged, tensors of the trunk are missing, or shapes are not those of config.json.
+        SqueezeError: files are damaged, tensors of the trunk are missing, or shapes differ from config.json.
     """
     config = load_config(checkpoint)
     family = family_of(config)
     tensors = read_weights(checkpoint)
-    kind = head_in(checkpoint, config, tuple(tensors)) if head == "as-is" else head
+    kind = detect_head(checkpoint, config, tuple(tensors)) if head == "as-is" else head
     if labels is not None:
         tensors = _without_other_classifier(config, tensors, labels)
         config_changes |= label_changes(labels)
     for key, value in config_changes.items():
         setattr(config, key, value)
     model = new_model(config, family.architecture(kind), seed=seed, attention=attention)
-    missing = _fill(model, checkpoint, tensors, warn_of_rest=head == "as-is")
-    return Loaded(model, missing, has_head=not any(_is_head(name, model) for name in missing))
+    missing = _fill(model, checkpoint, tensors, warn_unused=head == "as-is")
+    return LoadedModel(model, missing, has_head=not any(_is_head(name, model) for name in missing))
 
 
 def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa") -> PreTrainedModel:
-    """A float32 model of a stock class with random weights from the seed, in eval mode.
+    """Build a float32 model of a stock class with random weights from the seed, in eval mode.
 
     Raises:
-        SqueezeError: transformers refuses the config's values.
+        SqueezeError: transformers rejects the config's values.
     """
     config.architectures = [architecture]
     if architecture.endswith("ForQuestionAnswering"):
-        config.num_labels = 2  # start and end; the config may count the classes of the head that was there before
+        config.num_labels = 2  # start and end; the config may have the number of classes of a former head
     build: Any = getattr(transformers, architecture)._from_config
     try:
         with torch.random.fork_rng(devices=[]):
@@ -182,22 +183,22 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
 
 
 def without_head(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """A stock encoder with the weights of a model's trunk; a pooler that the model lacks is drawn from the seed."""
+    """Return a stock encoder with the weights of a model's trunk; a missing pooler is random, from the seed."""
     config = copy.deepcopy(model.config)
-    alone = new_model(config, family_of(config).architecture("base"), seed=seed)
-    alone.load_state_dict(model.base_model.state_dict(), strict=False)
-    return alone
+    encoder = new_model(config, family_of(config).architecture("base"), seed=seed)
+    encoder.load_state_dict(model.base_model.state_dict(), strict=False)
+    return encoder
 
 
 def label_changes(labels: Sequence[str]) -> dict[str, dict[Any, Any]]:
-    """Config keys and values for the names of the classes."""
+    """Return the config keys and values for the names of the classes."""
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 def _without_other_classifier(
     config: PreTrainedConfig, tensors: dict[str, Tensor], labels: Sequence[str]
 ) -> dict[str, Tensor]:
-    """The tensors less a classifier whose outputs mean something else."""
+    """Return the tensors without a classifier for other labels."""
     if list((config.id2label or {}).values()) == list(labels):
         return tensors
     return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
@@ -212,15 +213,17 @@ def _fill(
     checkpoint: Checkpoint,
     tensors: Mapping[str, Tensor],
     *,
-    warn_of_rest: bool,
+    warn_unused: bool,
 ) -> tuple[str, ...]:
-    """Copy the tensors into the model; the names of those that the checkpoint lacks."""
+    """Copy the tensors into the model; return the names of those that the checkpoint lacks."""
     named = _untied(model, _fit_prefix(model, tensors))
     expected = model.state_dict()
     _check_shapes(checkpoint, named, expected)
-    rest = sorted(name for name in named.keys() - expected.keys() if not _is_harmless(name))
-    if rest and warn_of_rest:
-        warn(f"{checkpoint.name}: {len(rest)} tensors have no place in a {type(model).__name__}: {_some(rest)}")
+    unused = sorted(name for name in named.keys() - expected.keys() if not _is_expendable(name))
+    if unused and warn_unused:
+        warn(
+            f"{checkpoint.name}: {len(unused)} tensors are not part of a {type(model).__name__}: {_first_names(unused)}"
+        )
     model.load_state_dict({name: named[name] for name in named.keys() & expected.keys()}, strict=False)
     tied = model.all_tied_weights_keys
     missing = tuple(sorted(name for name in expected.keys() - named.keys() if name not in tied))
@@ -229,17 +232,17 @@ def _fill(
 
 
 def _fit_prefix(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by the model's own names: the trunk's with or without `bert.` as the model has them."""
+    """Rename the tensors as in the model: the trunk's with or without a prefix such as `bert.`."""
     prefix = f"{model.base_model_prefix}."
-    wanted = "" if model.base_model is model else prefix
+    target = "" if model.base_model is model else prefix
     if any(name.startswith(prefix) for name in tensors):
-        return {wanted + n.removeprefix(prefix) if n.startswith(prefix) else n: t for n, t in tensors.items()}
+        return {target + n.removeprefix(prefix) if n.startswith(prefix) else n: t for n, t in tensors.items()}
     trunk = {name.partition(".")[0] for name, _ in model.base_model.named_parameters()} | {"pooler"}
-    return {wanted + n if n.partition(".")[0] in trunk else n: t for n, t in tensors.items()}
+    return {target + n if n.partition(".")[0] in trunk else n: t for n, t in tensors.items()}
 
 
 def _untied(model: PreTrainedModel, named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out copies of tied tensors; a copy stands in for an original that is not there."""
+    """Drop copies of tied tensors; a copy replaces a missing original."""
     for tied, original in model.all_tied_weights_keys.items():
         if tied in named:
             named.setdefault(original, named[tied])
@@ -249,31 +252,31 @@ def _untied(model: PreTrainedModel, named: dict[str, Tensor]) -> dict[str, Tenso
 
 def _check_shapes(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     for name in sorted(named.keys() & expected.keys()):
-        found, wanted = tuple(named[name].shape), tuple(expected[name].shape)
-        if found != wanted:
+        shape, config_shape = tuple(named[name].shape), tuple(expected[name].shape)
+        if shape != config_shape:
             raise SqueezeError(
-                f"{checkpoint.name}: {name} is {_times(found)} in the weights and {_times(wanted)} by config.json; "
-                "config.json and weights are not of the same model: fetch both again"
+                f"{checkpoint.name}: {name} is {_format_shape(shape)} in the weights and {_format_shape(config_shape)} "
+                "by config.json; the two are not of the same model: fetch both again"
             )
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return " x ".join(f"{size:,}" for size in shape) or "a single number"
 
 
 def _check_trunk(checkpoint: Checkpoint, model: PreTrainedModel, missing: Sequence[str]) -> None:
-    absent = [name for name in missing if not _is_head(name, model) and ".pooler." not in f".{name}"]
-    if absent:
+    lacking = [name for name in missing if not _is_head(name, model) and ".pooler." not in f".{name}"]
+    if lacking:
         raise SqueezeError(
-            f"{checkpoint.name}: the weights lack {len(absent)} tensors that config.json asks for ({_some(absent)}); "
-            "they are not of the same model, or not whole: fetch both again"
+            f"{checkpoint.name}: the weights lack {len(lacking)} tensors that config.json needs "
+            f"({_first_names(lacking)}); they are of another model, or incomplete: fetch both again"
         )
 
 
-def _is_harmless(name: str) -> bool:
-    """Tensors that a stock model loses nothing of use without: the pooler, heads for the order of sentences."""
+def _is_expendable(name: str) -> bool:
+    """Return whether a tensor may be dropped without a warning: the pooler, heads for the order of sentences."""
     return ".pooler." in f".{name}" or name.startswith(("cls.seq_relationship.", "sop_classifier."))
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

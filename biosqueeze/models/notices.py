@@ -1,4 +1,4 @@
-"""Things worth saying once about a checkpoint, however often it is opened. Torch-free."""
+"""Notes about a checkpoint that are printed once, however often it is opened. Torch-free."""
 
 from functools import cache
 from pathlib import Path
@@ -8,6 +8,6 @@ from biosqueeze.progress import note
 
 @cache
 def note_once(path: Path, message: str) -> None:
-    """Say something about the checkpoint in a directory, the first time only."""
-    del path  # tells checkpoints of the same name apart
+    """Print a note about the checkpoint in a directory, the first time only."""
+    del path  # part of the cache key: distinguishes checkpoints of the same name
     note(message)

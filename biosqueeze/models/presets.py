@@ -1,4 +1,4 @@
-"""Students by name, one row each. Torch-free; `students.py` builds them."""
+"""Student presets by name, one row each. Torch-free; `students.py` builds the models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from biosqueeze.registry import closest
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A student's shape. Family, vocabulary, tokenizer and labels are the teacher's."""
+    """Shape of a student. Family, vocabulary, tokenizer and labels are the teacher's."""
 
     name: str
-    take: str | None = None
-    """Which of the teacher's layers, as `shrink --layers` spells it; None starts from random weights."""
+    kept_layers: str | None = None
+    """The teacher's layers to copy, in the syntax of `shrink --layers`; None for random weights."""
     layers: int | None = None
     hidden: int | None = None
     heads: int | None = None
     ffn: int | None = None
     positions: int | None = None
-    """Longest input, special tokens included; None is the teacher's."""
+    """Longest input, special tokens included; None for the teacher's."""
     source: str
-    """The paper or model that the shape is from."""
+    """The paper or model that the shape comes from."""
 
     @property
     def summary(self) -> str:
         """One line for help and messages."""
-        if self.take:
-            return f"{self.take} layers of the teacher, its width ({self.source})"
+        if self.kept_layers:
+            return f"{self.kept_layers} layers of the teacher, of the same width ({self.source})"
         return f"{self.layers} x {self.hidden}, {self.heads} heads, ffn {self.ffn}, from random weights ({self.source})"
 
 
@@ -39,8 +39,8 @@ _MINIATURES = "Turc et al. 2019, well-read students"
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(name="distil", take="every-other", source=f"DistilBioBERT, {_COMPACT}"),
-        Preset(name="compact", take="odd", source=f"CompactBioBERT, {_COMPACT}"),
+        Preset(name="distil", kept_layers="every-other", source=f"DistilBioBERT, {_COMPACT}"),
+        Preset(name="compact", kept_layers="odd", source=f"CompactBioBERT, {_COMPACT}"),
         Preset(name="tiny", layers=4, hidden=312, heads=12, ffn=1200, source=f"TinyBioBERT, {_COMPACT}"),
         Preset(name="bioformer-8l", layers=8, hidden=512, heads=8, ffn=2048, positions=512, source=f"8L, {_BIOFORMER}"),
         Preset(
@@ -56,7 +56,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name.
+    """Return the preset of that name.
 
     Raises:
         UsageError: there is none; the message names the nearest.

@@ -1,4 +1,4 @@
-"""Building a student from a teacher by a preset: layers taken over, or a new shape from random weights."""
+"""Build a student from a teacher by a preset: copied layers, or a new shape with random weights."""
 
 import copy
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import (
-    Loaded,
-    head_in,
+    LoadedModel,
+    detect_head,
     load_config,
     load_model,
     load_tokenizer,
@@ -31,65 +31,67 @@ class Student:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     layers: tuple[int, ...] | None
-    """The teacher's layers that it is made of, None where it starts from random weights."""
-    sentence: str
-    """What was made of what, for the user."""
+    """The teacher's layers that were copied, from 0; None if the weights are random."""
+    summary: str
+    """Shape, source and seed, for the user."""
     has_head: bool
-    """Whether its head is the teacher's; a fresh one knows nothing."""
+    """Whether its head was copied from the teacher; otherwise it is random."""
 
 
 def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-is") -> Student:
-    """Make a student of a teacher's family, with its tokenizer, vocabulary and labels.
+    """Build a student of the teacher's family, with its tokenizer, vocabulary and labels.
 
     Args:
-        teacher: its weights are read.
+        teacher: with weights.
         preset: a name in `PRESETS`.
         seed: of the random weights.
-        head: the head that the student gets; one that the teacher lacks, or that is of another width, is fresh.
+        head: the student's head; random if the teacher lacks it, or has it in another width.
 
     Raises:
         UsageError: there is no such preset, or it does not fit the teacher's family.
-        SqueezeError: the teacher does not load, or has no such layers.
+        SqueezeError: the teacher does not load, or lacks the layers.
     """
     row = find_preset(preset)
     loaded = load_model(teacher, head, seed=seed)
     tokenizer = load_tokenizer(teacher)
-    if row.take:
+    if row.kept_layers:
         total = loaded.model.config.num_hidden_layers
-        layers = _taken(loaded.model.config, row.take)
+        layers = _kept_layers(loaded.model.config, row.kept_layers)
         model, _ = keep_layers(loaded.model, layers)
         listed = ", ".join(map(str, layers))
-        sentence = f"{row.name}: layers {listed} of {total} of {teacher.name}"
-        return Student(model, tokenizer, layers, sentence, loaded.has_head)
+        summary = f"{row.name}: layers {listed} of {total} of {teacher.name}"
+        return Student(model, tokenizer, layers, summary, loaded.has_head)
     model = new_model(student_config(loaded.model.config, row), type(loaded.model).__name__, seed=seed)
-    copied, has_head = _copy_what_fits(loaded, model)
+    copied, has_head = _copy_matching(loaded, model)
     family = family_of(model.config)
     tokenizer.model_max_length = model.config.max_position_embeddings - family.first_position
-    sentence = (
+    summary = (
         f"{row.name}: {row.layers} layers x {row.hidden}, {row.heads} heads, ffn {row.ffn}, random weights "
         f"(seed {seed}); from {teacher.name}: tokenizer{copied}"
     )
-    return Student(model, tokenizer, None, sentence, has_head)
+    return Student(model, tokenizer, None, summary, has_head)
 
 
 def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
-    """The teacher's config in the student's shape.
+    """Return the teacher's config in the student's shape.
 
     Raises:
-        UsageError: the teacher's family has sizes that the preset does not say.
+        UsageError: the teacher's family has sizes that the preset does not define.
     """
     family = family_of(config)
     changed = copy.deepcopy(config)
-    if preset.take:
-        setattr(changed, family.layers_key, len(_taken(config, preset.take)))
+    if preset.kept_layers:
+        setattr(changed, family.layers_key, len(_kept_layers(config, preset.kept_layers)))
         return changed
     if family.has_bottleneck:
         raise UsageError(
-            f"the student {preset.name} says nothing of the bottlenecks in a model of type {family.name}; "
-            "take one that keeps layers of the teacher: distil, compact"
+            f"the student {preset.name} defines no bottleneck sizes, which a model of type {family.name} needs; "
+            "choose one that keeps layers of the teacher: distil, compact"
         )
     if getattr(config, "embedding_size", None) == config.hidden_size:
-        changed.embedding_size = preset.hidden  # ELECTRA-base has no projection, and its student needs none
+        changed.embedding_size = (
+            preset.hidden
+        )  # ELECTRA-base has no projection after its embeddings, and neither has its student
     sizes = family.shape_changes(layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
     if preset.positions is not None:
         sizes["max_position_embeddings"] = preset.positions + family.first_position
@@ -98,46 +100,46 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
     return changed
 
 
-def _taken(config: PreTrainedConfig, take: str) -> tuple[int, ...]:
-    """The teacher's layers that a student gets; of an ALBERT, whose layers are all the same, the first so many."""
-    layers = choose_layers(take, config.num_hidden_layers)
+def _kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
+    """Return the layers to copy; of an ALBERT, whose layers share their weights, the same number from the first."""
+    layers = choose_layers(text, config.num_hidden_layers)
     return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers
 
 
 def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") -> int:
-    """Number of parameters of the student that `build_student` would make; reads configs only.
+    """Count the parameters of the student that `build_student` would build, from configs only.
 
     Raises:
         UsageError: there is no such preset.
     """
     config = load_config(teacher)
-    kind = head_in(teacher, config) if head == "as-is" else head
+    kind = detect_head(teacher, config) if head == "as-is" else head
     architecture = family_of(config).architecture(kind)
     return count_parts(student_config(config, find_preset(preset)), architecture)["total"]
 
 
 @torch.no_grad()
-def _copy_what_fits(teacher: Loaded, student: PreTrainedModel) -> tuple[str, bool]:
-    """Copy embeddings of the same width, and a head whose every tensor has the same shape; says which."""
+def _copy_matching(teacher: LoadedModel, student: PreTrainedModel) -> tuple[str, bool]:
+    """Copy embeddings of the same width, and a head if all its shapes are the same; describe what was copied."""
     old, new = teacher.model.state_dict(), student.state_dict()
     embeddings = [name for name in new if ".embeddings." in f".{name}"]
-    said = ""
+    copied = ""
     if all(old[name].shape[1:] == new[name].shape[1:] for name in embeddings if name.endswith("embeddings.weight")):
         for name in embeddings:
             _copy_rows(old[name], new[name])
-        said = ", embeddings"
+        copied = ", embeddings"
     head = _head_tensors(student, new) if teacher.has_head else []
     fits = bool(head) and all(name in old and old[name].shape == new[name].shape for name in head)
     if fits:
         for name in head:
             new[name].copy_(old[name])
-        said += ", head"
+        copied += ", head"
     width = teacher.model.get_input_embeddings().embedding_dim
-    return said or f" (its embeddings are {width} wide, so the student's are new)", fits
+    return copied or f" (its embeddings are {width} wide, so the student's are new)", fits
 
 
 def _copy_rows(source: Tensor, target: Tensor) -> None:
-    """Copy as many rows as both have: (rows, width) or (width,)."""
+    """Copy the rows that both have: (rows, width) or (width,)."""
     rows = min(source.shape[0], target.shape[0])
     target[:rows].copy_(source[:rows])
 

@@ -1,8 +1,8 @@
-"""Tokenizers, with the casing that the vocabulary was made with.
+"""Build tokenizers with the casing of their vocabulary.
 
-transformers 5 builds a lower-casing tokenizer from a bare vocab.txt, whatever is in it, and rebuilds a BERT
-tokenizer from tokenizer_config.json even where tokenizer.json says otherwise. Both change what the encoder sees,
-and neither says so. Here tokenizer.json is taken as it is, and a bare vocabulary with capitals is cased.
+transformers 5 builds a lower-casing tokenizer from a vocab.txt without settings, even for a cased vocabulary, and
+rebuilds a BERT tokenizer from tokenizer_config.json even if tokenizer.json differs. Both change the encoder's inputs
+without a warning. Here tokenizer.json is used as it is, and a vocabulary with capitals gives a cased tokenizer.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.models.casing import is_cased, lowers_case, read_core, read_pieces, read_sentencepiece
+from biosqueeze.models.casing import is_cased, lowers_case, read_sentencepiece, read_tokenizer_json, read_vocabulary
 from biosqueeze.models.families import Family
 from biosqueeze.models.notices import note_once
 from biosqueeze.progress import warn
@@ -37,24 +37,24 @@ _SPECIALS = {
         "mask_token": "<mask>",
     },
 }
-# Surplus rows of an embedding are often padding to a round number.
+# Embeddings are often padded to a round number of rows.
 _SPARE_ROWS = 128
 
 
 def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> PreTrainedTokenizerFast:
-    """The checkpoint's fast tokenizer.
+    """Build the checkpoint's fast tokenizer.
 
     Args:
-        checkpoint: where tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or ALBERT's spiece.model, lie.
-        family: decides the names of the model's inputs.
-        positions: the longest sequence that the model takes, special tokens included.
+        checkpoint: with tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or ALBERT's spiece.model.
+        family: determines the names of the model's inputs.
+        positions: the model's maximum sequence length, special tokens included.
 
     Raises:
         SqueezeError: there are no such files, or they are damaged.
     """
     settings = _settings(checkpoint.path)
     common = {
-        "model_max_length": min(positions, _longest(settings)),
+        "model_max_length": min(positions, _max_length(settings)),
         "model_input_names": _inputs(family),
     }
     path = checkpoint.path
@@ -73,7 +73,7 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """special_tokens_map.json and tokenizer_config.json in one, special tokens as plain strings."""
+    """Merge special_tokens_map.json and tokenizer_config.json, with special tokens as plain strings."""
     merged: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (path / name).is_file():
@@ -85,7 +85,7 @@ def _is_token(value: object) -> bool:
     return isinstance(value, dict) and "content" in value
 
 
-def _longest(settings: Mapping[str, Any]) -> int:
+def _max_length(settings: Mapping[str, Any]) -> int:
     return int(settings.get("model_max_length") or 1 << 30)
 
 
@@ -94,18 +94,20 @@ def _inputs(family: Family) -> list[str]:
 
 
 def _specials(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """The special tokens that the settings name, and for the rest the vocabulary's own."""
-    own, other = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
-    # ALBERT's are of both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
-    found = {role: [t for t in (token, other.get(role, "")) if t in vocabulary] for role, token in own.items()}
-    usual = {role: tokens[0] for role, tokens in found.items() if tokens}
-    named = {role: settings[role] for role in _SPECIALS["<"] if isinstance(settings.get(role), str)}
-    return usual | named
+    """Return the special tokens of the settings, completed by the usual ones that are in the vocabulary."""
+    style, other_style = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
+    # ALBERT mixes both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
+    present = {
+        role: [t for t in (token, other_style.get(role, "")) if t in vocabulary] for role, token in style.items()
+    }
+    usual = {role: tokens[0] for role, tokens in present.items() if tokens}
+    configured = {role: settings[role] for role in _SPECIALS["<"] if isinstance(settings.get(role), str)}
+    return usual | configured
 
 
 def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    core = read_core(file)
-    # A baked-in length (sentence-transformers: 128) would cut texts in silence.
+    core = read_tokenizer_json(file)
+    # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
     core.no_truncation()
     core.no_padding()
     vocabulary = core.get_vocab()
@@ -113,7 +115,7 @@ def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any
     tokenizer: PreTrainedTokenizerFast = build(tokenizer_object=core, **_specials(settings, vocabulary), **common)
     if lowers_case(core) and is_cased(vocabulary):
         warn(
-            f"{file} lower-cases its input although the vocabulary has capitals, which then never match; "
+            f"{file} lower-cases its input although the vocabulary has capitals, which are then unused; "
             "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
         )
     return tokenizer
@@ -123,10 +125,10 @@ def _from_pieces(
     checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
 ) -> PreTrainedTokenizerFast:
     file = checkpoint.path / "vocab.txt"
-    vocabulary = read_pieces(file)
+    vocabulary = read_vocabulary(file)
     lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
     if lacking:
-        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is no BERT vocabulary; fetch it again")
+        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is not a BERT vocabulary; fetch it again")
     tokenizer: PreTrainedTokenizerFast = BertTokenizer(
         vocab=vocabulary,
         do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
@@ -139,15 +141,13 @@ def _from_pieces(
 
 
 def _keeps_case(checkpoint: Checkpoint, settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> bool:
-    """Whether a tokenizer is cased: by its settings, but a vocabulary with capitals is cased in any case."""
+    """Return whether a tokenizer is cased: if its settings say so, or if the vocabulary has capitals."""
     cased = settings.get("do_lower_case") is False or is_cased(vocabulary)
     if cased and settings.get("do_lower_case") is True:
-        warn(
-            f"{checkpoint.name}: tokenizer_config.json asks for lower case, but the vocabulary has capitals: kept cased"
-        )
+        warn(f"{checkpoint.name}: tokenizer_config.json sets lower case, but the vocabulary has capitals: kept cased")
     elif cased and "do_lower_case" not in settings:
-        said = f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)"
-        note_once(checkpoint.path, said)
+        message = f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)"
+        note_once(checkpoint.path, message)
     return cased
 
 
@@ -161,7 +161,7 @@ def _from_sentencepiece(
     unigram = proto.trainer_spec.UNIGRAM
     if proto.trainer_spec.model_type != unigram or vocabulary.get("<unk>") != 1 or "[CLS]" not in vocabulary:
         raise SqueezeError(
-            f"{file} is not of ALBERT's kind (a Unigram model with <unk> at 1 and [CLS]); save the tokenizer with "
+            f"{file} is not an ALBERT tokenizer (a Unigram model with <unk> at 1 and [CLS]); save the tokenizer with "
             "transformers (save_pretrained) and copy tokenizer.json there"
         )
     build: Any = AlbertTokenizer
@@ -192,20 +192,20 @@ def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, A
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
-    """Make sure that every id has a row in the embedding.
+    """Check that every id of the tokenizer has a row in the embedding.
 
     Args:
         tokenizer: the tokenizer.
-        rows: of the embedding, vocab_size in config.json.
+        rows: number of rows of the embedding, vocab_size in config.json.
 
     Raises:
-        SqueezeError: the tokenizer knows more pieces than the embedding has rows.
+        SqueezeError: the tokenizer has more pieces than the embedding has rows.
     """
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise SqueezeError(
-            f"the tokenizer gives ids up to {highest:,} and the embedding has {rows:,} rows, so they do not belong "
-            "together; copy the tokenizer files of this very model into its directory"
+            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows, so they are of different "
+            "models; copy the tokenizer files of this model into its directory"
         )
     if rows - highest > _SPARE_ROWS:
-        warn(f"the tokenizer gives ids up to {highest:,} and the embedding has {rows:,} rows: is it this model's?")
+        warn(f"the tokenizer has ids up to {highest:,} and the embedding {rows:,} rows: is it this model's tokenizer?")

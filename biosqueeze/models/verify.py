@@ -1,4 +1,4 @@
-"""Comparing a model with its reference on a padded batch, after every surgery."""
+"""Compare a changed model with its reference on a padded batch."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of
 
 TOLERANCE = 1e-4
-"""Largest difference that is taken for rounding, in logits and hidden states of float32."""
+"""Largest difference of float32 logits and hidden states that counts as rounding."""
 
 _ROWS, _LENGTH = 4, 16
 
 
 def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Random ids, each row shorter than the one before and padded: int64, (4, 16)."""
+    """Return random ids, each row shorter than the one before and padded: int64, (4, 16)."""
     config = model.config
     length = min(_LENGTH, config.max_position_embeddings - family_of(config).first_position)
     generator = torch.Generator().manual_seed(0)
@@ -31,36 +31,41 @@ def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def last_hidden(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-    """Last hidden states of the trunk: (batch, length, hidden)."""
+    """Compute the last hidden states of the trunk: (batch, length, hidden)."""
     states: tuple[Tensor, ...] = model(**batch, output_hidden_states=True).hidden_states
     return states[-1]
 
 
 @torch.no_grad()
-def outputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Every float tensor that the model returns, last hidden states and logits alike."""
+def float_outputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Compute all float tensors that the model returns: hidden states, logits, pooled outputs."""
     returned = model(**batch, output_hidden_states=True)
     flat = [part for value in returned.values() for part in (value if isinstance(value, tuple) else (value,))]
     return tuple(part for part in flat if part is not None and part.is_floating_point())
 
 
-def largest_difference(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
-    """Largest absolute difference over all pairs of tensors; infinite where shapes or counts differ."""
-    if [t.shape for t in found] != [t.shape for t in wanted]:
+def largest_difference(outputs: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
+    """Return the largest absolute difference over all pairs of tensors; infinite if shapes or counts differ."""
+    if [t.shape for t in outputs] != [t.shape for t in reference]:
         return float("inf")
-    return max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+    return max(float((a - b).abs().max()) for a, b in zip(outputs, reference, strict=True))
 
 
-def ensure_same(what: str, found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> float:
-    """The largest difference between a model's outputs and its reference's.
+def check_same_outputs(change: str, outputs: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
+    """Return the largest difference between a model's outputs and those of its reference.
+
+    Args:
+        change: what was done to the model, for the message.
+        outputs: of the changed model.
+        reference: of the original.
 
     Raises:
-        SqueezeError: it is over `TOLERANCE`, or no number.
+        SqueezeError: the difference is over `TOLERANCE`, or NaN.
     """
-    difference = largest_difference(found, wanted)
+    difference = largest_difference(outputs, reference)
     if not difference <= TOLERANCE:
         raise SqueezeError(
-            f"{what} changes the outputs by {difference:.3g}, where at most {TOLERANCE:g} can be rounding: the result "
-            "was thrown away; please report this with the checkpoint's name"
+            f"{change} changes the outputs by {difference:.3g}, and at most {TOLERANCE:g} can be rounding: nothing was "
+            "written; please report this with the checkpoint's name"
         )
     return difference

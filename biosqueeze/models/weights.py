@@ -1,4 +1,4 @@
-"""Reading a checkpoint's weights: safetensors, or an old .bin through torch's restricted loader. No code is run."""
+"""Read a checkpoint's weights: safetensors, or an old .bin through torch's restricted loader, which runs no code."""
 
 import re
 import zipfile
@@ -9,16 +9,16 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
+from biosqueeze.model_facts import HEAD_FILE
 
-# Buffers that old versions of transformers saved and that are no weights.
+# Buffers, not weights, that old versions of transformers saved.
 _BUFFERS = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _LEGACY_NORM = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
@@ -26,10 +26,10 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
-    """The files that hold the weights, all shards of them.
+    """Return the files with the weights, including all shards.
 
     Raises:
-        SqueezeError: there are none, or one that the index names is missing.
+        SqueezeError: there are none, or a file of the index is missing.
     """
     for stem, ending in (("model", "safetensors"), ("pytorch_model", "bin")):
         single = checkpoint.path / f"{stem}.{ending}"
@@ -38,40 +38,46 @@ def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
             return (single,)
         if index.is_file():
             return _shards(index)
-    return tuple(file for file in checkpoint.weights if file.name != model_facts.HEAD_FILE)
+    return tuple(file for file in checkpoint.weights if file.name != HEAD_FILE)
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
     names = sorted(set(read_json(index).get("weight_map", {}).values()))
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing or not names:
-        what = missing[0] if missing else "any file"
-        raise SqueezeError(f"{index} asks for {what}, which is not there; fetch or copy the checkpoint again in full")
+        cause = f"lists {missing[0]}, which is missing" if missing else "lists no file"
+        raise SqueezeError(f"{index} {cause}; fetch or copy the checkpoint again in full")
     return tuple(index.parent / name for name in names)
 
 
 def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The weights' names as `read_weights` gives them; safetensors files are read no further than their headers."""
+    """Return the names of the weights as in `read_weights`; of safetensors files only the headers are read."""
     files = weight_files(checkpoint)
     return _names_in(files, tuple(file.stat().st_mtime_ns for file in files))
 
 
 @lru_cache(maxsize=8)
 def _names_in(files: tuple[Path, ...], _changed: tuple[int, ...]) -> tuple[str, ...]:
-    """Names in the files as they are since `_changed`; remembered, because an old .bin must be read in full."""
+    """Return the names in the files; cached by their times of change, because an old .bin must be read in full."""
     names = (name for file in files for name in _names(file))
     return tuple(clean_names(names).values())
 
 
 def _names(file: Path) -> Iterable[str]:
-    return model_facts.tensor_shapes(file) if file.suffix == ".safetensors" else _read_bin(file)
+    if file.suffix != ".safetensors":
+        return _read_bin(file)
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return list(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, error) from error
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """All tensors on the CPU by today's names, memory-mapped where the format allows it.
+    """Return all tensors on the CPU by their current names, memory-mapped if the format allows it.
 
     Raises:
-        SqueezeError: files are missing, cut short, hold code, or hold something else than tensors.
+        SqueezeError: files are missing, cut short, contain code, or contain something other than tensors.
     """
     tensors: dict[str, Tensor] = {}
     for file in weight_files(checkpoint):
@@ -80,7 +86,7 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 
 def clean_names(names: Iterable[str]) -> dict[str, str]:
-    """Old name to today's: TensorFlow's gamma and beta, DataParallel's prefix; buffers are left out."""
+    """Map old names to current ones: TensorFlow's gamma and beta, DataParallel's prefix; buffers are left out."""
     renamed = {}
     for name in names:
         new = name.removeprefix("module.")
@@ -100,27 +106,27 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 
 def _read_bin(file: Path) -> dict[str, Tensor]:
     try:
-        # Files older than torch 1.6 are no zip archives and cannot be mapped.
+        # Files older than torch 1.6 are not zip archives and cannot be memory-mapped.
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except UnpicklingError as error:
         code = _GLOBAL.search(str(error))
-        raise _would_run(file, code[1]) if code else _unreadable(file, error) from error
+        raise _code_error(file, code[1]) if code else _unreadable(file, error) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, IndexError) as error:
-        # A file that was cut short makes torch's readers stumble in any of these ways.
+        # torch raises any of these for a file that was cut short.
         raise _unreadable(file, error) from error
     return _as_tensors(file, content)
 
 
-def _would_run(file: Path, name: str) -> SqueezeError:
+def _code_error(file: Path, name: str) -> SqueezeError:
     return SqueezeError(
-        f"{file} would run code when opened (it asks for {name}), so it was not opened; "
-        "get a safetensors copy, or a .bin that holds tensors only"
+        f"{file} would run code when opened (it imports {name}), so it was not opened; "
+        "get a safetensors copy, or a .bin with tensors only"
     )
 
 
 def _unreadable(file: Path, error: Exception) -> SqueezeError:
     if isinstance(error, PermissionError):
-        return SqueezeError(f"{file} may not be read; check its permissions (`ls -l {file}`)")
+        return SqueezeError(f"{file} cannot be read; check its permissions (`ls -l {file}`)")
     with file.open("rb") as start:
         if start.read(len(_LFS_POINTER)) == _LFS_POINTER:
             return SqueezeError(f"{file} is a Git LFS pointer and not the weights; run `git lfs pull` there")
@@ -129,10 +135,13 @@ def _unreadable(file: Path, error: Exception) -> SqueezeError:
 
 def _as_tensors(file: Path, content: Any) -> dict[str, Tensor]:
     tensors = dict(content) if isinstance(content, Mapping) else {}
-    odd = next((key for key, value in tensors.items() if not isinstance(value, Tensor)), None)
-    if not tensors or odd is not None:
-        what = f"{odd!r} is a {type(tensors[odd]).__name__}" if odd is not None else type(content).__name__
+    wrong = next((key for key, value in tensors.items() if not isinstance(value, Tensor)), None)
+    if not tensors or wrong is not None:
+        content_type = (
+            f"{wrong!r} is a {type(tensors[wrong]).__name__}" if wrong is not None else type(content).__name__
+        )
         raise SqueezeError(
-            f"{file} holds no state dict of named tensors ({what}); save the model with save_pretrained and pass that"
+            f"{file} is not a state dict of named tensors ({content_type}); save the model with "
+            "save_pretrained and pass that"
         )
     return {str(name): tensor for name, tensor in tensors.items()}

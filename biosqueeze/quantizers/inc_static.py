@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from biosqueeze.backends import with_token_types
-from biosqueeze.backends.onnx_export import Positional, dynamic_axes, example_inputs, quiet, write_onnx
+from biosqueeze.backends.onnx_export import PositionalModel, dynamic_axes, example_inputs, quiet, write_onnx
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
@@ -51,7 +51,7 @@ def _prepared(model: Any, observer: str) -> Any:
         from neural_compressor.torch.quantization import StaticQuantConfig, prepare
 
         inputs = example_inputs(model)
-        graph = export(Positional(model).eval(), inputs, dynamic_shapes=dynamic_axes(len(inputs)))
+        graph = export(PositionalModel(model).eval(), inputs, dynamic_shapes=dynamic_axes(len(inputs)))
         config = StaticQuantConfig(act_algo=observer)
         for name in narrow_layers(model):
             config.set_local(f"model.{name}", StaticQuantConfig(w_dtype="fp32", act_dtype="fp32"))

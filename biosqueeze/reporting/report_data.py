@@ -143,11 +143,11 @@ def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:
         return checkpoint.manifest.model.parameters
     from biosqueeze.models.count import count_parts
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import head_in, load_config
+    from biosqueeze.models.load import detect_head, load_config
 
     try:
         config = load_config(checkpoint)
-        return count_parts(config, family_of(config).architecture(head_in(checkpoint, config)))
+        return count_parts(config, family_of(config).architecture(detect_head(checkpoint, config)))
     except SqueezeError:
         return {}
 

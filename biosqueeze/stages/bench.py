@@ -8,7 +8,7 @@ from biosqueeze.environment import current_environment
 from biosqueeze.errors import UsageError
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import bench_rows, show_rows
-from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Argument,
     Bounds,
@@ -80,7 +80,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
-        refuse_own_head(checkpoint, "bench", allowed=("crf",))
+        check_custom_head(checkpoint, "bench", allowed=("crf",))
         _check_length(checkpoint, max(lengths))
     alone = len(checkpoints) == 1
     models = tuple(
@@ -108,10 +108,10 @@ def _check_length(checkpoint: Checkpoint, length: int) -> None:
 
 def _specs(checkpoint: Checkpoint, backends: tuple[str, ...], *, alone: bool) -> tuple[str, ...]:
     """Return the backends to measure a checkpoint on; a checkpoint alone is measured on all that it has files for."""
-    from biosqueeze.backends import available_specs, default_spec, files_of, normal_spec
+    from biosqueeze.backends import available_specs, canonical_spec, default_spec, files_of
 
     default = available_specs(checkpoint) if alone else (default_spec(checkpoint),)
-    specs = tuple(dict.fromkeys(normal_spec(spec) for spec in backends)) or default
+    specs = tuple(dict.fromkeys(canonical_spec(spec) for spec in backends)) or default
     for spec in specs:
         files_of(checkpoint, spec)
     return specs

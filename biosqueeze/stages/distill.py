@@ -19,7 +19,7 @@ from biosqueeze.distillation.request import (
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Argument,
     Common,
@@ -139,7 +139,7 @@ def _settle(options: Options, *, weights: bool = True) -> _Setting:
     teachers = tuple(open_checkpoint(name, weights=weights) for name in options.teacher)
     student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
     for checkpoint in (*teachers, *([student] if student else [])):
-        refuse_own_head(checkpoint, "distill")  # a CRF's logits alone are not its answers
+        check_custom_head(checkpoint, "distill")  # a CRF's logits alone are not its answers
     kind = _kind(teachers)
     _check_sources(options, kind, teachers[0])
     suffix = "distilled" if student else str(options.student)

@@ -64,7 +64,7 @@ def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
     Raises:
         UsageError: neither the options nor the checkpoint name the data.
     """
-    from biosqueeze.backends import default_spec, normal_spec
+    from biosqueeze.backends import canonical_spec, default_spec
     from biosqueeze.finetuning.evaluation import EvaluationRequest
     from biosqueeze.finetuning.finetuned_checkpoint import task_of
     from biosqueeze.finetuning.task_model import InferenceSettings
@@ -79,7 +79,7 @@ def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
         )
     kind, task = task_of(checkpoint, options.task or (recorded.name if recorded else DEFAULT_TASK), "to score", options)
     inference = InferenceSettings(
-        backend=normal_spec(options.backend) if options.backend else default_spec(checkpoint),
+        backend=canonical_spec(options.backend) if options.backend else default_spec(checkpoint),
         batch_size=options.batch_size,
         max_length=options.max_length,
         threads=options.threads,

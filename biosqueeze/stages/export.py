@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -44,7 +44,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    refuse_own_head(source, "export", allowed=("crf",))
+    check_custom_head(source, "export", allowed=("crf",))
     parameters = parameters_of(source)
     return Plan(
         out=_out(options, source),
@@ -69,7 +69,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.models.load import load_tokenizer
 
     source = open_checkpoint(options.checkpoint)
-    refuse_own_head(source, "export", allowed=("crf",))
+    check_custom_head(source, "export", allowed=("crf",))
     with open_output(_out(options, source), (source,), force=options.force) as output:
         load_tokenizer(source)  # one that does not belong to the model is refused here
         copy = copy_stock(source, output.path)

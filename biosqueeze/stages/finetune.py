@@ -154,7 +154,7 @@ def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
     from biosqueeze.finetuning.data import read_splits
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.custom_heads import count_headed, wanted_head
+    from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
     setup = _task_setup(options)
@@ -165,7 +165,7 @@ def plan(options: Options) -> Plan:
     data = read_splits(setup, _split_options(options))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
-    custom_head = wanted_head(setup.task.form)
+    custom_head = custom_head_of(setup.task.form)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=out,
@@ -174,7 +174,7 @@ def plan(options: Options) -> Plan:
             f"train on {counts}: {length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(source),
-        parameters_after=count_headed(source, custom_head, len(data.labels))
+        parameters_after=count_headed_parameters(source, custom_head, len(data.labels))
         if custom_head
         else parameters_of(source, head=setup.task.HEAD, labels=len(data.labels) or None),
     )

@@ -144,7 +144,7 @@ def run(options: Options) -> Outcome:
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
-    from biosqueeze.backends import default_spec, normal_spec
+    from biosqueeze.backends import canonical_spec, default_spec
     from biosqueeze.finetuning.finetuned_checkpoint import task_of
 
     out = _output_file(options)
@@ -152,7 +152,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
     kind, task = task_of(checkpoint, options.task, "to predict with", ReadingOptions(column=options.column))
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator needs entities, and {kind} finds none; leave it out")
-    backend = normal_spec(options.backend) if options.backend else default_spec(checkpoint)
+    backend = canonical_spec(options.backend) if options.backend else default_spec(checkpoint)
     return _PredictionRequest(checkpoint, kind, task, backend, out)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.models.custom_head_files import refuse_own_head
+from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -94,7 +94,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    refuse_own_head(source, "quantize", allowed=("crf",))
+    check_custom_head(source, "quantize", allowed=("crf",))
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
     needed = _quantizer(options).NEEDS_CALIBRATION
@@ -128,7 +128,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     source = open_checkpoint(options.checkpoint)
-    refuse_own_head(source, "quantize", allowed=("crf",))
+    check_custom_head(source, "quantize", allowed=("crf",))
     quantizer = _quantizer(options)
     with open_output(_out(options, source), (source,), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)

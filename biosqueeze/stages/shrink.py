@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models.custom_head_files import copy_head, refuse_own_head
+from biosqueeze.models.custom_heads.files import check_custom_head, copy_head
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import (
     CheckpointArgument,
@@ -95,7 +95,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.students import student_parameters
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    refuse_own_head(source, "shrink", allowed=("crf",))
+    check_custom_head(source, "shrink", allowed=("crf",))
     if options.student:
         preset = find_preset(options.student)
         steps: tuple[str, ...] = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
@@ -108,7 +108,7 @@ def plan(options: Options) -> Plan:
 def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], int]:
     from biosqueeze.models.count import count_parts
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import head_in, load_config
+    from biosqueeze.models.load import detect_head, load_config
     from biosqueeze.models.width import narrowed_config
 
     config = load_config(source)
@@ -117,7 +117,7 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
     changed = narrowed_config(config, cut.widths)
     if cut.layers is not None:
         setattr(changed, family.layers_key, len(cut.layers))
-    architecture = family.architecture(head_in(source, config))
+    architecture = family.architecture(detect_head(source, config))
     return cut.steps, count_parts(changed, architecture)["total"]
 
 
@@ -163,7 +163,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def run(options: Options) -> Outcome:
     """Cut, compare with the original, write."""
     source = open_checkpoint(options.checkpoint)
-    refuse_own_head(source, "shrink", allowed=("crf",))
+    check_custom_head(source, "shrink", allowed=("crf",))
 
     from biosqueeze.models.count import count_model, parameters_of
 
@@ -183,7 +183,7 @@ def _student(options: Options, source: Checkpoint) -> _Made:
     from biosqueeze.models.students import build_student
 
     built = build_student(source, str(options.student), options.seed)
-    note(built.sentence)
+    note(built.summary)
     notes = {"student": options.student, "layers": built.layers}
     return _Made(built.model, built.tokenizer, built.layers or (), notes)
 

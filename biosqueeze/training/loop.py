@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
 from biosqueeze.errors import UsageError, is_out_of_memory
-from biosqueeze.models.attention import quick_to_train
+from biosqueeze.models.attention import training_attention
 from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.progress import detail, note, track
 from biosqueeze.training import failures, state
@@ -61,7 +61,7 @@ def train(job: TrainingJob) -> TrainingSummary:
     options = job.options
     if options.gradient_checkpointing:
         checkpoint_activations(job.learner.model)
-    with quick_to_train(job.learner.model.base_model):
+    with training_attention(job.learner.model.base_model):
         if options.auto_batch:
             job = fit_batch_size(job, accelerator)
         modules = job.learner.modules_to_compile()

@@ -1,9 +1,9 @@
-"""How long attention takes in a training on a CPU, in bf16: torch's fused one, and the one that biosqueeze trains by.
+"""Time of attention in bf16 training on a CPU: torch's fused kernel, and the implementation of biosqueeze.
 
     python training_attention.py --threads 2
 
 Forward and backward of one layer, 2,048 tokens as rows of several lengths, a quarter of each row padding, without and
-with dropout; both in turns, the median of --rounds.
+with dropout; both alternate, and the median of --rounds is printed.
 """
 
 import argparse
@@ -15,14 +15,17 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from biosqueeze.models.attention import attend
+from biosqueeze.models.attention import attention_forward
 
 TOKENS = 2048
-WAYS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {"SDPA": sdpa_attention_forward, "ours": attend}
+IMPLEMENTATIONS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
+    "SDPA": sdpa_attention_forward,
+    "ours": attention_forward,
+}
 
 
-def milliseconds(way: str, length: int, heads: int, size: int, dropout: float) -> float:
-    """One layer, forward and backward."""
+def milliseconds(implementation: str, length: int, heads: int, size: int, dropout: float) -> float:
+    """Measure one layer, forward and backward."""
     rows, module = TOKENS // length, nn.Module()
     query, key, value = (
         torch.randn(rows, length, heads, size, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3)
@@ -30,21 +33,21 @@ def milliseconds(way: str, length: int, heads: int, size: int, dropout: float) -
     mask = (torch.arange(length) < length * 3 // 4).expand(rows, 1, length, length)
     back = torch.randn(rows, length, heads, size, dtype=torch.bfloat16)
     started = time.perf_counter()
-    WAYS[way](module, query, key, value, mask, dropout=dropout)[0].backward(back)
+    IMPLEMENTATIONS[implementation](module, query, key, value, mask, dropout=dropout)[0].backward(back)
     return 1000 * (time.perf_counter() - started)
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[str]:
-    """The table, line by line."""
+    """Yield the lines of the table."""
     yield "| heads x size | length | dropout | SDPA, ms | ours, ms | ratio |"
     yield "|---|---|---|---|---|---|"
     for heads, size in ((12, 32), (12, 64)):
         for length in (32, 64, 128, 512):
             for dropout in (0.0, 0.1):
-                taken: dict[str, list[float]] = {way: [] for way in WAYS}
+                taken: dict[str, list[float]] = {name: [] for name in IMPLEMENTATIONS}
                 for _ in range(arguments.rounds + 1):
-                    for way, times in taken.items():
-                        times.append(milliseconds(way, length, heads, size, dropout))
+                    for name, times in taken.items():
+                        times.append(milliseconds(name, length, heads, size, dropout))
                 fused, ours = (statistics.median(times[1:]) for times in taken.values())
                 yield f"| {heads} x {size} | {length} | {dropout:g} | {fused:.1f} | {ours:.1f} | {fused / ours:.1f} |"
 

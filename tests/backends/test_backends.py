@@ -30,8 +30,8 @@ def test_every_backend_offers_what_a_runtime_must(pico_ner) -> None:
 def test_specs() -> None:
     assert backends.parse_spec("torch") == ("torch", "fp32")
     assert backends.parse_spec("onnxruntime:int8") == ("onnxruntime", "int8")
-    assert backends.normal_spec("torch:fp32") == "torch"
-    assert backends.normal_spec("torch:bf16") == "torch:bf16"
+    assert backends.canonical_spec("torch:fp32") == "torch"
+    assert backends.canonical_spec("torch:bf16") == "torch:bf16"
 
 
 @pytest.mark.parametrize(

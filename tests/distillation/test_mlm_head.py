@@ -57,7 +57,7 @@ def fitting_of(text: Path, teacher: Path, directory: Path, **changed: object) ->
     steps, rate = values.pop("steps", STEPS), values.pop("mask_rate", MASK_RATE)
     training = TrainingOptions(**values)
     checkpoint = open_checkpoint(str(teacher))
-    packs = FAMILIES[checkpoint.config["model_type"]].packs
+    packs = FAMILIES[checkpoint.config["model_type"]].supports_packing
     tokenizer = load_tokenizer(checkpoint)
     blocks = prepare_corpus([str(text)], "text", tokenizer, training.max_length, pack=packs)
     return HeadFitting(steps, MaskedBlocks.of(blocks, tokenizer, rate), training, directory)

@@ -13,27 +13,28 @@ from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.layer_decay import layered_groups
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.models.custom_heads import loss_of, new_headed
+from biosqueeze.models.custom_heads.encoder import head_loss
+from biosqueeze.models.custom_heads.load import build_headed_encoder
 from tests import pico
 from tests.training import runs
 
 
 @pytest.mark.parametrize("options", [FineTuningOptions(smart=1.0), FineTuningOptions(class_weights="balanced")])
 def test_label_sequences_refuse_options_for_single_labels(options: FineTuningOptions, pico_bert: Path) -> None:
-    model = new_headed(open_checkpoint(str(pico_bert)), "crf", pico.LABELS, seed=0)
+    model = build_headed_encoder(open_checkpoint(str(pico_bert)), "crf", pico.LABELS, seed=0)
     with pytest.raises(UsageError, match="whole label sequences"):
-        build_fine_tuner(options, model, TOKENS, runs.windows(), loss_of(model))
+        build_fine_tuner(options, model, TOKENS, runs.windows(), head_loss(model))
 
 
 def test_texts_read_apart_take_no_noise(pico_bert: Path) -> None:
-    model = new_headed(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
+    model = build_headed_encoder(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
     with pytest.raises(UsageError, match="--smart"):
         build_fine_tuner(FineTuningOptions(smart=1.0), model, SCORE, [])
 
 
 @pytest.mark.parametrize("name", ["bilstm", "crf"])
 def test_heads_of_our_own_learn_at_the_whole_rate(name: str, pico_bert: Path) -> None:
-    model = new_headed(open_checkpoint(str(pico_bert)), name, pico.LABELS, seed=0)
+    model = build_headed_encoder(open_checkpoint(str(pico_bert)), name, pico.LABELS, seed=0)
     groups = layered_groups(model, model, 0.01, 1e-3, 0.5)
     rate = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert {rate[id(p)] for p in model.head.parameters()} == {1e-3}
@@ -41,7 +42,7 @@ def test_heads_of_our_own_learn_at_the_whole_rate(name: str, pico_bert: Path) ->
 
 
 def test_own_losses_and_fresh_layers_reach_the_learner(pico_bert: Path) -> None:
-    model = new_headed(open_checkpoint(str(pico_bert)), "bilstm", pico.LABELS, seed=0)
+    model = build_headed_encoder(open_checkpoint(str(pico_bert)), "bilstm", pico.LABELS, seed=0)
     before = model.base_model.encoder.layer[3].output.dense.weight.clone()
     loss: Callable[..., Tensor] = lambda logits, batch: torch.tensor(7.0)  # noqa: E731
     learner = build_fine_tuner(FineTuningOptions(reinit_layers=1), model, TOKENS, runs.windows(), loss)

@@ -1,4 +1,4 @@
-"""Which layers stay, and that the shallower model computes what they compute."""
+"""The choice of layers, and that the shallower model computes the same as its layers did."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.count import count_model
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
 from biosqueeze.models.families import family_of
-from biosqueeze.models.verify import last_hidden, outputs
+from biosqueeze.models.verify import float_outputs, last_hidden
 from tests import pico
 
 
@@ -36,7 +36,7 @@ from tests import pico
         *((name, 1, (0,)) for name in ("every-other", "odd", "top", "bottom", "1")),
     ],
 )
-def test_choices(text, total, kept):
+def test_layer_choices(text, total, kept):
     assert choose_layers(text, total) == kept
 
 
@@ -46,7 +46,7 @@ def test_choices(text, total, kept):
         ("7", "from 1 to 6"),
         ("0", "from 1 to 6"),
         ("-1", "from 1 to 6"),
-        ("0,6", "no layer 6; the model's are 0 to 5"),
+        ("0,6", "no layer 6; the model has layers 0 to 5"),
         ("-1,2", "no layer -1"),
         ("4,2,0", "did you mean 0,2,4"),
         ("0,0,1", "did you mean 0,1"),
@@ -56,13 +56,13 @@ def test_choices(text, total, kept):
         ("1.5", "neither a number"),
     ],
 )
-def test_choices_that_are_none(text, message):
+def test_invalid_layer_choices(text, message):
     with pytest.raises(UsageError, match=message):
         choose_layers(text, 6)
 
 
 @given(st.integers(1, 48), st.data())
-def test_an_even_spread_rises_and_spans(total, data):
+def test_even_spread_ascends_from_first_to_last(total, data):
     count = data.draw(st.integers(1, total))
     kept = choose_layers(str(count), total)
     assert len(kept) == count == len(set(kept))
@@ -73,7 +73,7 @@ def test_an_even_spread_rises_and_spans(total, data):
 
 
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES if f != "albert" for h in pico.HEADS_OF[f]])
-def test_the_shallower_model_skips_the_others(family, head):
+def test_shallower_model_skips_the_other_layers(family, head):
     model = pico.model_of(family, 200, head)
     shallow, difference = keep_layers(model, (0, 3))
     batch = pico.padded_batch(model)
@@ -81,13 +81,13 @@ def test_the_shallower_model_skips_the_others(family, head):
     assert type(shallow) is type(model) and shallow.config.num_hidden_layers == 2
     trunk = model.base_model.get_submodule(family_of(model.config).layers)
     trunk[1].forward = trunk[2].forward = lambda hidden, *args, **kwargs: hidden
-    found, wanted = outputs(shallow, batch), outputs(model, batch)
-    assert torch.equal(found[0], wanted[0])
+    outputs, expected = float_outputs(shallow, batch), float_outputs(model, batch)
+    assert torch.equal(outputs[0], expected[0])
     assert torch.equal(last_hidden(shallow, batch), last_hidden(model, batch))
 
 
 @pytest.mark.parametrize("head", pico.HEADS_OF["albert"])
-def test_a_shallower_albert_runs_its_layer_less_often(head):
+def test_shallower_albert_runs_its_layer_less_often(head):
     model = pico.model_of("albert", 200, head)
     shallow, difference = keep_layers(model, choose_layers_of(model.config, "2"))
     batch = pico.padded_batch(model)
@@ -99,15 +99,15 @@ def test_a_shallower_albert_runs_its_layer_less_often(head):
     layer.forward = lambda hidden, *args, **kwargs: (
         runs.append(1) or (run(hidden, *args, **kwargs) if len(runs) <= 2 else hidden)
     )
-    wanted = model(**batch)[0]
-    assert len(runs) == 4 and torch.equal(shallow(**batch)[0], wanted)
+    expected = model(**batch)[0]
+    assert len(runs) == 4 and torch.equal(shallow(**batch)[0], expected)
 
 
-def test_layers_of_an_albert_are_only_counted():
+def test_albert_layers_are_chosen_by_number_only():
     config = pico.config_of("albert", 100)
     assert choose_layers_of(config, "3") == (0, 1, 2)
     for text in ("0,3", "odd", "top"):
-        with pytest.raises(UsageError, match="only says how many; give 2"):
+        with pytest.raises(UsageError, match="takes only a number; give 2"):
             choose_layers_of(config, text)
     with pytest.raises(UsageError, match="from 1 to 4"):
         choose_layers_of(config, "5")
@@ -116,18 +116,18 @@ def test_layers_of_an_albert_are_only_counted():
         choose_layers_of(config, "2")
 
 
-def test_other_layers_are_chosen_by_name():
+def test_mobilebert_layers_are_chosen_by_name():
     assert choose_layers_of(pico.config_of("mobilebert", 100), "odd") == (1, 3)
 
 
-def test_the_original_is_left_whole():
+def test_original_is_unchanged():
     model = pico.model_of("bert", 200)
     before = last_hidden(model, pico.padded_batch(model))
     keep_layers(model, (1,))
     assert torch.equal(before, last_hidden(model, pico.padded_batch(model)))
 
 
-def test_a_wrong_rebuild_is_caught(monkeypatch):
+def test_wrong_rebuild_is_detected(monkeypatch):
     model = pico.model_of("bert", 200)
     from biosqueeze.models import depth
 

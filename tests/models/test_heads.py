@@ -1,4 +1,4 @@
-"""The vocabulary projection on some rows, and that padding changes nothing that is read."""
+"""The vocabulary projection of selected rows, and that padding changes no logits."""
 
 import pytest
 import torch
@@ -10,39 +10,39 @@ from tests import pico
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_logits_of_some_rows_are_those_of_the_model(family):
+def test_logits_of_some_rows_equal_the_model(family):
     model = pico.model_of(family, 200, "mlm")
     batch = pico.padded_batch(model)
     chosen = (batch["attention_mask"] == 1) & (batch["input_ids"] % 3 == 0)
     with torch.no_grad():
-        found = mlm_logits(model, last_hidden(model, batch)[chosen])
-        wanted = model(**batch).logits[chosen]
-    assert chosen.sum() > 5 and torch.allclose(found, wanted, atol=1e-5)
+        actual = mlm_logits(model, last_hidden(model, batch)[chosen])
+        expected = model(**batch).logits[chosen]
+    assert chosen.sum() > 5 and torch.allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_gradients_of_some_rows_reach_every_part_of_the_head(family):
+def test_gradients_of_some_rows_reach_the_whole_head(family):
     model = pico.model_of(family, 200, "mlm")
     batch = pico.padded_batch(model)
     model(**batch).logits[0, 0].logsumexp(-1).backward()
-    wanted = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     hidden = model.base_model(**batch)[0]
     mlm_logits(model, hidden[0, :1]).logsumexp(-1).sum().backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    assert found.keys() == wanted.keys()
-    assert all(torch.allclose(found[name], wanted[name], atol=1e-5) for name in wanted)
+    actual = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert actual.keys() == expected.keys()
+    assert all(torch.allclose(actual[name], expected[name], atol=1e-5) for name in expected)
 
 
-def test_a_head_that_is_unknown():
+def test_unknown_family():
     model = pico.model_of("bert", 200, "mlm")
     model.config.model_type = "mystery"
-    with pytest.raises(SqueezeError, match="mystery has no masked"):
+    with pytest.raises(SqueezeError, match="head of mystery is not supported"):
         mlm_logits(model, torch.zeros(1, 32))
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_padding_changes_no_real_token(family):
+def test_padding_changes_no_logits(family):
     model = pico.model_of(family, 200, "mlm")
     batch = pico.padded_batch(model)
     with torch.no_grad():

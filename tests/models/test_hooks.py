@@ -1,4 +1,4 @@
-"""Taps read what the model itself reports, for every family, and packed texts read as if each stood alone."""
+"""Hooks capture what the model reports, for every family, and packed texts do not influence each other."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.hooks import PARTS, HiddenStateHooks
-from biosqueeze.models.inputs import Texts, model_inputs
+from biosqueeze.models.inputs import TextRows, model_inputs
 from biosqueeze.models.layers import attention_sizes
 from biosqueeze.models.load import load_model
 from tests import pico
@@ -17,45 +17,45 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def tapped(family: str, tmp_path, attention: str = "sdpa"):
+def with_hooks(family: str, tmp_path, attention: str = "sdpa"):
     path = pico.save(family, tmp_path / family, head="base")
     model = load_model(open_checkpoint(str(path)), attention=attention).model
     return model, HiddenStateHooks(model, {0: frozenset({"hidden"}), **{d: frozenset(PARTS) for d in (1, pico.LAYERS)}})
 
 
 @torch.no_grad()
-def test_they_read_what_the_model_says_of_itself(family: str, tmp_path) -> None:
-    model, taps = tapped(family, tmp_path, attention="eager")
+def test_captured_states_equal_those_the_model_returns(family: str, tmp_path) -> None:
+    model, hooks = with_hooks(family, tmp_path, attention="eager")
     batch = pico.padded_batch(model)
-    with taps.open() as states:
-        said = model(**model_inputs(model, batch), output_hidden_states=True, output_attentions=True)
+    with hooks.capture() as states:
+        outputs = model(**model_inputs(model, batch), output_hidden_states=True, output_attentions=True)
     assert sorted(states) == [0, 1, pico.LAYERS]
     for depth, parts in states.items():
-        assert torch.equal(parts["hidden"], said.hidden_states[depth])
+        assert torch.equal(parts["hidden"], outputs.hidden_states[depth])
     heads, size = attention_sizes(model.config)
     blocked = ~batch["attention_mask"].bool()[:, None, None, :]
     for depth in (1, pico.LAYERS):
         query, key = states[depth]["query"], states[depth]["key"]
         assert query.shape == (*batch["input_ids"].shape[:1], heads, batch["input_ids"].shape[1], size)
         scores = (query @ key.transpose(-1, -2) / size**0.5).masked_fill(blocked, float("-inf"))
-        assert torch.allclose(scores.softmax(dim=-1), said.attentions[depth - 1], atol=1e-5)
+        assert torch.allclose(scores.softmax(dim=-1), outputs.attentions[depth - 1], atol=1e-5)
         assert states[depth]["value"].shape == query.shape
 
 
 @torch.no_grad()
-def test_they_are_silent_unless_open(family: str, tmp_path) -> None:
-    model, taps = tapped(family, tmp_path)
-    with taps.open() as states:
+def test_nothing_is_captured_outside_the_block(family: str, tmp_path) -> None:
+    model, hooks = with_hooks(family, tmp_path)
+    with hooks.capture() as states:
         pass
     model(**pico.padded_batch(model))
     assert states == {}
 
 
 @torch.no_grad()
-def test_packed_texts_do_not_see_each_other(family: str, tmp_path) -> None:
-    if not FAMILIES[family].packs:
+def test_packed_texts_do_not_influence_each_other(family: str, tmp_path) -> None:
+    if not FAMILIES[family].supports_packing:
         pytest.skip("its embeddings mix neighbours")
-    model, _ = tapped(family, tmp_path)
+    model, _ = with_hooks(family, tmp_path)
     texts = [torch.randint(6, 60, (1, length)) for length in (5, 9, 3)]
     lengths = [text.shape[1] for text in texts]
     batch = {
@@ -71,12 +71,12 @@ def test_packed_texts_do_not_see_each_other(family: str, tmp_path) -> None:
         alone = model(input_ids=text, attention_mask=torch.ones_like(text)).last_hidden_state
         assert torch.allclose(packed[:, start : start + text.shape[1]], alone, atol=1e-5)
         start += text.shape[1]
-    assert Texts.of(batch).pairs == int(Texts.of(batch).allowed.sum()) == sum(length**2 for length in lengths)
-    rows = Texts.of(batch).rows(packed.unsqueeze(1))  # one head
+    assert TextRows.of(batch).pairs == int(TextRows.of(batch).allowed.sum()) == sum(length**2 for length in lengths)
+    rows = TextRows.of(batch).rows(packed.unsqueeze(1))  # one head
     assert torch.equal(rows[1, 0, :9], packed[0, 5:14])
 
 
-def test_padding_is_in_no_pair() -> None:
+def test_padding_is_in_no_allowed_pair() -> None:
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    wanted = mask[:, :, None].bool() & mask[:, None, :].bool()
-    assert torch.equal(Texts.of({"attention_mask": mask}).allowed, wanted)
+    expected = mask[:, :, None].bool() & mask[:, None, :].bool()
+    assert torch.equal(TextRows.of({"attention_mask": mask}).allowed, expected)

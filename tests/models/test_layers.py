@@ -1,4 +1,4 @@
-"""Layers by depth and the sizes of attention, against what runs."""
+"""Layers by depth and the sizes of attention, compared with forward passes."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ ALL = [(family, head) for family in pico.FAMILIES for head in ("base", "mlm")]
 
 
 @pytest.mark.parametrize(("family", "head"), ALL)
-def test_layers_give_the_hidden_states(family, head):
+def test_layer_outputs_are_the_hidden_states(family, head):
     model = pico.model_of(family, 200, head)
     seen = []
     layers = layers_by_depth(model)
@@ -19,12 +19,12 @@ def test_layers_give_the_hidden_states(family, head):
         layer.register_forward_hook(lambda module, _args, output: seen.append((module, output)))
     states = model(**pico.padded_batch(model), output_hidden_states=True).hidden_states
     assert [module for module, _ in seen] == layers and len(layers) == pico.LAYERS
-    for (_, found), wanted in zip(seen, states[1:], strict=True):
-        assert torch.equal(found[0] if isinstance(found, tuple) else found, wanted)
+    for (_, actual), expected in zip(seen, states[1:], strict=True):
+        assert torch.equal(actual[0] if isinstance(actual, tuple) else actual, expected)
 
 
 @pytest.mark.parametrize(("groups", "inner"), [(1, 2), (2, 1), (3, 1), (4, 2)])
-def test_alberts_of_several_groups(groups, inner):
+def test_albert_with_several_groups(groups, inner):
     config = pico.config_of("albert", 200)
     config.num_hidden_groups, config.inner_group_num = groups, inner
     from transformers import AlbertModel
@@ -47,9 +47,9 @@ def test_queries_and_keys_give_the_attention_maps(family):
         module = layers_by_depth(model)[0].get_submodule(getattr(names, part))
         module.register_forward_hook(lambda _m, _args, output, part=part: seen.setdefault(part, output))
     batch = pico.padded_batch(model)
-    wanted = model(**batch, output_attentions=True).attentions[0]
+    expected = model(**batch, output_attentions=True).attentions[0]
     query, key, value = (seen[p].unflatten(-1, (heads, size)).transpose(1, 2) for p in ("query", "key", "value"))
     scores = query @ key.transpose(2, 3) / size**0.5  # (batch, heads, query, key)
     blocked = batch["attention_mask"][:, None, None] == 0
-    found = scores.masked_fill(blocked, float("-inf")).softmax(-1)
-    assert value.shape == query.shape and torch.allclose(found, wanted, atol=1e-6)
+    actual = scores.masked_fill(blocked, float("-inf")).softmax(-1)
+    assert value.shape == query.shape and torch.allclose(actual, expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The pico checkpoints are what the other tests take them for."""
+"""Assumptions of the other tests about the pico checkpoints."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every preset from every family: its shape, what it takes over, and that stock transformers loads it."""
+"""Every preset of every family: its shape, what is copied, and that stock transformers loads it."""
 
 import json
 
@@ -20,14 +20,14 @@ EXPECTED |= {"bert-mini", "bert-small", "bert-medium"}
 
 
 @pytest.fixture
-def pocket(monkeypatch):
-    """Presets in pocket size: the same rows with a sixteenth of the width, so that all families stay fast."""
+def small_presets(monkeypatch):
+    """The presets with a sixteenth of their width, so that all families are fast."""
     from dataclasses import replace
 
     from biosqueeze.models import presets
 
     def shrunk(row):
-        if row.take:
+        if row.kept_layers:
             return row
         size = 4 * row.heads
         return replace(row, hidden=size, ffn=row.ffn // 16, positions=row.positions and row.positions // 4)
@@ -37,33 +37,33 @@ def pocket(monkeypatch):
     return rows
 
 
-def test_the_table_is_complete_and_sound():
+def test_presets_are_complete_and_consistent():
     assert set(PRESETS) >= EXPECTED
     for name, row in PRESETS.items():
         assert row.name == name and row.source and row.summary
-        if row.take:
+        if row.kept_layers:
             assert row.layers is row.hidden is row.heads is row.ffn is None
         else:
             assert row.hidden % row.heads == 0 and row.layers and row.ffn
 
 
-def test_an_unknown_student_names_the_nearest():
+def test_unknown_student_names_the_nearest():
     with pytest.raises(UsageError, match="Did you mean 'bert-small'"):
         find_preset("bert-smal")
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_every_preset_of_every_family(pico_any, pocket, preset, tmp_path):
-    teacher, row = opened(pico_any), pocket[preset]
+def test_every_preset_of_every_family(pico_any, small_presets, preset, tmp_path):
+    teacher, row = opened(pico_any), small_presets[preset]
     if row.hidden and teacher.config["model_type"] == "mobilebert":
-        with pytest.raises(UsageError, match=r"bottlenecks.*distil, compact"):
+        with pytest.raises(UsageError, match=r"bottleneck.*distil, compact"):
             build_student(teacher, preset, seed=0)
         return
     student = build_student(teacher, preset, seed=0)
     config = student.model.config
     assert config.model_type == teacher.config["model_type"]
     assert type(student.model).__name__ == teacher.config["architectures"][0]
-    if row.take:
+    if row.kept_layers:
         assert (
             student.layers in ({(0, 1)} if config.model_type == "albert" else {(0, 2), (1, 3)})
             and config.hidden_size == pico.HIDDEN
@@ -95,7 +95,7 @@ def test_every_preset_of_every_family(pico_any, pocket, preset, tmp_path):
         ("bert-medium", 30522, 41),
     ],
 )
-def test_sizes_are_the_published_ones(tmp_path, preset, vocabulary, millions):
+def test_sizes_equal_the_published_ones(tmp_path, preset, vocabulary, millions):
     config = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": vocabulary}
     (tmp_path / "config.json").write_text(json.dumps(config))
     counted = student_parameters(Checkpoint(tmp_path, "teacher"), preset)
@@ -103,10 +103,10 @@ def test_sizes_are_the_published_ones(tmp_path, preset, vocabulary, millions):
 
 
 @pytest.mark.parametrize(("preset", "layers"), [("distil", (0, 2)), ("compact", (1, 3))])
-def test_layers_embeddings_and_head_are_taken_over(pico_bert, preset, layers):
+def test_layers_embeddings_and_head_are_copied(pico_bert, preset, layers):
     teacher = load_model(opened(pico_bert)).model
     student = build_student(opened(pico_bert), preset, seed=0)
-    assert student.layers == layers and str(layers[1]) in student.sentence
+    assert student.layers == layers and str(layers[1]) in student.summary
     old, new = teacher.state_dict(), student.model.state_dict()
     for name, tensor in new.items():
         for place, layer in reversed(list(enumerate(layers))):
@@ -114,7 +114,7 @@ def test_layers_embeddings_and_head_are_taken_over(pico_bert, preset, layers):
         assert torch.equal(tensor, old[name.replace("old", "")])
 
 
-def test_random_weights_come_from_the_seed(pico_bert, pocket):
+def test_random_weights_depend_on_the_seed(pico_bert, small_presets):
     def weight(seed):
         return build_student(opened(pico_bert), "tiny", seed).model.bert.encoder.layer[0].output.dense.weight
 
@@ -122,13 +122,13 @@ def test_random_weights_come_from_the_seed(pico_bert, pocket):
     assert not torch.equal(weight(1), weight(2))
 
 
-def test_embeddings_and_head_of_the_same_width_are_copied(pico_bert, pocket):
-    student = build_student(opened(pico_bert), "bioformer-8l", seed=0)  # pocket size: 32 wide, 128 positions
+def test_embeddings_and_head_of_the_same_width_are_copied(pico_bert, small_presets):
+    student = build_student(opened(pico_bert), "bioformer-8l", seed=0)  # small preset: 32 wide, 128 positions
     teacher = load_model(opened(pico_bert)).model
     assert torch.equal(student.model.bert.embeddings.LayerNorm.weight, teacher.bert.embeddings.LayerNorm.weight)
     assert torch.equal(student.model.get_input_embeddings().weight, teacher.get_input_embeddings().weight)
     assert torch.equal(student.model.cls.predictions.bias, teacher.cls.predictions.bias)
-    assert "embeddings, head" in student.sentence
+    assert "embeddings, head" in student.summary
 
 
 def test_more_positions_than_the_teacher_has(pico_bert, monkeypatch):
@@ -145,32 +145,32 @@ def test_more_positions_than_the_teacher_has(pico_bert, monkeypatch):
     assert student.tokenizer.model_max_length == 200
 
 
-def test_other_widths_copy_nothing_and_say_so(pico_bert, pocket):
+def test_other_widths_copy_nothing(pico_bert, small_presets):
     student, other = (build_student(opened(pico_bert), "tiny", seed=seed) for seed in (0, 1))
-    assert "32 wide" in student.sentence
+    assert "32 wide" in student.summary
     pairs = zip(student.model.parameters(), other.model.parameters(), strict=True)
-    assert not any(torch.equal(mine, its) for mine, its in pairs if mine.dim() > 1)  # all matrices are drawn
+    assert not any(torch.equal(first, second) for first, second in pairs if first.dim() > 1)  # all matrices are random
 
 
-def test_a_narrow_electra_embedding_is_copied(pico_electra, pocket):
+def test_narrow_electra_embedding_is_copied(pico_electra, small_presets):
     student = build_student(opened(pico_electra), "tiny", seed=0).model
     assert student.config.embedding_size == pico.HIDDEN // 2
     teacher = load_model(opened(pico_electra)).model
     assert torch.equal(student.get_input_embeddings().weight, teacher.get_input_embeddings().weight)
 
 
-def test_a_task_head_is_kept_with_its_labels(pico_ner, pocket):
+def test_task_head_keeps_its_labels(pico_ner, small_presets):
     student = build_student(opened(pico_ner), "tiny", seed=0)
     assert type(student.model).__name__ == "BertForTokenClassification"
     assert tuple(student.model.config.id2label.values()) == pico.LABELS
     assert student.model.classifier.weight.shape == (3, 48)
 
 
-def test_a_head_the_teacher_lacks_is_not_called_copied(tmp_path, pocket):
+def test_head_the_teacher_lacks_is_random(tmp_path, small_presets):
     teacher = opened(pico.save("bert", tmp_path / "base", head="base"))
     student = build_student(teacher, "bioformer-8l", seed=0, head="mlm")
     assert type(student.model).__name__ == "BertForMaskedLM"
-    assert "head" not in student.sentence.split("tokenizer")[1]
+    assert "head" not in student.summary.split("tokenizer")[1]
 
 
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])

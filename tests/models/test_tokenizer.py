@@ -1,4 +1,4 @@
-"""Tokenizers keep the case that their vocabulary has."""
+"""Tokenizers have the casing of their vocabulary."""
 
 import json
 import shutil
@@ -16,8 +16,8 @@ from tests import pico
 from tests.layouts import edit_json, opened
 
 
-def bare(path, *, cased, **settings):
-    """Only vocab.txt, as before 2020, and a tokenizer_config.json where there are settings."""
+def vocabulary_only(path, *, cased, **settings):
+    """Keep only vocab.txt, as before 2020, and a tokenizer_config.json if there are settings."""
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (path / name).unlink(missing_ok=True)
     (path / "vocab.txt").write_text("\n".join(pico.wordpieces(cased)) + "\n")
@@ -26,8 +26,8 @@ def bare(path, *, cased, **settings):
     return opened(path)
 
 
-def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy_of, tmp_path, capsys):
-    tokenizer = load_tokenizer(bare(copy_of(pico_bert), cased=True))
+def test_vocabulary_with_capitals_is_cased(pico_bert, copy_of, tmp_path, capsys):
+    tokenizer = load_tokenizer(vocabulary_only(copy_of(pico_bert), cased=True))
     assert tokenizer.tokenize("BRCA1") == ["BRCA", "##1"]
     assert not lowers_case(tokenizer.backend_tokenizer)
     assert "keeps case" in capsys.readouterr().err
@@ -37,36 +37,40 @@ def test_a_vocabulary_with_capitals_is_cased(pico_bert, copy_of, tmp_path, capsy
     assert (tmp_path / "out" / "tokenizer.json").is_file()
 
 
-def test_a_vocabulary_without_capitals_is_not(pico_bert_uncased, copy_of, capsys):
-    tokenizer = load_tokenizer(bare(copy_of(pico_bert_uncased), cased=False))
+def test_vocabulary_without_capitals_is_uncased(pico_bert_uncased, copy_of, capsys):
+    tokenizer = load_tokenizer(vocabulary_only(copy_of(pico_bert_uncased), cased=False))
     assert tokenizer.tokenize("Carci") == ["carci"]
     assert capsys.readouterr().err == ""
 
 
-def test_the_vocabulary_wins_over_a_wrong_setting(pico_bert, copy_of, capsys):
-    tokenizer = load_tokenizer(bare(copy_of(pico_bert), cased=True, do_lower_case=True))
+def test_vocabulary_overrides_a_wrong_setting(pico_bert, copy_of, capsys):
+    tokenizer = load_tokenizer(vocabulary_only(copy_of(pico_bert), cased=True, do_lower_case=True))
     assert not lowers_case(tokenizer.backend_tokenizer)
     assert "kept cased" in capsys.readouterr().err
 
 
-def test_a_right_setting_needs_no_word(pico_bert, copy_of, capsys):
-    assert not lowers_case(load_tokenizer(bare(copy_of(pico_bert), cased=True, do_lower_case=False)).backend_tokenizer)
+def test_right_setting_gives_no_message(pico_bert, copy_of, capsys):
+    assert not lowers_case(
+        load_tokenizer(vocabulary_only(copy_of(pico_bert), cased=True, do_lower_case=False)).backend_tokenizer
+    )
     assert capsys.readouterr().err == ""
 
 
-def test_bare_ids_equal_those_of_tokenizer_json(pico_bert, copy_of):
+def test_vocab_txt_gives_the_ids_of_tokenizer_json(pico_bert, copy_of):
     text = "BRCA1 mutation of Hepatitis, (p53)."
-    assert load_tokenizer(bare(copy_of(pico_bert), cased=True))(text) == load_tokenizer(opened(pico_bert))(text)
+    assert load_tokenizer(vocabulary_only(copy_of(pico_bert), cased=True))(text) == load_tokenizer(opened(pico_bert))(
+        text
+    )
 
 
-def test_tokenizer_json_is_taken_as_it_is(pico_bert, copy_of):
-    # transformers would rebuild it, lower-casing, because this class and no do_lower_case are named.
+def test_tokenizer_json_is_used_unchanged(pico_bert, copy_of):
+    # transformers would rebuild it, lower-casing, because of this class without do_lower_case.
     path = copy_of(pico_bert)
     edit_json(path / "tokenizer_config.json", drop=("do_lower_case",), tokenizer_class="BertTokenizer")
     assert load_tokenizer(opened(path)).tokenize("BRCA1") == ["BRCA", "##1"]
 
 
-def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy_of, capsys):
+def test_lower_casing_of_a_cased_vocabulary_warns(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
     content = json.loads((path / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = True
@@ -75,7 +79,7 @@ def test_a_lower_casing_tokenizer_json_over_capitals_is_said(pico_bert, copy_of,
     assert "has capitals" in capsys.readouterr().err
 
 
-def test_baked_in_lengths_do_not_cut(pico_bert, copy_of):
+def test_truncation_of_tokenizer_json_is_removed(pico_bert, copy_of):
     path = copy_of(pico_bert)
     tokenizer = pico.tokenizer_of("bert")
     tokenizer.backend_tokenizer.enable_truncation(8)
@@ -112,7 +116,7 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
 
 
 def sentencepiece(path, content=None, **settings):
-    """The tokenizer of a pico ALBERT as ALBERTs were published first: spiece.model alone."""
+    """The tokenizer of a pico ALBERT in ALBERT's first layout: spiece.model only."""
     core = json.loads((path / "tokenizer.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (path / name).unlink(missing_ok=True)
@@ -143,26 +147,26 @@ def test_albert_from_sentencepiece(pico_albert, copy_of, tmp_path, capsys):
     assert AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == known(text)["input_ids"]
 
 
-def test_an_uncased_sentencepiece_lowers_case(tmp_path, capsys):
+def test_uncased_sentencepiece_lowers_case(tmp_path, capsys):
     checkpoint = sentencepiece(pico.save("albert", tmp_path / "model", cased=False))
     tokenizer = load_tokenizer(checkpoint)
     assert tokenizer.tokenize("Gene") == tokenizer.tokenize("gene")
     assert not tokenizer_facts(checkpoint.path)["cased"] and capsys.readouterr().err == ""
 
 
-def test_no_sentencepiece(pico_albert, copy_of):
-    with pytest.raises(SqueezeError, match=r"spiece.model is no SentencePiece model"):
+def test_damaged_sentencepiece(pico_albert, copy_of):
+    with pytest.raises(SqueezeError, match=r"spiece.model is not a SentencePiece model"):
         load_tokenizer(sentencepiece(copy_of(pico_albert), b"version https://git-lfs"))
 
 
-def test_a_sentencepiece_of_another_kind(pico_albert, copy_of):
+def test_sentencepiece_that_is_not_unigram(pico_albert, copy_of):
     proto = import_protobuf().ModelProto()
     proto.pieces.add(piece="<unk>", score=0.0, type=2)
-    with pytest.raises(SqueezeError, match=r"not of ALBERT's kind.*copy tokenizer.json"):
+    with pytest.raises(SqueezeError, match=r"not an ALBERT tokenizer.*copy tokenizer.json"):
         load_tokenizer(sentencepiece(copy_of(pico_albert), proto.SerializeToString()))
 
 
-def test_no_tokenizer_is_explained(pico_bert, copy_of):
+def test_missing_tokenizer(pico_bert, copy_of):
     path = copy_of(pico_bert)
     (path / "tokenizer.json").unlink()
     with pytest.raises(SqueezeError, match=r"has no tokenizer \(tokenizer.json"):
@@ -170,15 +174,15 @@ def test_no_tokenizer_is_explained(pico_bert, copy_of):
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"model": 1}'])
-def test_a_damaged_tokenizer_is_explained(pico_bert, copy_of, content):
+def test_damaged_tokenizer_json(pico_bert, copy_of, content):
     path = copy_of(pico_bert)
     (path / "tokenizer.json").write_text(content)
-    with pytest.raises(SqueezeError, match="is no tokenizer"):
+    with pytest.raises(SqueezeError, match="is not a valid tokenizer"):
         load_tokenizer(opened(path))
 
 
-def test_a_vocabulary_of_something_else(pico_bert, copy_of):
-    checkpoint = bare(copy_of(pico_bert), cased=True)
+def test_vocab_txt_without_special_tokens(pico_bert, copy_of):
+    checkpoint = vocabulary_only(copy_of(pico_bert), cased=True)
     (checkpoint.path / "vocab.txt").write_text("gene\ncell\n")
     with pytest.raises(SqueezeError, match=r"no piece \[UNK\]"):
         load_tokenizer(checkpoint)
@@ -190,29 +194,29 @@ def test_ids_beyond_the_embedding(pico_bert, copy_of):
     tokenizer.add_tokens(["newword"])
     tokenizer.save_pretrained(path)
     checkpoint = opened(path)
-    with pytest.raises(SqueezeError, match="do not belong together") as caught:
+    with pytest.raises(SqueezeError, match="are of different models") as caught:
         load_tokenizer(checkpoint)
     assert "\n" not in str(caught.value)
 
 
-def test_many_unused_rows_are_said(pico_bert, copy_of, capsys):
+def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
     edit_json(path / "config.json", vocab_size=2000)
     load_tokenizer(opened(path))
-    assert "is it this model's?" in capsys.readouterr().err
+    assert "is it this model's tokenizer?" in capsys.readouterr().err
 
 
 @given(st.lists(st.text(alphabet="abc#1-", min_size=1), min_size=1))
-def test_no_capitals_no_case(pieces):
+def test_no_capitals_means_uncased(pieces):
     assert not is_cased([*pieces, "[CLS]", "[UNK]", "<s>"])
     assert is_cased([piece.upper() + "A" for piece in pieces])
 
 
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.txt", "none"])
-def test_facts_of_a_tokenizer(pico_bert, copy_of, layout):
+def test_tokenizer_facts(pico_bert, copy_of, layout):
     path = copy_of(pico_bert)
     if layout != "tokenizer.json":
-        bare(path, cased=True)
+        vocabulary_only(path, cased=True)
     if layout == "none":
         (path / "vocab.txt").unlink()
     known = {"kind": "WordPiece", "pieces": len(pico.wordpieces(cased=True)), "cased": True}

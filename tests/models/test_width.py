@@ -1,4 +1,4 @@
-"""Narrower models: exact against silenced originals, stock in shape, importance-driven."""
+"""Narrower models: equal to masked originals, of stock shape, chosen by importance."""
 
 import pytest
 import torch
@@ -9,12 +9,12 @@ from transformers import AutoModel, ElectraConfig
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
 from biosqueeze.models.families import FAMILIES, family_of
-from biosqueeze.models.head_rotation import turn_heads
+from biosqueeze.models.head_rotation import rotate_heads
 from biosqueeze.models.verify import TOLERANCE
 from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
 from tests import pico
 
-NARROWING = [family for family in pico.FAMILIES if FAMILIES[family].narrows]
+NARROWING = [family for family in pico.FAMILIES if FAMILIES[family].supports_narrowing]
 ALL = [(f, h) for f in NARROWING for h in pico.HEADS_OF[f]]
 
 
@@ -40,7 +40,7 @@ def test_both_widths_of_every_head(family, head, tmp_path):
     assert AutoModel.from_pretrained(tmp_path).config.hidden_size == 24
 
 
-def test_the_original_is_left_whole():
+def test_original_is_unchanged():
     model = pico.model_of("bert", 200)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     narrow(model, Widths(ffn=8, heads=1))
@@ -48,17 +48,17 @@ def test_the_original_is_left_whole():
     assert not model.bert.encoder.layer[0].output.dense._forward_pre_hooks
 
 
-def test_a_tied_decoder_stays_tied():
+def test_tied_decoder_stays_tied():
     cut = narrow(pico.model_of("bert", 200, "mlm"), Widths(heads=2)).model
     assert cut.cls.predictions.decoder.weight is cut.bert.embeddings.word_embeddings.weight
     assert cut.cls.predictions.decoder.weight.shape == (200, 16)
 
 
-def test_neurons_of_no_weight_go_first_in_each_layer():
+def test_neurons_of_zero_weight_are_removed_first():
     model = pico.model_of("bert", 200)
     layers = model.bert.encoder.layer
     for index, layer in enumerate(layers):
-        dead = torch.arange(64)[index::4]  # other ones in each layer
+        dead = torch.arange(64)[index::4]  # different neurons in each layer
         for tensor in (layer.intermediate.dense.weight, layer.intermediate.dense.bias):
             tensor.data[dead] = 0
         layer.output.dense.weight.data[:, dead] = 0
@@ -67,7 +67,7 @@ def test_neurons_of_no_weight_go_first_in_each_layer():
     assert torch.allclose(cut(**batch)[0], model(**batch)[0], atol=1e-5)
 
 
-def test_heads_of_no_weight_go_first():
+def test_heads_of_small_weight_are_removed_first():
     model = pico.model_of("bert", 200)
     chosen = []
     for index, layer in enumerate(model.bert.encoder.layer):
@@ -76,15 +76,15 @@ def test_heads_of_no_weight_go_first():
             linear.weight.data[dead] *= 1e-3
         layer.attention.output.dense.weight.data[:, dead] *= 1e-3
         chosen.append(index)
-    surgery = width._Surgery(model)
-    surgery.cut_heads(3)
-    gone = [
-        torch.nonzero(mask == 0)[::8, 0].div(8, rounding_mode="floor").tolist() for mask in surgery.silenced.values()
+    pruning = width._WidthPruning(model)
+    pruning.cut_heads(3)
+    removed = [
+        torch.nonzero(mask == 0)[::8, 0].div(8, rounding_mode="floor").tolist() for mask in pruning.masks.values()
     ]
-    assert gone == [[index] for index in chosen]
+    assert removed == [[index] for index in chosen]
 
 
-def test_hidden_dimensions_of_no_weight_go_first():
+def test_hidden_dimensions_of_zero_weight_go_first():
     model = pico.model_of("bert", 200, "base")
     dead = torch.arange(8) * 4
     for name, tensor in model.named_parameters():
@@ -96,41 +96,41 @@ def test_hidden_dimensions_of_no_weight_go_first():
             tensor.data[dead] = 0
     alive = [i for i in range(32) if i % 4]
     cut = narrow(model, Widths(heads=3)).model
-    wanted = model.embeddings.word_embeddings.weight[:, alive]
-    assert torch.equal(cut.embeddings.word_embeddings.weight, wanted)
+    expected = model.embeddings.word_embeddings.weight[:, alive]
+    assert torch.equal(cut.embeddings.word_embeddings.weight, expected)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("sizes", "message"),
     [
         ({"ffn": 65}, "from 1 to 64"),
         ({"ffn": 0}, "from 1 to 64"),
         ({"heads": 5}, "from 1 to 4"),
         ({"heads": 0}, "from 1 to 4"),
-        ({"hidden": 21}, "4 heads with at most 8 dimensions each; possible with fewer heads: 8, 16, 24, 32; "),
-        ({"hidden": 40}, "4 heads with at most 8 dimensions"),
-        ({"hidden": 16, "heads": 3}, "3 heads with at most 8"),
-        ({"hidden": 18, "heads": 2}, "2 heads with at most 8 dimensions"),
+        ({"hidden": 21}, "not 4 heads of at most 8 dimensions each; possible with fewer heads: 8, 16, 24, 32; "),
+        ({"hidden": 40}, "4 heads of at most 8 dimensions"),
+        ({"hidden": 16, "heads": 3}, "3 heads of at most 8"),
+        ({"hidden": 18, "heads": 2}, "2 heads of at most 8 dimensions"),
     ],
 )
-def test_widths_that_do_not_fit(asked, message):
+def test_invalid_widths(sizes, message):
     config = pico.config_of("bert", 100)
     with pytest.raises(UsageError, match=message):
-        choose_widths(config, **{"ffn": None, "heads": None, "hidden": None} | asked)
+        choose_widths(config, **{"ffn": None, "heads": None, "hidden": None} | sizes)
 
 
 @pytest.mark.parametrize("family", sorted(set(pico.FAMILIES) - set(NARROWING)))
-@pytest.mark.parametrize("asked", ["ffn", "heads", "hidden"])
-def test_families_that_keep_their_width(family, asked):
+@pytest.mark.parametrize("size", ["ffn", "heads", "hidden"])
+def test_families_without_narrowing(family, size):
     config = pico.config_of(family, 100)
-    nothing = dict.fromkeys(("ffn", "heads", "hidden"))
-    assert choose_widths(config, **nothing).empty
+    no_sizes = dict.fromkeys(("ffn", "heads", "hidden"))
+    assert choose_widths(config, **no_sizes).empty
     with pytest.raises(UsageError, match=f"type {family}.*give --layers"):
-        choose_widths(config, **nothing | {asked: 16})
+        choose_widths(config, **no_sizes | {size: 16})
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.data())
-def test_hidden_and_heads_say_the_same(heads, size, data):
+def test_hidden_size_and_heads_are_equivalent(heads, size, data):
     keep = data.draw(st.integers(1, heads))
     config = pico.config_of("bert", 100)
     config.hidden_size, config.num_attention_heads = heads * size, heads
@@ -141,7 +141,7 @@ def test_hidden_and_heads_say_the_same(heads, size, data):
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.data())
-def test_a_hidden_size_of_narrower_heads(heads, size, data):
+def test_hidden_size_of_narrower_heads(heads, size, data):
     config = pico.config_of("bert", 100)
     config.hidden_size, config.num_attention_heads = heads * size, heads
     kept, kept_size = data.draw(st.integers(1, heads)), data.draw(st.integers(1, size))
@@ -156,7 +156,7 @@ def test_narrower_heads(family, widths, tmp_path):
     cut = narrow(model, widths)
     heads = widths.heads or 4
     assert shape_of(cut.model)[:2] == (heads * widths.head_size, heads)
-    assert {"turning the heads", f"keeping {widths.head_size} dimensions of each head"} <= set(cut.differences)
+    assert {"rotating the heads", f"keeping {widths.head_size} dimensions of each head"} <= set(cut.differences)
     assert max(cut.differences.values()) < TOLERANCE
     cut.model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
@@ -164,7 +164,7 @@ def test_narrower_heads(family, widths, tmp_path):
     assert torch.allclose(again(**batch)[0], cut.model(**batch)[0], atol=1e-6)
 
 
-def test_a_turned_head_keeps_the_closest_product_of_its_rank():
+def test_rotated_head_keeps_the_closest_product():
     layer = pico.model_of("bert", 200).bert.encoder.layer[0]
     attention, output = layer.attention.self, layer.attention.output.dense
     torch.nn.init.normal_(attention.query.bias)
@@ -179,25 +179,25 @@ def test_a_turned_head_keeps_the_closest_product_of_its_rank():
         return affine[0].T @ affine[1], affine[2].T @ output.weight[:, 8:16][:, :dimensions].double().T
 
     before = products(8)
-    turn_heads(layer, FAMILIES["bert"], 8)
+    rotate_heads(layer, FAMILIES["bert"], 8)
     for product, whole, cut in zip(before, products(8), products(5), strict=True):
         assert torch.allclose(whole, product, atol=1e-6)
         lost = torch.linalg.svdvals(product)[5:].square().sum().sqrt()
         assert torch.linalg.norm(product - cut).item() == pytest.approx(lost.item(), rel=1e-4)
 
 
-def test_what_is_kept_whole_is_no_cut():
+def test_full_sizes_are_no_cut():
     config = pico.config_of("distilbert", 100)
     assert choose_widths(config, 64, 4, 32).empty
 
 
-def test_an_electra_keeps_its_projection():
+def test_electra_keeps_its_projection():
     config = pico.config_of("electra", 100)
     with pytest.raises(UsageError, match=r"no projection.*another number of --heads"):
         choose_widths(config, None, 2, None)
 
 
-def test_an_electra_without_projection_narrows_its_embeddings():
+def test_electra_without_projection_narrows_embeddings():
     from transformers import ElectraForMaskedLM
 
     config = pico.config_of("electra", 200)
@@ -208,9 +208,11 @@ def test_an_electra_without_projection_narrows_its_embeddings():
     assert cut.generator_lm_head.weight is cut.electra.embeddings.word_embeddings.weight
 
 
-def test_a_wrong_surgery_is_caught(monkeypatch):
+def test_wrong_pruning_is_detected(monkeypatch):
     monkeypatch.setattr(width, "_least", lambda scores, keep: list(range(len(scores) - keep)))
-    right = width._Surgery._silence
-    monkeypatch.setattr(width._Surgery, "_silence", lambda self, i, path, gone: right(self, i, path, gone[1:]))
+    right = width._WidthPruning._mask_channels
+    monkeypatch.setattr(
+        width._WidthPruning, "_mask_channels", lambda self, i, path, removed: right(self, i, path, removed[1:])
+    )
     with pytest.raises(SqueezeError, match="keeping 32 ffn neurons changes the outputs"):
         narrow(pico.model_of("bert", 200), Widths(ffn=32))

@@ -169,7 +169,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
         (["--ffn", "100"], "from 1 to 64"),
         (["--heads", "9"], "from 1 to 4"),
         (["--hidden", "21"], "possible with fewer heads: 8, 16, 24, 32"),
-        (["--heads", "2", "--hidden", "24"], "2 heads with at most 8 dimensions"),
+        (["--heads", "2", "--hidden", "24"], "2 heads of at most 8 dimensions"),
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--dry-run"]])
@@ -188,7 +188,7 @@ def test_a_tokenizer_of_another_model(shell, pico_bert, copy_of):
     for words in (["--layers", "2"], ["--student", "tiny"]):
         said = shell("shrink", path, *words, "--out", "small")
         assert said.code == 1
-        assert "do not belong together" in said.err.strip().splitlines()[-1]
+        assert "are of different models" in said.err.strip().splitlines()[-1]
         assert not Path("small").exists() and not Path("small.partial").exists()
 
 

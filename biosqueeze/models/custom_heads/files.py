@@ -1,4 +1,4 @@
-"""What stages do with a head that stock transformers lacks, before anything is loaded. Torch-free."""
+"""What stages do with a checkpoint's head.safetensors before any model is loaded. Torch-free."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
 
 
-def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:
-    """Say no to a checkpoint whose head a stage would lose.
+def check_custom_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:
+    """Check that a stage would not lose the checkpoint's custom head.
 
     Args:
-        checkpoint: what the stage was given.
+        checkpoint: the stage's input.
         command: the stage.
-        allowed: heads in head.safetensors that the stage can handle.
+        allowed: custom heads that the stage supports.
 
     Raises:
         SqueezeError: the checkpoint has another one.
@@ -24,12 +24,12 @@ def refuse_own_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[s
     if head is not None and head not in allowed:
         flag = "--tagger linear" if head in ("bilstm", "crf") else "--representation cls"
         raise SqueezeError(
-            f"{checkpoint.name} has a {head} head ({HEAD_FILE}), which {command} cannot handle; fine-tune it with a "
-            f"stock one first: biosqueeze finetune {checkpoint.name} {flag} --data DIRECTORY"
+            f"{checkpoint.name} has a {head} head ({HEAD_FILE}), which {command} does not support; fine-tune it with "
+            f"a stock head first: biosqueeze finetune {checkpoint.name} {flag} --data DIRECTORY"
         )
 
 
 def copy_head(source: Checkpoint, target: Path) -> None:
-    """Copy a head of our own, where there is one, beside a model that was made of the rest."""
+    """Copy head.safetensors, if there is one, beside a model that was made from the rest of the checkpoint."""
     if source.custom_head:
         shutil.copyfile(source.path / HEAD_FILE, target / HEAD_FILE)

@@ -1,0 +1,1 @@
+"""Task heads that stock transformers lacks, saved in head.safetensors beside a stock encoder."""
