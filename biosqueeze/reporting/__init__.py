@@ -1,3 +1,4 @@
-"""One HTML page about a checkpoint: what is known of it, its curves drawn, and the page around them."""
+"""One HTML page about a checkpoint: its facts, history, training curves and measurements."""
 
 FILE_NAME = "report.html"
+GENERATOR = '<meta name="generator" content="biosqueeze report">'

@@ -1,4 +1,4 @@
-"""What a training run wrote into metrics.jsonl, as arrays, and how a noisy curve is made legible."""
+"""The training curves in metrics.jsonl: read as arrays, smoothed, and thinned for drawing."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILE_NAME = "metrics.jsonl"
-_NOT_TERMS = ("step", "lr", "tokens", "seconds")
-_SHARE = 60  # a curve is averaged over a 60th of its length to either side, and over a neighbour at least
+_NOT_LOSS_TERMS = ("step", "lr", "tokens", "seconds")
+_SMOOTHED_SHARE = 60  # a value is averaged over 1/60 of the curve's length to either side, and over 1 step at least
 _BUCKETS = 500
 
 Array = NDArray[np.float64]
@@ -19,27 +19,27 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curves:
-    """One run. All arrays are (steps,), NaN where a line lacks the value; `dev` holds the scores of each judgement."""
+    """One training run. All arrays are (steps,), NaN where a line lacks the value; `dev` has the dev scores by step."""
 
     steps: Array
     terms: Mapping[str, Array]
     rate: Array
     tokens: Array
     durations: Array
-    """Seconds of each step; NaN where the scoring of the dev split lies in between."""
+    """Seconds of each step; NaN where the dev split was evaluated in between."""
     dev: tuple[tuple[int, Mapping[str, float]], ...]
 
     @property
     def dev_names(self) -> tuple[str, ...]:
-        """The scores of the whole split (not of one kind of entity, and no counts)."""
+        """The scores of the whole split: neither those of one entity type nor counts."""
         scores = self.dev[0][1] if self.dev else {}
         return tuple(name for name, value in scores.items() if isinstance(value, float) and "-" not in name)
 
 
 def read_curves(directory: Path) -> Curves | None:
-    """The curves of a checkpoint's training, or None where there was none.
+    """Read the curves of a checkpoint's training; None where there was none.
 
-    A line that was cut short (the disk was full, the power failed) is passed over.
+    A line that was cut short (the disk was full, the power failed) is skipped.
     """
     path = directory / FILE_NAME
     if not path.is_file():
@@ -48,16 +48,16 @@ def read_curves(directory: Path) -> Curves | None:
     steps = [line for line in lines if "dev" not in line]
     if not steps:
         return None
-    judged = {int(line["step"]): line["dev"] for line in lines if isinstance(line.get("dev"), dict)}
-    names = dict.fromkeys(name for line in steps for name in line if name not in _NOT_TERMS)
+    dev = {line["step"]: _scores(line["dev"]) for line in lines if isinstance(line.get("dev"), dict)}
+    names = dict.fromkeys(name for line in steps for name in line if name not in _NOT_LOSS_TERMS)
     terms = {name: _column(steps, name) for name in names}
     return Curves(
         steps=_column(steps, "step"),
         terms={name: values for name, values in terms.items() if np.isfinite(values).any()},
         rate=_column(steps, "lr"),
         tokens=_column(steps, "tokens"),
-        durations=_durations(steps, judged),
-        dev=tuple(sorted(judged.items())),
+        durations=_durations(steps, dev),
+        dev=tuple(sorted(dev.items())),
     )
 
 
@@ -65,29 +65,40 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and np.isfinite(_as_float(line["step"])):
             yield line
 
 
+def _scores(dev: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in dev.items() if isinstance(value, int | float)}
+
+
+def _as_float(value: object) -> float:
+    """Return a number as a float; NaN for anything else, and for an integer that no float can hold."""
+    try:
+        return float(value) if isinstance(value, int | float) else np.nan
+    except OverflowError:
+        return np.nan
+
+
 def _column(lines: list[dict[str, Any]], name: str) -> Array:
-    values = (line.get(name) for line in lines)
-    return np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=np.float64)
+    return np.array([_as_float(line.get(name)) for line in lines], dtype=np.float64)
 
 
-def _durations(lines: list[dict[str, Any]], judged: Mapping[int, object]) -> Array:
-    """`seconds` counts on where a run is resumed; in logs of older versions it starts anew there."""
+def _durations(lines: list[dict[str, Any]], dev: Mapping[int, object]) -> Array:
+    """Return the seconds of each step from the running total, which may start again where a run was resumed."""
     seconds = _column(lines, "seconds")
     gaps = np.diff(seconds, prepend=0.0)
     gaps = np.where(gaps < 0, seconds, gaps)
-    after_judging = [int(line["step"]) - 1 in judged for line in lines]
-    return np.where(after_judging, np.nan, gaps)
+    after_evaluation = [line["step"] - 1 in dev for line in lines]
+    return np.where(after_evaluation, np.nan, gaps)
 
 
 def smoothed(values: Array) -> Array:
-    """The mean over the neighbours of each value, (steps,); NaN and infinities do not count."""
-    half = max(1, len(values) // _SHARE)
+    """Return the mean over the neighbours of each value, (steps,); NaN and infinities are left out."""
+    half = max(1, len(values) // _SMOOTHED_SHARE)
     valid = np.isfinite(values)
     sums = np.concatenate(([0.0], np.cumsum(np.where(valid, values, 0.0))))
     counts = np.concatenate(([0], np.cumsum(valid)))
@@ -98,7 +109,7 @@ def smoothed(values: Array) -> Array:
 
 
 def speed(curves: Curves) -> Array:
-    """Tokens per second around each step, (steps,)."""
+    """Return the smoothed tokens per second at each step, (steps,)."""
     timed = np.isfinite(curves.durations) & np.isfinite(curves.tokens)
     tokens = smoothed(np.where(timed, curves.tokens, np.nan))
     seconds = smoothed(np.where(timed, curves.durations, np.nan))
@@ -106,12 +117,12 @@ def speed(curves: Curves) -> Array:
 
 
 def thinned(steps: Array, values: Array) -> tuple[Array, Array]:
-    """At most a thousand points that look like all of them: the lowest and the highest of each bucket."""
+    """Return at most a thousand points that look like all of them: the lowest and the highest of each bucket."""
     if len(steps) <= 2 * _BUCKETS:
         return steps, values
     kept: list[int] = []
     for bucket in np.array_split(np.arange(len(steps)), _BUCKETS):
-        real = bucket[np.isfinite(values[bucket])]
-        if len(real):
-            kept += sorted({int(real[values[real].argmin()]), int(real[values[real].argmax()])})
+        finite = bucket[np.isfinite(values[bucket])]
+        if len(finite):
+            kept += sorted({int(finite[values[finite].argmin()]), int(finite[values[finite].argmax()])})
     return steps[kept], values[kept]

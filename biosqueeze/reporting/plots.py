@@ -1,6 +1,6 @@
-"""Plots as inline SVG, drawn by matplotlib's object interface: no pyplot, no global state, colours from the page.
+"""Plots as inline SVG, drawn by matplotlib's object interface, without pyplot and its global state.
 
-Ink, grid and muted text are written as CSS variables, so that a plot follows the page from light to dark.
+The colours of text and grid are CSS variables of the page, so that a plot follows the page from light to dark.
 """
 
 import io
@@ -13,21 +13,22 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from biosqueeze.reporting.curves import Array, Curves, smoothed, speed, thinned
-from biosqueeze.reporting.markup import Markup, heading
+from biosqueeze.reporting.formatting import score_name
 
 COLOURS = ("#3b82c4", "#d9822b", "#3a9d6e", "#c2568f", "#8a6cc9", "#2a9d9d", "#b5793f", "#cf5c5c")
 _MARKERS = "osD^vPXp"
-_SIZES = (8, 13)  # in turn, so that two markers in one place can both be seen
-# Stand-ins that no palette holds; `_as_markup` turns them into variables of the page's style.
+_SIZES = (8, 13)  # alternating, so that two markers in one place are both visible
+# Placeholders, used by no palette, that `_as_markup` replaces by variables of the page's style.
 _INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
 _VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)"}
-_ROUND = (1, 2, 5, 10)  # ticks stand at such numbers
+_ROUND = (1, 2, 5, 10)  # ticks are multiples of these
 _LOG_RATIO = 30  # curves that span more than this are drawn on a logarithmic axis
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLE: Any = {
@@ -89,7 +90,7 @@ class Panel:
 
 
 def training_plot(curves: Curves) -> Markup:
-    """Losses, dev scores, learning rate and speed of one run, against the optimiser's steps."""
+    """Draw losses, dev scores, learning rate and speed of one run against the optimiser's steps."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
@@ -102,7 +103,7 @@ def training_plot(curves: Curves) -> Markup:
 
 
 def _draw_losses(axes: Axes, curves: Curves) -> None:
-    """Each term smoothed over its raw values; the total only where it is more than its one term."""
+    """Draw each term, smoothed, over its raw values; the total only where there are several terms."""
     terms = dict(curves.terms)
     if len(terms) == 2 and "loss" in terms:
         del terms["loss"]
@@ -119,11 +120,11 @@ def _draw_losses(axes: Axes, curves: Curves) -> None:
         axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label="total" if name == "loss" else name)
     if terms:
         _limit(axes, tuple(smooth.values()), tuple(terms.values()))
-    _finish(axes, curves, "TrainingRun loss", "loss, mean over a batch")
+    _finish(axes, curves, "Training loss", "loss, mean over a batch")
 
 
 def _is_wide(lines: Sequence[Array]) -> bool:
-    """Whether the curves are positive and span so much that a straight axis would hide the lower ones."""
+    """Return whether the curves are positive and span so much that a linear axis would flatten the lower ones."""
     if not lines:
         return False
     low, high = (float(f(np.concatenate(lines))) for f in (np.nanmin, np.nanmax))
@@ -131,7 +132,7 @@ def _is_wide(lines: Sequence[Array]) -> bool:
 
 
 def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
-    """Let single outliers leave the picture rather than flatten the curves."""
+    """Set the range of the y axis so that single outliers are cut off rather than flatten the curves."""
     everything = np.concatenate(raw)
     everything = everything[np.isfinite(everything) & ((everything > 0) | (axes.get_yscale() == "linear"))]
     lines = np.concatenate(smooth)
@@ -144,7 +145,7 @@ def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
 
 
 def _draw_scores(axes: Axes, curves: Curves) -> None:
-    """The scores of the dev split; the best of the last one named (F1, for entities) is ringed."""
+    """Draw the scores of the dev split; the best value of the last score (F1, for entities) is ringed."""
     steps = [step for step, _ in curves.dev]
     for index, name in enumerate(curves.dev_names):
         values = [scores.get(name, np.nan) for _, scores in curves.dev]
@@ -152,7 +153,7 @@ def _draw_scores(axes: Axes, curves: Curves) -> None:
         style: dict[str, Any] = (
             {"linewidth": 1.8, "markersize": 5.5} if strong else {"linewidth": 0.9, "markersize": 3.5, "alpha": 0.8}
         )
-        axes.plot(steps, values, f"{_MARKERS[index % 8]}-", color=COLOURS[index % 8], label=heading(name), **style)
+        axes.plot(steps, values, f"{_MARKERS[index % 8]}-", color=COLOURS[index % 8], label=score_name(name), **style)
         if strong and np.isfinite(values).any():
             best = int(np.nanargmax(values))
             axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
@@ -161,7 +162,7 @@ def _draw_scores(axes: Axes, curves: Curves) -> None:
 
 
 def _draw_rate(axes: Axes, curves: Curves) -> None:
-    """In units of a power of ten, so that the ticks are short."""
+    """Draw the learning rate in units of a power of ten, which keeps the tick labels short."""
     highest = float(np.nanmax(curves.rate)) if np.isfinite(curves.rate).any() else 0.0
     power = math.floor(math.log10(highest)) if highest > 0 else 0
     axes.plot(*thinned(curves.steps, curves.rate / 10.0**power), color=COLOURS[4], linewidth=1.8)
@@ -183,7 +184,7 @@ def _draw_speed(axes: Axes, curves: Curves) -> None:
 
 
 def _finish(axes: Axes, curves: Curves, title: str, label: str) -> None:
-    """Title at the left, legend at the right above the picture, where neither hides a curve."""
+    """Put the title at the left and the legend at the right above the axes, where neither hides a curve."""
     axes.set_title(title)
     axes.set_xlabel("optimiser step")
     axes.set_ylabel(label)
@@ -203,7 +204,7 @@ def _thousands(value: float, _place: object) -> str:
 
 
 def tradeoff_plot(panels: Sequence[Panel]) -> Markup:
-    """Score against cost, side by side, with one legend below."""
+    """Draw panels of score against cost side by side, with one legend below."""
     points = [point for panel in panels for point in panel.points]
     styles = _styles(points)
     widest = max(len(f"{checkpoint}, {backend}") for checkpoint, backend in styles)
@@ -214,14 +215,14 @@ def tradeoff_plot(panels: Sequence[Panel]) -> Markup:
         for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
             _draw_points(axes, panel, styles)
         marks = [Line2D([], [], **style) for style in styles.values()]
-        # Matplotlib leaves labels with a leading underscore out of a legend.
+        # Matplotlib omits labels with a leading underscore from a legend.
         names = [f"{' ' * checkpoint.startswith('_')}{checkpoint}, {backend}" for checkpoint, backend in styles]
         figure.legend(marks, names, loc="outside lower center", ncols=columns)
         return _as_markup(figure)
 
 
 def _styles(points: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
-    """A colour for each checkpoint and a marker for each backend; open ones, so that one shows through another."""
+    """Return a colour for each checkpoint and a marker for each backend; markers are open, so that none is hidden."""
     checkpoints = list(dict.fromkeys(point.checkpoint for point in points))
     backends = list(dict.fromkeys(point.backend for point in points))
     styles: dict[tuple[str, str], dict[str, Any]] = {}
@@ -251,10 +252,10 @@ def _draw_points(axes: Axes, panel: Panel, styles: Mapping[tuple[str, str], dict
 
 
 def _as_markup(figure: Figure) -> Markup:
-    """The figure as an SVG element without size, links, metadata or ids that two plots would share."""
+    """Return the figure as an SVG element without size, links, metadata, or ids that two plots would share."""
     stream = io.StringIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that matplotlib's font lacks; the browser has one
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that matplotlib's font lacks; the browser's font has it
         bare = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(stream, format="svg", transparent=True, metadata=bare)
     text = stream.getvalue()

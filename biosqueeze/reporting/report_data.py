@@ -1,109 +1,143 @@
-"""What is known of a checkpoint: its facts, the relatives that are still on the disk, their curves and results."""
+"""Gather what the report shows: the checkpoint, its parents that are still on the disk, their curves and results."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.manifest import HistoryEntry, Manifest, ParentRef, read_manifest
+from biosqueeze.json_object import JsonObject
+from biosqueeze.manifest import Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
 from biosqueeze.reporting.curves import Curves, read_curves
 
-_EVALUATION = "evaluate-"
+_ADVICE = "delete the file and measure again"
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One run of training: of the checkpoint, or of a relative."""
+    """One training: of the checkpoint, or of a parent."""
 
     name: str
     manifest: Manifest | None
     curves: Curves
 
 
-@dataclass(frozen=True)
-class Score:
-    """What `evaluate` noted of one checkpoint on one backend."""
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result of `evaluate` for one checkpoint on one backend.
+
+    Args:
+        checkpoint: its short name.
+        own: whether it is the reported checkpoint, and not a parent.
+        task: the kind of task.
+        data: the data set.
+        split: of the data set.
+        backend: RUNTIME[:PRECISION].
+        metrics: scores (float) and counts (int) by name.
+        megabytes: size of the files that the backend loads, in millions of bytes; None where they are gone.
+    """
 
     checkpoint: str
     own: bool
-    result: Mapping[str, Any]
+    task: str
+    data: str
+    split: str
+    backend: str
+    metrics: Mapping[str, float]
     megabytes: float | None
-    """Size of what the backend loads, in millions of bytes."""
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """The scores and counts by name."""
-        return {name: v for name, v in (self.result.get("metrics") or {}).items() if isinstance(v, int | float)}
+    def measured_on(self) -> tuple[str, str, str]:
+        """Evaluations with equal values are comparable."""
+        return self.task, self.data, self.split
 
-    @property
-    def measured_on(self) -> tuple[object, ...]:
-        """Scores are comparable where this is the same."""
-        return tuple(self.result.get(key) for key in ("task", "data", "split"))
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRow:
+    """One row of results/bench.json; `comparable` is False where the F1 is on other data than the first row's."""
+
+    checkpoint: str
+    backend: str
+    batch_size: int | None
+    length: int | None
+    p50_ms: float
+    p95_ms: float | None
+    speed_up: float | None
+    sequences_per_second: float | None
+    peak_rss_mb: float | None
+    megabytes: float | None
+    f1: float | None
+    comparable: bool
+
+
+@dataclass(frozen=True)
+class Bench:
+    """results/bench.json."""
+
+    cpu: str | None
+    threads: int | None
+    rounds: int | None
+    rows: tuple[BenchRow, ...]
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """All that a report tells."""
+    """All that a report shows; `files` are bytes by path, the largest first."""
 
     name: str
     checkpoint: Checkpoint
     parameters: Mapping[str, int]
     files: Mapping[str, int]
-    history: tuple[HistoryEntry, ...]
     trainings: tuple[TrainingRun, ...]
-    scores: tuple[Score, ...]
-    bench: Mapping[str, Any]
+    evaluations: tuple[Evaluation, ...]
+    bench: Bench | None
 
 
 def gather(checkpoint: Checkpoint) -> ReportData:
-    """Read everything; of weights at most the names and shapes.
+    """Read everything; of the weights at most names and shapes.
 
     Raises:
         SqueezeError: a file of the checkpoint is damaged.
     """
     family = [*relatives(checkpoint), checkpoint]
     names = short_names(member.name for member in family)
+    evaluations = (_evaluations(member, names[member.name], own=member is checkpoint) for member in family)
     return ReportData(
         name=names[checkpoint.name],
         checkpoint=checkpoint,
         parameters=_parameters(checkpoint),
-        files=_files(checkpoint.path),
-        history=checkpoint.history,
+        files=_file_sizes(checkpoint.path),
         trainings=tuple(_trainings(family, names)),
-        scores=tuple(
-            score for member in family for score in _scores(member, names[member.name], own=member is checkpoint)
-        ),
-        bench=_bench(checkpoint),
+        evaluations=tuple(evaluation for each in evaluations for evaluation in each),
+        bench=_read_bench(checkpoint),
     )
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """What to call each checkpoint: the last part of its name, or all of it where two would be called alike."""
+    """Return a short name for each checkpoint: the last part of its name, or all of it where two would be equal."""
     whole = {name: name if name.strip("./") else str(Path(name).resolve()) for name in names}
     short = {name: Checkpoint(Path(full), full).short_name for name, full in whole.items()}
     return short if len(set(short.values())) == len(short) else whole
 
 
 def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """The parents and teachers in the history that are still here, unchanged, as directories; the oldest first."""
-    found: dict[Path, Checkpoint] = {}
+    """Return the parents and teachers in the history that still exist, unchanged, as directories; the oldest first."""
+    by_path: dict[Path, Checkpoint] = {}
     for entry in checkpoint.history:
         for parent in entry.parents.values():
             relative = _find(parent, checkpoint.path.resolve().parent)
             if relative and relative.path.resolve() != checkpoint.path.resolve():
-                found.setdefault(relative.path.resolve(), relative)
-    return list(found.values())
+                by_path.setdefault(relative.path.resolve(), relative)
+    return list(by_path.values())
 
 
-def _find(parent: ParentRef, beside: Path) -> Checkpoint | None:
-    """A parent where it was when it was used, or else beside its child; the same only if the weights still are."""
-    for path in (Path(parent.name).expanduser(), beside / Path(parent.name).name):
-        with contextlib.suppress(SqueezeError, OSError):
+def _find(parent: ParentRef, folder: Path) -> Checkpoint | None:
+    """Find a parent at its recorded path, else in the folder of its child; its weights must be unchanged."""
+    for path in (Path(parent.name).expanduser(), folder / Path(parent.name).name):
+        with contextlib.suppress(SqueezeError, OSError, RuntimeError, ValueError):
             written = read_manifest(path)
             if written and written.model.sha256 == parent.sha256:
                 return Checkpoint(path, parent.name)
@@ -117,10 +151,21 @@ def _trainings(family: list[Checkpoint], names: Mapping[str, str]) -> Iterator[T
             yield TrainingRun(names[member.name], member.manifest, curves)
 
 
-def _scores(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Score]:
-    for path in sorted((checkpoint.path / "results").glob(f"{_EVALUATION}*.json")):
-        result = read_json(path)
-        yield Score(name, own, result, _megabytes(checkpoint, str(result.get("backend"))))
+def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Evaluation]:
+    for path in sorted((checkpoint.path / "results").glob("evaluate-*.json")):
+        json = JsonObject(read_json(path), str(path), _ADVICE)
+        backend = json.optional("backend", str) or "torch"
+        metrics = json.optional("metrics", dict) or {}
+        yield Evaluation(
+            checkpoint=name,
+            own=own,
+            task=json.optional("task", str) or "",
+            data=json.optional("data", str) or "",
+            split=json.optional("split", str) or "",
+            backend=backend,
+            metrics={key: value for key, value in metrics.items() if isinstance(value, int | float)},
+            megabytes=_megabytes(checkpoint, backend),
+        )
 
 
 def _megabytes(checkpoint: Checkpoint, backend: str) -> float | None:
@@ -129,16 +174,43 @@ def _megabytes(checkpoint: Checkpoint, backend: str) -> float | None:
     try:
         return sum(path.stat().st_size for path in files_of(checkpoint, backend)) / 1e6
     except SqueezeError:
-        return None  # the files are gone, or the backend is: the score still stands
+        return None  # the files or the backend are gone; the score is still shown
 
 
-def _bench(checkpoint: Checkpoint) -> Mapping[str, Any]:
+def _read_bench(checkpoint: Checkpoint) -> Bench | None:
     path = checkpoint.path / "results" / "bench.json"
-    return read_json(path) if path.is_file() else {}
+    if not path.is_file():
+        return None
+    json = JsonObject(read_json(path), str(path), _ADVICE)
+    machine = json.optional_child("machine")
+    rows = tuple(_parse_row(row) for row in json.children("rows")) if "rows" in json.values else ()
+    return Bench(
+        cpu=machine.optional("cpu", str) if machine else None,
+        threads=machine.optional("threads", int) if machine else None,
+        rounds=json.optional("rounds", int),
+        rows=rows,
+    )
+
+
+def _parse_row(json: JsonObject) -> BenchRow:
+    return BenchRow(
+        checkpoint=json.get("checkpoint", str),
+        backend=json.get("backend", str),
+        batch_size=json.optional("batch_size", int),
+        length=json.optional("length", int),
+        p50_ms=json.optional("p50_ms", float) or 0.0,
+        p95_ms=json.optional("p95_ms", float),
+        speed_up=json.optional("speed_up", float),
+        sequences_per_second=json.optional("sequences_per_second", float),
+        peak_rss_mb=json.optional("peak_rss_mb", float),
+        megabytes=json.optional("megabytes", float),
+        f1=json.optional("f1", float),
+        comparable=json.values.get("retention", 1.0) is not None,
+    )
 
 
 def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:
-    """By part; empty for a family that we cannot count."""
+    """Return the parameters by part; empty for a family that cannot be counted."""
     if checkpoint.manifest:
         return checkpoint.manifest.model.parameters
     from biosqueeze.models.count import count_parts
@@ -152,8 +224,8 @@ def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:
         return {}
 
 
-def _files(path: Path) -> dict[str, int]:
-    """Bytes of each file, the largest first; hidden files and earlier reports do not count."""
+def _file_sizes(path: Path) -> dict[str, int]:
+    """Return the bytes of each file, the largest first; hidden files and earlier reports are left out."""
     files = [file for file in path.rglob("*") if file.is_file() and file.name != FILE_NAME]
     sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
     visible = {name: size for name, size in sizes.items() if not name.startswith(".")}

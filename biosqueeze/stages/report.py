@@ -19,7 +19,7 @@ from biosqueeze.options import (
 )
 from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
-from biosqueeze.reporting import FILE_NAME
+from biosqueeze.reporting import FILE_NAME, GENERATOR
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (("Write one page and open it in a browser", "biosqueeze report ncbi-student -o student.html"),)
@@ -67,7 +67,8 @@ def run(options: Options) -> Outcome:
 
 def _settle(options: Options) -> tuple[Checkpoint, Path]:
     """The checkpoint, and the file that may be written."""
-    require("matplotlib", "report")
+    for library in ("matplotlib", "jinja2"):
+        require(library, "report")
     checkpoint = open_checkpoint(options.checkpoint)
     if options.html is None and not checkpoint.is_writable:
         raise SqueezeError(f"{checkpoint.name} is not ours to write to; say where the page goes with --html FILE")
@@ -82,8 +83,6 @@ def _settle(options: Options) -> tuple[Checkpoint, Path]:
 
 
 def _is_report(path: Path) -> bool:
-    from biosqueeze.reporting.page import GENERATOR
-
     with contextlib.suppress(OSError), path.open("rb") as file:
         return GENERATOR.encode() in file.read(_READ_BYTES)
     return False

@@ -1,4 +1,4 @@
-"""report: one page that stands alone, holds the numbers it was given, and escapes what it did not write."""
+"""report: one self-contained page with the numbers of the checkpoint's files; their text is escaped."""
 
 import json
 import math
@@ -7,14 +7,10 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.reporting.curves import read_curves, smoothed, speed, thinned
-from biosqueeze.reporting.markup import Markup, element
-from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot, training_plot
-from biosqueeze.reporting.report_data import gather, relatives, short_names
+from biosqueeze.reporting.report_data import gather, relatives
 from tests.layouts import edit_json
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -99,7 +95,7 @@ def made(shell, pico_ner, copy_of):
     return Path("student")
 
 
-def test_the_page_holds_what_is_known(shell, made):
+def test_page_shows_facts_curves_and_results(shell, made):
     rows = [bench_row("teacher", "torch"), bench_row("student", "onnxruntime:int8", p50_ms=3.217, f1=0.79)]
     bench = {"rows": rows, "machine": {"cpu": "A Processor", "threads": 3}, "rounds": 5}
     (made / "results" / "bench.json").write_text(json.dumps(bench))
@@ -130,7 +126,7 @@ def test_json_names_the_file(shell, made):
     assert Path("pages/student.html").is_file() and not (made / "report.html").exists()
 
 
-def test_a_checkpoint_without_anything(shell, pico_any, copy_of):
+def test_page_of_a_checkpoint_without_manifest_or_results(shell, pico_any, copy_of):
     path = copy_of(pico_any)
     assert shell("report", path).code == 0
     page = page_of(path / "report.html")
@@ -140,7 +136,7 @@ def test_a_checkpoint_without_anything(shell, pico_any, copy_of):
     assert f"{facts['parameters']['attention']:,}" in page.text
 
 
-def test_without_matplotlib_the_pip_line(shell, made, monkeypatch):
+def test_missing_library_names_the_extra(shell, made, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for words in ((), ("--dry-run",)):
         said = shell("report", made, *words)
@@ -150,7 +146,7 @@ def test_without_matplotlib_the_pip_line(shell, made, monkeypatch):
         ]
 
 
-def test_what_others_wrote_is_escaped(shell, made):
+def test_text_of_other_files_is_escaped(shell, made):
     write_score(made, "torch", 0.8, data=NASTY)
     rows = [bench_row(NASTY, "torch"), bench_row("_hidden", NASTY, f1=0.7)]
     (made / "results" / "bench.json").write_text(json.dumps({"rows": rows, "machine": {"cpu": NASTY}}))
@@ -184,7 +180,7 @@ def test_only_an_earlier_report_is_replaced(shell, made):
         (("--html", "student/config.json/page.html"), 1, "another place"),
     ],
 )
-def test_places_where_no_page_can_go(shell, made, words, code, says):
+def test_unwritable_places_are_explained(shell, made, words, code, says):
     Path("folder.html").mkdir()
     before = (made / "config.json").read_text()
     said = shell("report", made, *words)
@@ -192,7 +188,7 @@ def test_places_where_no_page_can_go(shell, made, words, code, says):
     assert (made / "config.json").read_text() == before
 
 
-def test_a_checkpoint_that_is_not_ours_needs_a_file(shell, pico_ner, tmp_path, monkeypatch):
+def test_read_only_checkpoint_needs_html_option(shell, pico_ner, tmp_path, monkeypatch):
     monkeypatch.setattr("biosqueeze.checkpoint.Checkpoint.is_writable", False)
     said = shell("report", pico_ner)
     assert said.code == 1 and "--html FILE" in said.err
@@ -205,7 +201,7 @@ def test_dry_run_writes_nothing(shell, made):
     assert not (made / "report.html").exists()
 
 
-def test_the_page_is_no_part_of_the_model(shell, made):
+def test_page_does_not_change_the_content_hash(shell, made):
     from biosqueeze.cli.recipe import content_hash
 
     before = content_hash(made)
@@ -215,79 +211,18 @@ def test_the_page_is_no_part_of_the_model(shell, made):
     assert not Path("next/report.html").exists()
 
 
-def test_relatives_are_those_that_are_still_the_same(made, tmp_path, monkeypatch):
+def test_relatives_have_unchanged_weights(made, tmp_path, monkeypatch):
     assert [r.name for r in relatives(open_checkpoint("student"))] == ["teacher"]
-    monkeypatch.chdir(tmp_path / "teacher")  # names no longer lead there, but it still lies beside its child
+    monkeypatch.chdir(tmp_path / "teacher")  # the recorded path is wrong here
     (relative,) = relatives(open_checkpoint("../student"))
     assert relative.path.resolve() == tmp_path / "teacher"
-    edit_json(tmp_path / "teacher" / "biosqueeze.json", model={"sha256": "another"})
+    manifest = json.loads((tmp_path / "teacher" / "biosqueeze.json").read_text())
+    edit_json(tmp_path / "teacher" / "biosqueeze.json", model=manifest["model"] | {"sha256": "another"})
     assert relatives(open_checkpoint("../student")) == []
 
 
-def test_names_are_short_where_they_differ():
-    assert short_names(["a/teacher", "student"]) == {"a/teacher": "teacher", "student": "student"}
-    assert short_names(["a/x", "b/x"]) == {"a/x": "a/x", "b/x": "b/x"}
-    assert short_names(["."]) == {".": Path.cwd().name}
-
-
-def test_a_backend_that_is_gone_leaves_its_score(made):
+def test_score_of_a_deleted_backend_is_kept(made):
     write_score(made, "abacus", 0.5)
-    scores = {score.result["backend"]: score.megabytes for score in gather(open_checkpoint("student")).scores}
-    assert scores["abacus"] is None and scores["torch"] > 0
-
-
-def test_curves_are_read_as_written(tmp_path):
-    write_metrics(tmp_path)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 41, "lo')  # cut short
-    curves = read_curves(tmp_path)
-    assert curves.steps.tolist() == list(range(1, 41))
-    assert set(curves.terms) == {"loss", "kl", "cosine"}
-    assert [step for step, _ in curves.dev] == [20, 40]
-    assert curves.dev_names == ("precision", "recall", "f1")
-    assert np.isnan(curves.durations[20]), "the scoring of the dev split is not training"
-    np.testing.assert_allclose(speed(curves), 200.0)
-    assert read_curves(tmp_path / "results") is None
-
-
-def test_a_resumed_run_keeps_its_speed(tmp_path):
-    lines = [{"step": s, "loss": 1.0, "tokens": 100, "seconds": t} for s, t in ((1, 1), (2, 2), (3, 1), (4, 2))]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert read_curves(tmp_path).durations.tolist() == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize(("length", "half"), [(3, 1), (200, 3)])
-def test_smoothing_is_the_mean_of_the_neighbours(length, half):
-    values = np.random.default_rng(0).normal(size=length)
-    values[length // 2] = np.nan
-    expected = [np.nanmean(values[max(0, i - half) : i + half + 1]) for i in range(length)]
-    np.testing.assert_allclose(smoothed(values), expected)
-
-
-def test_thinning_keeps_the_extremes():
-    steps = np.arange(1.0, 20_001)
-    values = np.random.default_rng(0).normal(size=20_000)
-    values[777], values[12_345] = 50, -50
-    x, y = thinned(steps, values)
-    assert len(x) <= 1000 and (np.diff(x) > 0).all()
-    assert (x[y.argmax()], x[y.argmin()]) == (778, 12_346)
-
-
-@pytest.mark.parametrize("terms", [{}, {"loss": 0.0}, {"loss": float("inf"), "kl": 1.0}, {"loss": -1.0}])
-@pytest.mark.filterwarnings("error")
-def test_odd_runs_can_be_drawn(tmp_path, terms):
-    lines = [{"step": 1, **terms}, {"step": 2, **terms, "lr": 0.0, "tokens": 5, "seconds": 0.0}]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    Page(training_plot(read_curves(tmp_path)))
-
-
-def test_plots_are_the_same_each_time_and_share_no_group_ids():
-    panel = Panel("F1", "ms", "F1", (Point("a", "torch", 3.0, 0.5), Point("b" * 90, "torch", 9.0, 0.25)))
-    drawn = tradeoff_plot([panel, panel])
-    assert drawn == tradeoff_plot([panel, panel])
-    assert '<g id="' not in drawn and "var(--ink)" in drawn and "#010203" not in drawn
-
-
-def test_elements_escape_text_but_not_markup():
-    assert element("p", "<", Markup("<b></b>"), title='"') == '<p title="&quot;">&lt;<b></b></p>'
-    assert element("p", class_="x", title=None, data_x=1) == '<p class="x" data-x="1"></p>'
+    evaluations = gather(open_checkpoint("student")).evaluations
+    megabytes = {evaluation.backend: evaluation.megabytes for evaluation in evaluations}
+    assert megabytes["abacus"] is None and megabytes["torch"] > 0

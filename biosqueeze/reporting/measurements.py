@@ -1,0 +1,183 @@
+"""The last sections of the page: evaluations, bench results, and scores drawn against size and latency."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from biosqueeze.reporting.formatting import format_number, score_name
+from biosqueeze.reporting.plots import Panel, Point
+from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation, short_names
+
+_LONGEST_LABEL = 44
+_BAR_PIXELS = 90  # the slowest row's bar, at each shape
+_BENCH_COLUMNS = (
+    *("checkpoint", "backend", "batch", "", "median ms", "p95 ms"),
+    *("speed-up", "seq/s", "peak RSS MB", "MB", "F1"),
+)
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One evaluation, as text; `own` marks those of the reported checkpoint."""
+
+    checkpoint: str
+    own: bool
+    backend: str
+    data: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationTable:
+    """The scores of whole splits, and the F1 of each entity type."""
+
+    columns: tuple[str, ...]
+    rows: tuple[EvaluationRow, ...]
+    type_columns: tuple[str, ...] = ()
+    type_rows: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchTableRow:
+    """One row of the bench, as text, with a bar as long as its latency."""
+
+    checkpoint: str
+    backend: str
+    shape: str
+    bar_pixels: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """The bench with the machine that it ran on."""
+
+    machine: str
+    columns: tuple[str, ...]
+    rows: tuple[BenchTableRow, ...]
+
+
+def tradeoff_panels(evaluations: Sequence[Evaluation], bench: Bench | None) -> list[Panel]:
+    """Return F1 against latency and size; against size alone where no bench has comparable rows."""
+    return _bench_panels(bench.rows if bench else ()) or _evaluation_panels(evaluations)
+
+
+def _bench_panels(rows: Sequence[BenchRow]) -> list[Panel]:
+    """Draw the first shape, where two rows or more have an F1 on the same data."""
+    scored = [row for row in rows if row.f1 is not None and row.comparable]
+    first = [row for row in scored if _shape(row) == _shape(scored[0])]
+    if len(first) < 2:
+        return []
+    names = short_names(row.checkpoint for row in first)
+    labels = _shortened([names[row.checkpoint] for row in first])
+
+    def points(costs: Iterable[float | None]) -> tuple[Point, ...]:
+        rows = zip(labels, first, costs, strict=True)
+        return tuple(Point(label, row.backend, cost or 0.0, row.f1 or 0.0) for label, row, cost in rows)
+
+    latency = f"median latency at {_shape(first[0])}, ms"
+    return [
+        Panel("F1 against latency", latency, "F1", points(row.p50_ms for row in first)),
+        Panel("F1 against size", "size, MB", "F1", points(row.megabytes for row in first)),
+    ]
+
+
+def _shape(row: BenchRow) -> str:
+    return f"{row.batch_size} × {row.length} tokens"  # noqa: RUF001
+
+
+def _shortened(labels: Sequence[str]) -> list[str]:
+    """Cut the middle out of long labels, unless two of them would then be equal."""
+    half = _LONGEST_LABEL // 2
+    cut = [text if len(text) <= _LONGEST_LABEL else f"{text[: half - 1]}…{text[-half:]}" for text in labels]
+    return cut if len(set(cut)) == len(set(labels)) else list(labels)
+
+
+def _evaluation_panels(evaluations: Sequence[Evaluation]) -> list[Panel]:
+    """Draw F1 against size, for the data that most of the evaluations share."""
+    drawn = [
+        evaluation for evaluation in evaluations if "f1" in evaluation.metrics and evaluation.megabytes is not None
+    ]
+    usual = Counter(evaluation.measured_on for evaluation in drawn).most_common(1)
+    same = [evaluation for evaluation in drawn if evaluation.measured_on == usual[0][0]]
+    if len(same) < 2:
+        return []
+    labels = _shortened([evaluation.checkpoint for evaluation in same])
+    points = (
+        Point(label, evaluation.backend, evaluation.megabytes or 0.0, evaluation.metrics["f1"])
+        for label, evaluation in zip(labels, same, strict=True)
+    )
+    return [Panel("F1 against size", "size, MB", f"F1 on {_data_text(same[0])}", tuple(points))]
+
+
+def _data_text(evaluation: Evaluation) -> str:
+    return f"{PurePath(evaluation.data).name} ({evaluation.split})"
+
+
+def evaluation_table(evaluations: Sequence[Evaluation]) -> EvaluationTable | None:
+    """Return every evaluation with its scores of the whole split; None where there are none."""
+    if not evaluations:
+        return None
+    scores = dict.fromkeys(name for e in evaluations for name, v in e.metrics.items() if isinstance(v, float))
+    whole = [name for name in scores if "-" not in name]
+    rows = tuple(
+        EvaluationRow(
+            evaluation.checkpoint,
+            evaluation.own,
+            evaluation.backend,
+            _data_text(evaluation),
+            (
+                *(format_number(evaluation.metrics.get(name), 4) for name in whole),
+                format_number(evaluation.megabytes, 1),
+            ),
+        )
+        for evaluation in evaluations
+    )
+    columns = ("checkpoint", "backend", "data", *map(score_name, whole), "MB")
+    return EvaluationTable(columns, rows, *_type_table(evaluations, [name for name in scores if name[:3] == "f1-"]))
+
+
+def _type_table(
+    evaluations: Sequence[Evaluation], names: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return columns and rows of F1 by entity type; empty for a single type, whose F1 is that of the whole."""
+    own = [evaluation for evaluation in evaluations if evaluation.own and names and names[0] in evaluation.metrics]
+    if len(names) < 2 or not own:
+        return (), ()
+    rows = tuple(
+        (
+            entity_type,
+            format_number(own[0].metrics.get(f"support-{entity_type}")),
+            *(format_number(evaluation.metrics.get(f"f1-{entity_type}"), 4) for evaluation in own),
+        )
+        for entity_type in (name.removeprefix("f1-") for name in names)
+    )
+    return ("type", "in the data", *(f"{evaluation.backend}, {evaluation.split}" for evaluation in own)), rows
+
+
+def bench_table(bench: Bench | None) -> BenchTable | None:
+    """Return the rows of a bench; None where there are none."""
+    if bench is None or not bench.rows:
+        return None
+    names = short_names(row.checkpoint for row in bench.rows)
+    slowest: dict[str, float] = {}
+    for row in bench.rows:
+        slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
+    rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
+    machine = f"{bench.cpu or 'unknown processor'}, {bench.threads} threads, {bench.rounds} rounds"
+    return BenchTable(machine, _BENCH_COLUMNS, rows)
+
+
+def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:
+    values = (
+        format_number(row.p50_ms, 2),
+        format_number(row.p95_ms, 2),
+        format_number(None) if row.speed_up is None else f"{row.speed_up:.2f}×",  # noqa: RUF001
+        format_number(row.sequences_per_second, 1),
+        format_number(row.peak_rss_mb),
+        format_number(row.megabytes, 1),
+        format_number(row.f1, 4),
+    )
+    bar = max(1, round(_BAR_PIXELS * row.p50_ms / slowest))
+    return BenchTableRow(name, row.backend, _shape(row), bar, values)

@@ -1,0 +1,46 @@
+"""Training curves are read from metrics.jsonl, smoothed and thinned."""
+
+import json
+
+import numpy as np
+import pytest
+
+from biosqueeze.reporting.curves import read_curves, smoothed, speed, thinned
+from tests.stages.test_report import write_metrics
+
+
+def test_curves_are_read_as_written(tmp_path):
+    write_metrics(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 41, "lo')  # cut short
+    curves = read_curves(tmp_path)
+    assert curves.steps.tolist() == list(range(1, 41))
+    assert set(curves.terms) == {"loss", "kl", "cosine"}
+    assert [step for step, _ in curves.dev] == [20, 40]
+    assert curves.dev_names == ("precision", "recall", "f1")
+    assert np.isnan(curves.durations[20]), "the scoring of the dev split is not training"
+    np.testing.assert_allclose(speed(curves), 200.0)
+    assert read_curves(tmp_path / "results") is None
+
+
+def test_resumed_run_keeps_its_speed(tmp_path):
+    lines = [{"step": s, "loss": 1.0, "tokens": 100, "seconds": t} for s, t in ((1, 1), (2, 2), (3, 1), (4, 2))]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert read_curves(tmp_path).durations.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("length", "half"), [(3, 1), (200, 3)])
+def test_smoothing_is_the_mean_of_the_neighbours(length, half):
+    values = np.random.default_rng(0).normal(size=length)
+    values[length // 2] = np.nan
+    expected = [np.nanmean(values[max(0, i - half) : i + half + 1]) for i in range(length)]
+    np.testing.assert_allclose(smoothed(values), expected)
+
+
+def test_thinning_keeps_the_extremes():
+    steps = np.arange(1.0, 20_001)
+    values = np.random.default_rng(0).normal(size=20_000)
+    values[777], values[12_345] = 50, -50
+    x, y = thinned(steps, values)
+    assert len(x) <= 1000 and (np.diff(x) > 0).all()
+    assert (x[y.argmax()], x[y.argmin()]) == (778, 12_346)

@@ -1,0 +1,24 @@
+"""Plots of odd runs, and plots side by side on one page."""
+
+import json
+
+import pytest
+
+from biosqueeze.reporting.curves import read_curves
+from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot, training_plot
+from tests.stages.test_report import Page
+
+
+@pytest.mark.parametrize("terms", [{}, {"loss": 0.0}, {"loss": float("inf"), "kl": 1.0}, {"loss": -1.0}])
+@pytest.mark.filterwarnings("error")
+def test_odd_runs_can_be_drawn(tmp_path, terms):
+    lines = [{"step": 1, **terms}, {"step": 2, **terms, "lr": 0.0, "tokens": 5, "seconds": 0.0}]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    Page(training_plot(read_curves(tmp_path)))
+
+
+def test_plots_are_reproducible_without_group_ids():
+    panel = Panel("F1", "ms", "F1", (Point("a", "torch", 3.0, 0.5), Point("b" * 90, "torch", 9.0, 0.25)))
+    drawn = tradeoff_plot([panel, panel])
+    assert drawn == tradeoff_plot([panel, panel])
+    assert '<g id="' not in drawn and "var(--ink)" in drawn and "#010203" not in drawn
