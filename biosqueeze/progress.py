@@ -36,6 +36,11 @@ class _ProgressState:
 _state = _ProgressState()
 
 
+def get_level() -> Level:
+    """Return how much is printed."""
+    return _state.level
+
+
 def set_level(level: Level) -> None:
     """Set how much `note`, `detail`, `table` and `track` print; warnings are always printed."""
     _state.level = level

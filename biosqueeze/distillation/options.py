@@ -20,7 +20,7 @@ from biosqueeze.options import (
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.training.options import MOST_EPOCHS, TrainingOptions
 
-_NUMBERS = Syntax("X,X,...", positive_numbers, "2,1")
+_NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 
 
 @dataclass(frozen=True, kw_only=True)

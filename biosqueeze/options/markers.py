@@ -56,6 +56,8 @@ class Syntax:
     metavar: str
     parse: Callable[[str], Any] | None = None
     example: str = ""
+    is_list: bool = False
+    """Whether the text is a list of numbers with commas; the Python functions accept a sequence too."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from biosqueeze.options import (
     whole_numbers,
 )
 
-_NUMBERS = Syntax("N,N,...", whole_numbers, "1,8")
+_NUMBERS = Syntax("N,N,...", whole_numbers, "1,8", is_list=True)
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (

@@ -53,7 +53,7 @@ class Options(WritingOptions):
         str | None,
         "How many layers to keep (6: spread evenly), which ones (0,2,4), or every-other, odd, top or bottom (the upper "
         "or lower half).",
-        Syntax("LAYERS"),
+        Syntax("LAYERS", is_list=True),
         _NOT_WITH_STUDENT,
     ] = None
     ffn: Annotated[

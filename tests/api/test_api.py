@@ -1,0 +1,115 @@
+"""The stages as Python functions: same options, rules and results as the commands, and no side effects."""
+
+import ast
+import inspect
+import json
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import biosqueeze
+from biosqueeze import registry
+from biosqueeze.api import STAGES, Result, visible_fields
+from biosqueeze.api.stub import STUB, stub
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument
+from tests.cli.run import Shell
+
+
+def test_the_package_lists_every_stage() -> None:
+    assert set(STAGES) == set(biosqueeze.__all__) - {"__version__"}
+    assert set(STAGES) <= set(dir(biosqueeze))
+    with pytest.raises(AttributeError, match="shirnk"):
+        _ = biosqueeze.shirnk
+
+
+def test_the_stub_is_up_to_date() -> None:
+    generated, written = (ast.dump(ast.parse(text)) for text in (stub(), STUB.read_text()))
+    assert generated == written, "run python -m biosqueeze.api.stub"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_signatures_have_the_options_of_the_command(name: str) -> None:
+    parameters = inspect.signature(getattr(biosqueeze, name)).parameters
+    fields = visible_fields(registry.load("stages", name))
+    assert list(parameters) == [*(field.name for field in fields), "quiet"]
+    for field in fields:
+        by_position = parameters[field.name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        assert by_position == (field.marker(Argument) is not None)
+        assert field.required or parameters[field.name].default == field.default
+
+
+def test_results_equal_those_of_the_command(pico_bert: Path, shell: Shell) -> None:
+    result = biosqueeze.shrink(pico_bert, layers=2, ffn=32, out=Path("small"))
+    printed = json.loads(shell("shrink", pico_bert, "--layers", 2, "--ffn", 32, "--out", "same", "--json").out)
+    assert json.loads(json.dumps({**result, "path": "same"}, default=str)) == printed
+    assert (result.path, result["path"], os.fspath(result)) == (Path("small"), "small", "small")
+    assert result.parameters_after < result.parameters_before
+    weights = [Path(name, "model.safetensors").read_bytes() for name in ("small", "same")]
+    assert weights[0] == weights[1]
+    sources = json.loads(Path("small/biosqueeze.json").read_text())["history"][-1]["sources"]
+    assert (sources["layers"], sources["heads"]) == ("python", "default")
+
+
+def test_predictions_are_computed_as_they_are_read(pico_ner: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("records.jsonl").write_text('{"id": "a", "text": "sepsis"}\n{"id": "b", "text": "the lupus"}\n')
+    result = biosqueeze.predict(pico_ner, "records.jsonl", quiet=True)
+    assert [prediction["id"] for prediction in result.predictions] == ["a", "b"]
+    assert capfd.readouterr().out == ""
+
+
+def test_values_are_converted(pico_bert: Path) -> None:
+    result = biosqueeze.bench([pico_bert], batch_size=(1, 2), length=8, rounds=1, seconds=0.01, warmup=1, quiet=True)
+    assert [row["batch_size"] for row in result.rows] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to do"),
+        ({"layers": 2, "student": "tiny"}, "--layers cannot be combined with --student"),
+        ({"layers": 2, "seed": -1}, "--seed must be at least 0"),
+        ({"ffn": "many"}, "--ffn must be a whole number"),
+    ],
+)
+def test_rules_are_those_of_the_command(options: dict[str, object], message: str, pico_bert: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        biosqueeze.shrink(pico_bert, **options)
+
+
+def test_errors_are_raised(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SqueezeError, match="there is no directory"):
+        biosqueeze.inspect("./nowhere")
+    with pytest.raises(TypeError, match="layer"):
+        biosqueeze.shrink("x", layer=2)
+    assert capfd.readouterr().out == ""
+
+
+def test_nothing_of_the_process_changes(pico_bert: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def settings() -> tuple[object, ...]:
+        return dict(os.environ), list(warnings.filters), logging.root.manager.disable, sys.stdout, Path.cwd()
+
+    before = settings()
+    biosqueeze.shrink(pico_bert, layers="2", out="small")
+    assert settings() == before
+    assert capfd.readouterr().out == ""
+
+
+def test_importing_the_package_is_cheap() -> None:
+    heavy = "{'torch', 'transformers', 'numpy', 'click', 'rich', 'onnx', 'huggingface_hub'}"
+    code = f"import sys, biosqueeze; sys.exit(','.join({heavy} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_result_is_a_mapping() -> None:
+    result = Result(Path("there"), {"f1": 0.5})
+    assert dict(result) == {"path": "there", "f1": 0.5}
+    assert result.f1 == 0.5
+    with pytest.raises(AttributeError, match="f2"):
+        _ = result.f2
