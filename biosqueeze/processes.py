@@ -1,4 +1,4 @@
-"""The processes that train one model together, as `accelerate launch` and torchrun start them. Torch-free."""
+"""Rank and number of the processes that train one model, started by `accelerate launch` or torchrun. Torch-free."""
 
 import os
 from collections.abc import Iterator
@@ -10,38 +10,38 @@ _SHARDING = "ACCELERATE_USE_FSDP"
 
 
 def count() -> int:
-    """How many there are; 1 for a command that runs by itself."""
+    """Return the number of processes; 1 without a launcher."""
     return _first_of(_COUNTS, 1)
 
 
 def index() -> int:
-    """Which one this is, from 0."""
+    """Return the rank of this process, from 0."""
     return _first_of(_INDICES, 0)
 
 
 def is_main() -> bool:
-    """Whether this is the one that speaks and writes."""
+    """Return whether this is the main process: the one that prints and writes files."""
     return index() == 0
 
 
 def sharding() -> bool:
-    """Whether each is to hold a part of a teacher's weights alone: `accelerate launch --use_fsdp`."""
+    """Return whether frozen models are sharded over the processes: `accelerate launch --use_fsdp`."""
     return count() > 1 and os.environ.get(_SHARDING, "false").lower() == "true"
 
 
 @contextmanager
 def replicated() -> Iterator[None]:
-    """Within, Accelerate copies what it prepares to every process, as if --use_fsdp had not been said."""
-    asked = os.environ.pop(_SHARDING, None)
+    """Have Accelerate replicate the models that it prepares in every process, even with --use_fsdp."""
+    sharding_value = os.environ.pop(_SHARDING, None)
     try:
         yield
     finally:
-        if asked is not None:
-            os.environ[_SHARDING] = asked
+        if sharding_value is not None:
+            os.environ[_SHARDING] = sharding_value
 
 
 def barrier() -> None:
-    """Go on when all are here; at once where they have not been joined."""
+    """Wait for all processes; return at once where they have not been joined."""
     if count() > 1:
         import torch.distributed as group
 
@@ -50,7 +50,7 @@ def barrier() -> None:
 
 
 def leave() -> None:
-    """Part from the others at the end."""
+    """Leave the process group at the end."""
     if count() > 1:
         import torch.distributed as group
 
@@ -58,5 +58,5 @@ def leave() -> None:
             group.destroy_process_group()
 
 
-def _first_of(names: tuple[str, ...], otherwise: int) -> int:
-    return next((int(os.environ[name]) for name in names if os.environ.get(name)), otherwise)
+def _first_of(names: tuple[str, ...], default: int) -> int:
+    return next((int(os.environ[name]) for name in names if os.environ.get(name)), default)

@@ -3,12 +3,12 @@
     python finetune_throughput.py NCBI_DISEASE_DIR                 # or demo:ner, or any directory of column files
     python finetune_throughput.py demo:ner --examples 320 --rounds 2 --precisions fp32
 
-Both train the same model on the same encoded windows for the same whole epochs, so both see every example equally
-often; same batch size, precision, threads, optimiser, learning rate, warm-up, clipping and dropout; no evaluation, no
-checkpoints. The Trainer keeps its own defaults for the rest, and gets DataCollatorForTokenClassification, which pads
-each batch to its longest sequence. Each run has a process of its own; the two engines take turns, and who begins
-changes from round to round. The clock runs from the start of training to the end of the last step: collation is
-inside; imports, loading and encoding are not. Tokens are real ones, padding is not counted.
+Both train the same model on the same encoded windows for the same number of whole epochs, with the same batch size,
+precision, threads, optimiser, learning rate, warm-up, clipping and dropout; no evaluation, no checkpoints. The Trainer
+keeps its own defaults for the rest, with DataCollatorForTokenClassification, which pads each batch to its longest
+sequence. Each run is a subprocess; the two engines alternate, and the first one changes from round
+to round. The time is measured from the start of training to the end of the last step: collation is included; imports,
+loading and encoding are not. Padding is not counted as tokens.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ENGINES = ("biosqueeze", "trainer")
 
 @dataclass(frozen=True)
 class Setting:
-    """One run: everything that must be equal in both engines, and which engine it is."""
+    """One run: the engine, and everything that must be equal in both engines."""
 
     engine: str
     precision: str
@@ -55,12 +55,12 @@ class Loaded:
 
     @property
     def tokens(self) -> int:
-        """Real tokens in one epoch."""
+        """Return the tokens in one epoch, without padding."""
         return sum(len(feature["input_ids"]) for feature in self.features)
 
 
 def load(setting: Setting) -> Loaded:
-    """The same for both engines, by biosqueeze's own reader and windows."""
+    """Load the model and encode the windows with biosqueeze, the same for both engines."""
     from biosqueeze.checkpoint import open_checkpoint
     from biosqueeze.models.load import load_model, load_tokenizer
     from biosqueeze.tasks import open_task
@@ -76,7 +76,7 @@ def load(setting: Setting) -> Loaded:
 
 
 def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
-    """Seconds and real tokens."""
+    """Train; return seconds and tokens."""
     from biosqueeze.finetuning.learner import FineTuner
     from biosqueeze.training.loop import TrainingJob, train
     from biosqueeze.training.options import TrainingOptions
@@ -98,15 +98,15 @@ def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float
 
 
 def train_theirs(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
-    """Seconds and real tokens."""
+    """Train; return seconds and tokens."""
     from transformers import DataCollatorForTokenClassification, Trainer, TrainingArguments
 
     pad = DataCollatorForTokenClassification(loaded.tokenizer)
-    seen = 0
+    tokens_seen = 0
 
     def collate(features: list[dict[str, Any]]) -> Any:
-        nonlocal seen
-        seen += sum(len(feature["input_ids"]) for feature in features)
+        nonlocal tokens_seen
+        tokens_seen += sum(len(feature["input_ids"]) for feature in features)
         return pad(features)
 
     clock = _clock()
@@ -131,11 +131,11 @@ def train_theirs(setting: Setting, loaded: Loaded, directory: Path) -> tuple[flo
         callbacks=[clock],
     )
     trainer.train()
-    return clock.ended - clock.started, seen
+    return clock.ended - clock.started, tokens_seen
 
 
 def _as_lists(feature: dict[str, Any]) -> dict[str, list[int]]:
-    """What a tokenizer gives, and what the Trainer's own examples feed it with."""
+    """Return the features as lists, as a tokenizer returns them and the Trainer's examples pass them."""
     ids = feature["input_ids"].tolist()
     return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": feature["labels"].tolist()}
 
@@ -156,7 +156,7 @@ def _clock() -> Any:
 
 
 def work(setting: Setting) -> dict[str, Any]:
-    """One training in this process; what it took."""
+    """Run one training in this process; return time and throughput."""
     import torch
 
     torch.set_num_threads(setting.threads)
@@ -166,7 +166,7 @@ def work(setting: Setting) -> dict[str, Any]:
         seconds, tokens = train(setting, loaded, Path(directory))
     expected = loaded.tokens * setting.epochs
     if tokens != expected:
-        raise SystemExit(f"{setting.engine} saw {tokens} tokens where {expected} were to be trained on")
+        raise SystemExit(f"{setting.engine} trained on {tokens} tokens, {expected} were expected")
     return {
         "engine": setting.engine,
         "precision": setting.precision,
@@ -179,7 +179,7 @@ def work(setting: Setting) -> dict[str, Any]:
 
 
 def run_in_process(setting: Setting) -> dict[str, Any]:
-    """One training in a process of its own."""
+    """Run one training in a subprocess."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(setting.threads),
@@ -195,7 +195,7 @@ def run_in_process(setting: Setting) -> dict[str, Any]:
 
 
 def rounds(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """All runs, the engines in turns."""
+    """Run all trainings, alternating the engines."""
     results = []
     for precision in arguments.precisions.split(","):
         for number in range(arguments.rounds):
@@ -225,7 +225,7 @@ def _setting(arguments: argparse.Namespace, engine: str, precision: str) -> Sett
 
 
 def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each precision: both medians, and the median over the rounds of ours / theirs."""
+    """Return a row for each precision: both medians, and the median over the rounds of ours / theirs."""
     rows = []
     for precision in dict.fromkeys(result["precision"] for result in results):
         of = {
@@ -242,7 +242,7 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """Where it ran, and on what."""
+    """Return the CPU and the versions of the packages."""
     from importlib.metadata import version
 
     name = platform.processor() or platform.machine()
@@ -254,7 +254,7 @@ def machine(threads: int) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
+    """Return the rows as a Markdown table."""
     lines = [
         "| precision | biosqueeze tokens/s (examples/s) | Trainer tokens/s (examples/s) | ratio, median (range) |",
         "|---|---|---|---|",
@@ -270,19 +270,19 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="demo:ner", help="directory with train.tsv, or demo:ner")
     parser.add_argument("--model", default="demo:minilm")
-    parser.add_argument("--precisions", default="fp32,bf16", help="parted by commas")
+    parser.add_argument("--precisions", default="fp32,bf16", help="separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=1, help="whole passes over the data in each run")
-    parser.add_argument("--examples", type=int, help="only the first so many sentences, for a quick look")
+    parser.add_argument("--examples", type=int, help="number of sentences to train on, for a quick run")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=256)
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="where to write everything that was measured")
+    parser.add_argument("--json", type=Path, help="file for all measurements")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:

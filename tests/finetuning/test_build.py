@@ -1,4 +1,4 @@
-"""Options that a head or an output type has no use for are refused, and not passed over."""
+"""Options that do not fit a head or an output type are refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,14 +26,14 @@ def test_label_sequences_refuse_options_for_single_labels(options: FineTuningOpt
         build_fine_tuner(options, model, TOKENS, runs.windows(), head_loss(model))
 
 
-def test_texts_read_apart_take_no_noise(pico_bert: Path) -> None:
+def test_smart_is_refused_with_the_cosine_head(pico_bert: Path) -> None:
     model = build_headed_encoder(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
     with pytest.raises(UsageError, match="--smart"):
         build_fine_tuner(FineTuningOptions(smart=1.0), model, SCORE, [])
 
 
 @pytest.mark.parametrize("name", ["bilstm", "crf"])
-def test_heads_of_our_own_learn_at_the_whole_rate(name: str, pico_bert: Path) -> None:
+def test_custom_heads_have_the_whole_rate(name: str, pico_bert: Path) -> None:
     model = build_headed_encoder(open_checkpoint(str(pico_bert)), name, pico.LABELS, seed=0)
     groups = layered_groups(model, model, 0.01, 1e-3, 0.5)
     rate = {id(p): group["lr"] for group in groups for p in group["params"]}
@@ -41,7 +41,7 @@ def test_heads_of_our_own_learn_at_the_whole_rate(name: str, pico_bert: Path) ->
     assert rate[id(model.base_model.embeddings.word_embeddings.weight)] == 1e-3 * 0.5 ** (pico.LAYERS + 1)
 
 
-def test_own_losses_and_fresh_layers_reach_the_learner(pico_bert: Path) -> None:
+def test_head_loss_and_reinit_reach_the_learner(pico_bert: Path) -> None:
     model = build_headed_encoder(open_checkpoint(str(pico_bert)), "bilstm", pico.LABELS, seed=0)
     before = model.base_model.encoder.layer[3].output.dense.weight.clone()
     loss: Callable[..., Tensor] = lambda logits, batch: torch.tensor(7.0)  # noqa: E731

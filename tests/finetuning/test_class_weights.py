@@ -1,4 +1,4 @@
-"""Label weights are scikit-learn's, and the losses use them as it uses sample weights."""
+"""Class weights equal scikit-learn's, and the losses apply them like its sample weights."""
 
 import math
 
@@ -27,7 +27,7 @@ def reference(labels: list[int]) -> np.ndarray:
 
 @given(classes)
 @settings(max_examples=60, deadline=None)
-def test_classes_weigh_what_scikit_learn_says(labels: list[int]) -> None:
+def test_balanced_weights_match_scikit_learn(labels: list[int]) -> None:
     features = [{"input_ids": np.arange(3), "labels": np.array(label)} for label in labels]
     found = balanced_weights(features, SINGLE, CLASSES)
     np.testing.assert_allclose(found, reference(labels), rtol=1e-6)
@@ -54,12 +54,12 @@ def test_each_label_of_many_is_balanced_by_itself(rows: list[tuple[bool, bool]])
 
 
 @pytest.mark.parametrize("output_type", [SCORE, SPAN])
-def test_what_has_no_classes_is_refused(output_type: OutputType) -> None:
+def test_class_weights_need_classes(output_type: OutputType) -> None:
     with pytest.raises(UsageError, match="--class-weights"):
         balanced_weights([{"targets": np.array(1.0)}], output_type, 1)
 
 
-def test_the_losses_weigh_each_item_by_hand() -> None:
+def test_weighted_losses_match_a_manual_computation() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 3, CLASSES, generator=generator)
     labels = torch.tensor([[0, -100, 3], [1, 1, -100]])
@@ -74,14 +74,14 @@ def test_the_losses_weigh_each_item_by_hand() -> None:
     assert float(found) == pytest.approx(float(rows) / 2, rel=1e-6)
 
 
-def test_decisions_weigh_by_whether_the_label_holds() -> None:
+def test_multi_label_weights_differ_by_presence() -> None:
     logits, targets = torch.tensor([[0.3, -1.0]]), torch.tensor([[1.0, 0.0]])
-    weights = torch.tensor([[9.0, 0.5], [2.0, 9.0]])  # (does not hold, holds) x labels
+    weights = torch.tensor([[9.0, 0.5], [2.0, 9.0]])  # (absent, present) x labels
     by_hand = (2.0 * math.log1p(math.exp(-0.3)) + 0.5 * math.log1p(math.exp(-1.0))) / 2
     assert float(tensors_of(MULTI).loss(logits, {"targets": targets}, weights)) == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_even_weights_are_no_weights() -> None:
+def test_equal_weights_change_nothing() -> None:
     logits = torch.randn(2, 3, CLASSES, generator=torch.Generator().manual_seed(1))
     labels = {"labels": torch.tensor([[0, 2, 3], [1, 1, -100]])}
     torch.testing.assert_close(

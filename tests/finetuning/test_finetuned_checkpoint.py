@@ -1,4 +1,4 @@
-"""A fine-tuned checkpoint is scored at the length that it was trained at, and only with the head of its task."""
+"""A fine-tuned checkpoint is used with the length of its training, and only with the head of its task."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.manifests import write_manifest
     ("noted", "asked", "positions", "length"),
     [(None, None, 512, 256), (None, 100, 512, 100), (64, None, 512, 64), (64, 100, 512, 100), (512, None, 128, 128)],
 )
-def test_length_is_as_asked_or_as_trained(noted, asked, positions, length, tmp_path: Path):
+def test_length_is_the_given_or_the_trained_one(noted, asked, positions, length, tmp_path: Path):
     path = pico.save("bert", tmp_path / "ner", head="token-classification")
     task = {"name": "ner"} if noted is None else {"name": "ner", "max_length": noted}
     write_manifest(path, task=task)

@@ -1,4 +1,4 @@
-"""Every weight is in one group, at the rate that its layer should have."""
+"""Every weight is in one group, with the learning rate of its layer."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests import pico
 
 
 def expected_rate(name: str, lr: float, decay: float) -> float:
-    """By the tensor's name, as transformers gives it: pico has four layers, ALBERT one set of weights for all."""
+    """Return the expected rate by tensor name: pico has four layers, ALBERT one set of weights for all."""
     layers = depth_of(name.partition(".")[0])
     layer = re.search(r"\.(?:layer|albert_layer_groups)\.(\d+)\.", name)
     if layer:
@@ -36,7 +36,7 @@ def rates(model: PreTrainedModel, lr: float, decay: float) -> dict[str, tuple[fl
 
 @pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_each_layer_learns_at_its_share_of_the_rate(family: str, head: str) -> None:
+def test_each_layer_has_its_share_of_the_rate(family: str, head: str) -> None:
     model = pico.model_of(family, 60, head)
     found = rates(model, 2e-4, 0.9)
     for name, parameter in model.named_parameters():
@@ -49,7 +49,7 @@ def test_each_layer_learns_at_its_share_of_the_rate(family: str, head: str) -> N
 
 def test_the_first_group_has_the_whole_rate() -> None:
     model = pico.model_of("bert", 60, "token-classification")
-    assert layered_groups(model, model, 0.01, 1e-3, 0.5)[0]["lr"] == 1e-3  # which the log shows
+    assert layered_groups(model, model, 0.01, 1e-3, 0.5)[0]["lr"] == 1e-3  # the rate that is logged
 
 
 def test_frozen_weights_are_in_no_group() -> None:

@@ -1,4 +1,4 @@
-"""The top layers and the pooler are drawn anew, all else stays as it was."""
+"""The top layers and the pooler are initialised again, all other weights stay unchanged."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ HEAD = "sequence-classification"
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_only_the_top_layers_and_the_pooler_are_fresh(family: str) -> None:
+def test_only_top_layers_and_pooler_are_initialised(family: str) -> None:
     model = pico.model_of(family, 60, HEAD)
     before = {name: p.clone() for name, p in model.named_parameters()}
     shared = family == "albert"  # one set of weights for all its layers
@@ -28,7 +28,7 @@ def test_only_the_top_layers_and_the_pooler_are_fresh(family: str) -> None:
             assert abs(float(parameter.detach().mean())) < 0.02, name
 
 
-def test_the_seed_decides_and_other_chance_is_left_alone() -> None:
+def test_the_seed_decides_and_global_rng_is_unchanged() -> None:
     models = [pico.model_of("bert", 60, HEAD) for _ in range(3)]
     state = torch.get_rng_state()
     for model, seed in zip(models, (1, 1, 2), strict=True):
@@ -39,7 +39,7 @@ def test_the_seed_decides_and_other_chance_is_left_alone() -> None:
     assert not torch.equal(drawn[0], drawn[2])
 
 
-def test_weights_that_transformers_marked_as_loaded_are_drawn_too(tmp_path) -> None:
+def test_weights_marked_as_loaded_are_initialised_too(tmp_path) -> None:
     from transformers import AutoModelForTokenClassification
 
     path = pico.save("bert", tmp_path / "model", "token-classification")

@@ -1,4 +1,4 @@
-"""Many runs: in order, side by side, skipped when done, resumed when interrupted, explained when they fail."""
+"""Many runs: in order, side by side, skipped when finished, resumed when interrupted, with errors explained."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     script.write_text(STAND_IN)
     log = tmp_path / "calls.jsonl"
     monkeypatch.setattr(run_processes, "COMMAND", (sys.executable, str(script)))
-    monkeypatch.setattr(runs, "_with_inputs", list)  # the checkpoints are names alone
+    monkeypatch.setattr(runs, "_with_inputs", list)  # there are no checkpoint files
     monkeypatch.setenv("CALLS", str(log))
     monkeypatch.setenv("MANIFEST", json.dumps(manifest_json()))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -89,7 +89,7 @@ def test_results_come_in_the_order_of_the_runs(tmp_path: Path, calls: Callable) 
     assert {call[-1] for call in calls()} == {str(max(1, len(os.sched_getaffinity(0)) // 2))}
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, calls: Callable) -> None:
+def test_finished_runs_are_skipped(tmp_path: Path, calls: Callable) -> None:
     first = execute(make(tmp_path))
     before = calls()
     assert execute(make(tmp_path)) == first
@@ -99,7 +99,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, calls: Callable) -> None
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "data"])
-def test_what_is_done_of_other_content_is_refused(name: str, tmp_path: Path, calls: Callable) -> None:
+def test_finished_runs_of_other_content_are_refused(name: str, tmp_path: Path, calls: Callable) -> None:
     inputs = {"checkpoint": "first", "data": "first"}
     first = execute(make(tmp_path, 1, inputs=inputs), keep="all")
     assert execute(make(tmp_path, 1, inputs=inputs)) == first
@@ -124,7 +124,7 @@ def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) 
     weights = open_checkpoint(str(pico_bert)).weights_sha256()
     assert [set(inputs) for inputs in first] == [{"checkpoint", "data"}, {"checkpoint"}]
     assert {inputs["checkpoint"] for inputs in first} == {weights}
-    for made in ("data/teacher-ner.runs/seed-0", "data/teacher-ner.partial"):  # outputs that lie in the data's folder
+    for made in ("data/teacher-ner.runs/seed-0", "data/teacher-ner.partial"):  # outputs in the folder of the data
         (tmp_path / made).mkdir(parents=True)
         (tmp_path / made / "state").touch()
     assert runs._with_inputs(given)[0].inputs == first[0]
@@ -147,7 +147,7 @@ def test_only_wanted_checkpoints_are_kept(keep: str, left: list[str], tmp_path: 
     assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == left
 
 
-def test_a_checkpoint_that_is_there_is_only_scored(tmp_path: Path, calls: Callable) -> None:
+def test_an_existing_checkpoint_is_only_evaluated(tmp_path: Path, calls: Callable) -> None:
     execute(make(tmp_path, 1), keep="all")
     (run,) = make(tmp_path, 1)
     run.record.unlink()
@@ -159,7 +159,7 @@ def test_a_checkpoint_that_is_there_is_only_scored(tmp_path: Path, calls: Callab
 
 
 @pytest.mark.parametrize(("code", "kind"), [("1", SqueezeError), ("2", UsageError)])
-def test_a_failure_is_told_in_its_own_words(
+def test_a_failed_run_raises_its_own_message(
     code: str, kind: type, tmp_path: Path, calls: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILS", "1")
@@ -171,7 +171,7 @@ def test_a_failure_is_told_in_its_own_words(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, calls: Callable) -> None:
+def test_interrupted_runs_get_one_signal_and_resume(how: int, tmp_path: Path, calls: Callable) -> None:
     said = interrupted(how, tmp_path)
     assert "saved its state" in said
     assert (tmp_path / "runs" / "seed-0.partial" / "state-00000001" / "signals").read_text() == "one"
@@ -185,17 +185,17 @@ def test_an_interrupted_run_is_told_once_and_resumed(how: int, tmp_path: Path, c
 
 
 @pytest.mark.usefixtures("calls")
-def test_those_that_go_on_after_a_failure_can_be_interrupted(tmp_path: Path) -> None:
+def test_other_runs_can_be_interrupted_after_a_failure(tmp_path: Path) -> None:
     said = interrupted(signal.SIGINT, tmp_path, jobs=2, FAILS="1")
     assert "saved its state" in said
     assert (tmp_path / "runs" / "seed-0.partial" / "state-00000001").is_dir()
 
 
 def interrupted(how: int, tmp_path: Path, jobs: int = 1, **environment: str) -> str:
-    """What is said by two runs of which the first is interrupted while it trains."""
+    """Return the output of two runs, the first of which is interrupted during its training."""
     code = (
         "import signal, sys, pathlib; sys.path.insert(0, sys.argv[1]);"
-        # A shell's background jobs are born with SIGINT ignored, and those of nohup with SIGHUP.
+        # A shell's background jobs start with SIGINT ignored, and those of nohup with SIGHUP.
         "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
         "from biosqueeze.finetuning import run_processes, runs; from tests.finetuning.test_runs import make;"
         "run_processes.COMMAND = (sys.executable, sys.argv[2]);"
@@ -211,25 +211,25 @@ def interrupted(how: int, tmp_path: Path, jobs: int = 1, **environment: str) -> 
         deadline = time.monotonic() + 60
         while not waiting.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.5 if environment else 0)  # the other one fails meanwhile
+        time.sleep(0.5 if environment else 0)  # the other run fails meanwhile
         process.send_signal(how)
         said = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 130
     return said
 
 
-def test_no_gpu_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gpus_slots_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert len(slots_for(2)) == 2
     assert all(set(place) == {"OMP_NUM_THREADS"} for place in slots_for(2))
 
 
-def test_jobs_must_be_some(tmp_path: Path) -> None:
+def test_zero_jobs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--jobs must be at least 1"):
         execute(make(tmp_path), jobs=0)
 
 
-def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_assigned_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert slots_for(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in slots_for(3)] == ["3", "5", "3"]

@@ -1,4 +1,4 @@
-"""Grids are read strictly, the choice is by the mean on dev, and folds are scored once."""
+"""The point with the best mean on dev is selected, and folds are tested once."""
 
 import json
 import statistics
@@ -15,7 +15,7 @@ from biosqueeze.stages import finetune
 FIELDS = {field.name: field for field in option_fields(finetune.Options)}
 
 
-def test_spread_is_that_of_statistics() -> None:
+def test_spread_matches_statistics() -> None:
     scores = [0.1, 0.4, 0.2]
     told = search.spread(scores)
     assert told == pytest.approx(
@@ -26,7 +26,7 @@ def test_spread_is_that_of_statistics() -> None:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[FineTuningRun, str]]:
-    """Runs are not run: their dev score is looked up, their test score is a constant."""
+    """Replace `execute`: dev scores come from a table, and the test score is half of that on dev."""
     seen: list[tuple[FineTuningRun, str]] = []
     dev = {(1, 0): 0.9, (1, 1): 0.1, (2, 0): 0.6, (2, 1): 0.7}
 

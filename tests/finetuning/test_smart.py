@@ -1,4 +1,4 @@
-"""SMART's term against one written down row by row, without padding, in float64."""
+"""SMART's term against a version computed row by row, without padding, in float64."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FAMILY_HEADS = {TOKENS: "token-classification", SINGLE: "sequence-classification
 
 
 def batch_of(model: torch.nn.Module, output_type: OutputType) -> dict[str, torch.Tensor]:
-    """Three rows, two of them padded with ids that are not the padding's."""
+    """Return three rows, two of them padded with ids other than the padding id."""
     batch = pico.padded_batch(model, rows=3, length=12)
     real = batch["attention_mask"] == 1
     batch["input_ids"] = torch.where(real, batch["input_ids"], torch.full_like(batch["input_ids"], 7))
@@ -30,15 +30,15 @@ def batch_of(model: torch.nn.Module, output_type: OutputType) -> dict[str, torch
 
 def found_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], output_type: OutputType) -> torch.Tensor:
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    chance = RngState(CPU)
+    rng = RngState(CPU)
     clean = model(**inputs).logits
-    perturbed = PerturbedForward(lambda: model(**inputs).logits, word_embedding(model), chance)
+    perturbed = PerturbedForward(lambda: model(**inputs).logits, word_embedding(model), rng)
     torch.manual_seed(11)
     return smoothness(perturbed, clean, batch, tensors_of(output_type))
 
 
 def naive_term(model: torch.nn.Module, batch: dict[str, torch.Tensor], output_type: OutputType) -> torch.Tensor:
-    """One ascent step for each row alone, its padding cut off."""
+    """Take one ascent step for each row alone, without its padding."""
     table = model.get_input_embeddings()
     torch.manual_seed(11)
     starts = torch.randn(*batch["input_ids"].shape, table.embedding_dim, dtype=torch.float64)
@@ -72,7 +72,7 @@ def both_ways(first: torch.Tensor, second: torch.Tensor, places: object) -> torc
 
 @pytest.mark.parametrize("output_type", [TOKENS, SINGLE])
 @pytest.mark.parametrize("family", ["bert", "electra", "distilbert"])
-def test_the_term_and_its_gradients_are_those_of_a_naive_one(family: str, output_type: OutputType) -> None:
+def test_term_and_gradients_match_a_naive_version(family: str, output_type: OutputType) -> None:
     model = pico.model_of(family, 60, FAMILY_HEADS[output_type]).double()
     batch = batch_of(model, output_type)
     found, naive = found_term(model, batch, output_type), naive_term(model, batch, output_type)
@@ -85,13 +85,13 @@ def test_the_term_and_its_gradients_are_those_of_a_naive_one(family: str, output
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-10)
 
 
-def test_no_noise_is_no_change_even_under_dropout() -> None:
+def test_zero_noise_gives_the_same_logits_with_dropout() -> None:
     model = pico.model_of("bert", 60, "token-classification").train()
     batch = pico.padded_batch(model)
-    chance = RngState(CPU)
+    rng = RngState(CPU)
     clean = model(**batch).logits
     after = torch.get_rng_state()
-    perturbed = PerturbedForward(lambda: model(**batch).logits, word_embedding(model), chance)
+    perturbed = PerturbedForward(lambda: model(**batch).logits, word_embedding(model), rng)
     assert torch.equal(perturbed(torch.zeros(())), clean)
     assert torch.equal(torch.get_rng_state(), after)
     assert not torch.equal(model(**batch).logits, clean), "there was no dropout to repeat"
@@ -105,8 +105,8 @@ def test_adversarial_noise_moves_more_than_chance_does() -> None:
     embedded = word_embedding(model)(batch["input_ids"])
     perturbed = PerturbedForward(lambda: model(**inputs).logits, word_embedding(model), RngState(CPU))
     radius = RADIUS * float(embedded.square().mean().sqrt())
-    chance = [radius * torch.randn_like(embedded).sign() for _ in range(20)]
-    moved = [float(tensors_of(TOKENS).mean_distance(perturbed(noise), clean, batch)) for noise in chance]
+    random_noise = [radius * torch.randn_like(embedded).sign() for _ in range(20)]
+    moved = [float(tensors_of(TOKENS).mean_distance(perturbed(noise), clean, batch)) for noise in random_noise]
     assert float(found_term(model, batch, TOKENS)) > max(moved)
 
 

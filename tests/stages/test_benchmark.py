@@ -1,4 +1,4 @@
-"""A suite in one command: what is there is run, what is absent is said, what is asked wrongly is explained."""
+"""A suite in one command: benchmarks that are found are run, missing ones and wrong options are reported."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ ROWS = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two NER sets of BLURB's, tiny, and one without a train split."""
+    """Write two tiny NER sets of BLURB, and one without a train split."""
     for number, folder in enumerate(("NCBI-disease", "bc5cdr-chem", "bc2gm")):
         place = tmp_path / "benchmarks" / folder
         place.mkdir(parents=True)
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "benchmarks"
 
 
-def test_what_is_there_is_run_and_tabled(pico_bert: Path, root: Path, shell: Shell) -> None:
+def test_found_benchmarks_are_run_and_tabled(pico_bert: Path, root: Path, shell: Shell) -> None:
     command = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--only", "ddi", "--seeds", 2)
     command = (*command, "--set", "steps=2", "--set", "precision=fp32", "--out", "out", "--json")
     said = shell(*command)
@@ -53,7 +53,7 @@ def test_what_is_there_is_run_and_tabled(pico_bert: Path, root: Path, shell: She
     assert {path: path.stat().st_mtime_ns for path in records} == records
 
 
-def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, root: Path, shell: Shell) -> None:
+def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, shell: Shell) -> None:
     said = shell("benchmark", pico_bert, "--data", root, "--set", "bc5-chem.lr=1e-4", "--dry-run", "--json")
     assert said.code == 0, said.err
     steps = json.loads(said.out)["steps"]
@@ -70,7 +70,7 @@ def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, roo
         (("--suite", "blub"), "Did you mean 'blurb'?"),
         (("--only", "ncbi"), "blurb has no 'ncbi'"),
         (("--published", "PubmedBERT"), "Did you mean 'PubMedBERT'?"),
-        (("--set", "lr"), "does not read [BENCHMARK.]OPTION=VALUE"),
+        (("--set", "lr"), "not of the form [BENCHMARK.]OPTION=VALUE"),
         (("--set", "ncbi-diseas.lr=1"), "Did you mean 'ncbi-disease'?"),
         (("--set", "rate=1"), "'rate' is no option"),
         (("--set", "out=there"), "'out' is no option"),
@@ -80,7 +80,7 @@ def test_dry_run_says_what_would_be_run_and_what_is_missing(pico_bert: Path, roo
         (("--data", "nowhere"), "there is no directory nowhere"),
     ],
 )
-def test_what_is_asked_wrongly_is_explained(
+def test_wrong_options_are_explained(
     extra: tuple[object, ...], says: str, pico_bert: Path, root: Path, shell: Shell
 ) -> None:
     said = shell("benchmark", pico_bert, "--data", root, *extra)
@@ -102,7 +102,7 @@ def test_one_checkpoint_twice_is_refused(pico_bert: Path, root: Path, shell: She
     assert "named twice" in said.err
 
 
-def test_a_set_without_dev_has_one_held_out_of_train(pico_bert: Path, root: Path, shell: Shell) -> None:
+def test_a_benchmark_without_dev_holds_out_a_share(pico_bert: Path, root: Path, shell: Shell) -> None:
     (root / "NCBI-disease" / "dev.tsv").unlink()
     said = shell("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--dry-run", "--json")
     assert said.code == 0, said.err

@@ -1,4 +1,4 @@
-"""Fine-tuning: learns, keeps what was best on dev, says what is wrong with the data."""
+"""Fine-tuning: it learns, keeps the best checkpoint on dev, and explains errors in the data."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_it_learns_and_keeps_the_best_on_dev(pico_bert: Path, learnable: Path, s
     assert model.config.id2label == dict(enumerate(pico.LABELS))
 
 
-def test_dev_can_be_trained_on_where_another_is_held_out(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     refused = shell("finetune", pico_bert, "--data", learnable, "--with-dev", *QUICK)
     assert (refused.code, "--dev-share" in refused.err) == (2, True)
     assert not Path("out").exists()
@@ -67,7 +67,7 @@ def test_dev_can_be_trained_on_where_another_is_held_out(pico_bert: Path, learna
     assert f"{sum(counts.values()) - held} in train, {held} in dev" in said.out + said.err
 
 
-def test_a_gate_that_is_missed_is_exit_4(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+def test_a_missed_gate_exits_with_4(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     said = shell("evaluate", pico_ner, "--data", folder(tmp_path), "--min", "f1=1.1")
     assert said.code == 4
     assert said.out == ""
@@ -144,7 +144,7 @@ def test_the_dry_run_counts_without_training(pico_bert: Path, tmp_path: Path, sh
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]
 
 
-def test_killed_and_resumed_keeps_the_best_of_both_parts(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+def test_a_killed_and_resumed_run_keeps_the_best(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     common = ("finetune", pico_bert, "--data", learnable, "--epochs", 4, "--lr", "5e-3", "--precision", "fp32")
     common += ("--save-every", 3)
     whole = shell(*common, "--out", "whole")
@@ -176,10 +176,10 @@ def test_a_search_is_planned_run_by_run(pico_bert: Path, learnable: Path, shell:
     assert shell("finetune", pico_bert, "--data", learnable, "--folds", "--dry-run").code == 1
 
 
-def test_what_an_interrupted_search_has_done_is_kept(
+def test_finished_runs_of_a_search_are_kept(
     pico_bert: Path, learnable: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where --force is there, to replace an earlier output; another search starts anew."""
+    """With --force too, which replaces an earlier output; another search starts again."""
 
     def interrupted(plan: search.SearchPlan, jobs: int | None) -> search.SearchResult:
         (plan.directory / "done").touch()

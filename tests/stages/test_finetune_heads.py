@@ -1,4 +1,4 @@
-"""Fine-tuning with heads that stock transformers lacks: they learn, come back as they were, and are never lost."""
+"""Fine-tuning with heads that stock transformers lacks: they learn, load unchanged, and are never dropped."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ TAGGERS, READERS = ("crf", "bilstm"), ("mentions", "entity-starts")
 
 
 def tagged(rng: Random) -> list[str]:
-    """A sentence in which diseases begin with a -tis and go on with a -car; a -car elsewhere is none."""
+    """Return a sentence whose diseases begin with a -tis word and continue with -car words."""
     rows: list[str] = []
     for _ in range(rng.randint(2, 5)):
         rows += [f"{rng.choice([*WORDS, rng.choice(CAR)])}\tO", f"{rng.choice(WORDS)}\tO"]
@@ -39,7 +39,7 @@ def tagged(rng: Random) -> list[str]:
 
 
 def related(rng: Random) -> dict[str, Any]:
-    """Two entities; the first inhibits the second if it is a -tis. Words of the same kind stand around them."""
+    """Return a sentence with two entities among similar words; the first inhibits the second if it ends in -tis."""
     first, second = (rng.choice(rng.choice([TIS, CAR])) for _ in range(2))
     before = " ".join(rng.choices([*WORDS, *TIS, *CAR], k=rng.randint(1, 4)))
     between = " ".join(rng.choices([*WORDS, *TIS, *CAR], k=rng.randint(1, 4)))
@@ -71,12 +71,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def encoder(shallow: Callable[[str, str], Path]) -> Path:
-    """One layer is enough for these data, and is exported fast."""
+    """An encoder of one layer: enough for these data, and fast to export."""
     return shallow("bert", "mlm")
 
 
 def words_of(head: str, data: Callable[[str], Path]) -> tuple[Any, ...]:
-    """The options that fine-tune with a head."""
+    """Return the options that fine-tune with a head."""
     common = ("--lr", "5e-3", "--precision", "fp32")
     if head in TAGGERS:
         return ("--data", data("ner"), "--tagger", head, "--epochs", EPOCHS[head], *common)
@@ -95,7 +95,7 @@ def words_of(head: str, data: Callable[[str], Path]) -> tuple[Any, ...]:
 def tuned(
     encoder: Path, data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """`tuned("crf")` is a checkpoint that was fine-tuned with this head, made once; copies of it may be changed."""
+    """`tuned("crf")` returns a checkpoint fine-tuned with this head, made once; tests change only copies."""
     root = tmp_path_factory.mktemp("tuned")
 
     @cache
@@ -119,7 +119,7 @@ def dev_scores(path: Path, metric: str = "f1") -> list[float]:
 
 
 @pytest.mark.parametrize("head", [*TAGGERS, *READERS])
-def test_it_learns_and_comes_back_as_it_was(head: str, tuned: Callable[[str], Path], shell: Shell) -> None:
+def test_training_and_loading_give_the_same_model(head: str, tuned: Callable[[str], Path], shell: Shell) -> None:
     out = tuned(head)
     scores = dev_scores(out)
     assert max(scores) > max(0.75, scores[0])
@@ -162,7 +162,7 @@ def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[
 
 
 def with_scores(path: Path, target: Path, **changes: Any) -> Path:
-    """A copy of a checkpoint with other scores in its CRF."""
+    """Return a copy of a checkpoint with other scores in its CRF."""
     copy = Path(shutil.copytree(path, target))
     tensors = load_file(copy / "head.safetensors")
     for name, value in changes.items():
@@ -184,7 +184,7 @@ def test_a_crf_decodes_with_its_transitions(tuned: Callable[[str], Path], tmp_pa
     assert {tag for tags in predictions(out) for tag in tags} == set(labels)
 
 
-def test_a_crf_tags_alike_on_every_backend(tuned: Callable[[str], Path], tmp_path: Path, shell: Shell) -> None:
+def test_a_crf_predicts_the_same_on_every_backend(tuned: Callable[[str], Path], tmp_path: Path, shell: Shell) -> None:
     source = tuned("crf")
     said = shell("quantize", source, "--out", tmp_path / "int8", "--tolerance", "0")
     assert said.code == 0, said.err
@@ -202,7 +202,7 @@ def test_a_crf_tags_alike_on_every_backend(tuned: Callable[[str], Path], tmp_pat
 
 
 @pytest.mark.parametrize("head", [*TAGGERS, "mentions"])
-def test_an_interrupted_run_goes_on_exactly(
+def test_an_interrupted_run_resumes_exactly(
     head: str, encoder: Path, data: Any, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ("finetune", encoder, *words_of(head, data), "--epochs", 2, "--save-every", 4)
@@ -244,7 +244,7 @@ def test_no_stage_drops_a_head(head: str, dry: tuple[str, ...], tuned: Callable[
     assert not list(Path().iterdir())
 
 
-def test_a_crf_goes_through_shrink_and_is_no_teacher(tuned: Callable[[str], Path], data: Any, shell: Shell) -> None:
+def test_shrink_keeps_a_crf_and_distill_refuses_it(tuned: Callable[[str], Path], data: Any, shell: Shell) -> None:
     out = tuned("crf")
     said = shell("shrink", out, "--ffn", 32, "--out", "small")
     assert said.code == 0, said.err
@@ -259,7 +259,9 @@ def test_a_crf_goes_through_shrink_and_is_no_teacher(tuned: Callable[[str], Path
 
 
 @pytest.mark.parametrize("head", TAGGERS)
-def test_another_head_is_left_behind_and_said(head: str, tuned: Callable[[str], Path], data: Any, shell: Shell) -> None:
+def test_another_custom_head_is_dropped_with_a_note(
+    head: str, tuned: Callable[[str], Path], data: Any, shell: Shell
+) -> None:
     said = shell("finetune", tuned(head), "--data", data("ner"), "--steps", 2, "--precision", "fp32", "--out", "plain")
     assert said.code == 0, said.err
     assert f"its {head} head is dropped" in said.err
@@ -275,7 +277,7 @@ def test_another_head_is_left_behind_and_said(head: str, tuned: Callable[[str], 
         (("--tagger", "crf", "--class-weights", "balanced"), "--class-weights"),
     ],
 )
-def test_what_does_not_go_with_a_crf(words: tuple[str, ...], says: str, encoder: Path, data: Any, shell: Shell) -> None:
+def test_options_that_a_crf_refuses(words: tuple[str, ...], says: str, encoder: Path, data: Any, shell: Shell) -> None:
     said = shell("finetune", encoder, "--data", data("ner"), *words, "--out", "out")
     assert said.code == 2
     assert says in said.err
@@ -293,19 +295,19 @@ def test_a_relation_head_without_entities_is_explained(
 
 
 @pytest.mark.parametrize("head", [*TAGGERS, "mentions"])
-def test_other_training_options_act_on_it(head: str, encoder: Path, data: Any, shell: Shell) -> None:
+def test_training_options_act_on_custom_heads(head: str, encoder: Path, data: Any, shell: Shell) -> None:
     more = ("--gradient-checkpointing", "--layer-decay", 0.9, "--reinit-layers", 1, "--accumulate", 2, "--steps", 2)
     smart = () if head == "crf" else ("--smart", 0.5)
     said = shell("finetune", encoder, *words_of(head, data), *more, *smart, "--out", "out")
     assert said.code == 0, said.err
     plain = shell("finetune", encoder, *words_of(head, data), *more[1:], "--out", "plain")
     assert plain.code == 0, plain.err
-    if head == "crf":  # computing activations anew changes nothing
+    if head == "crf":  # gradient checkpointing changes nothing
         assert Path("out/model.safetensors").read_bytes() == Path("plain/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("head", [*TAGGERS, "mentions"])
-def test_half_the_precision_is_enough(head: str, encoder: Path, data: Any, shell: Shell) -> None:
+def test_half_precision_is_enough(head: str, encoder: Path, data: Any, shell: Shell) -> None:
     words = (*words_of(head, data), "--precision", "bf16", "--steps", 12)
     said = shell("finetune", encoder, *words, "--out", "out")
     assert said.code == 0, said.err

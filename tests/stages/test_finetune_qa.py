@@ -1,4 +1,4 @@
-"""From a question data set to a checkpoint that answers: fine-tune, evaluate on two runtimes, go on from there."""
+"""Question answering: fine-tune, evaluate on two runtimes, and fine-tune the result again."""
 
 import json
 import random
@@ -17,7 +17,7 @@ OTHERS = [word for word in WORDS if not word.endswith("tis")]
 
 
 def questions(count: int, seed: int, *, unanswerable: bool = False) -> dict:
-    """Passages of invented words with one name that ends in -tis: that is the answer; perhaps a few without one."""
+    """Write passages of random words; the answer is the one that ends in -tis, and some questions have none."""
     rng = random.Random(seed)
     paragraphs = []
     for number in range(count):
@@ -49,9 +49,7 @@ def data(tmp_path: Path) -> Path:
     return folder(tmp_path)
 
 
-def test_it_learns_to_answer_and_both_runtimes_agree(
-    shallow: Callable[[str, str], Path], data: Path, shell: Shell
-) -> None:
+def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], data: Path, shell: Shell) -> None:
     said = shell(
         "finetune", shallow("bert", "mlm"), "--data", data, *LEARN, "--stride", 8, "--epochs", 6, "--out", "out"
     )
@@ -75,7 +73,7 @@ def test_it_learns_to_answer_and_both_runtimes_agree(
     assert found["torch"]["mrr"] >= found["torch"]["strict_accuracy"] == found["torch"]["exact"]
     assert found["onnxruntime"] == pytest.approx(found["torch"], abs=1e-4)
 
-    # A head that has learnt to answer is where the next fine-tuning begins.
+    # The next fine-tuning starts from the trained head.
     again = shell(
         "finetune", "out", "--data", data, *LEARN[:2], "--lr", "1e-9", *LEARN[4:], "--steps", 1, "--out", "on"
     )

@@ -1,4 +1,4 @@
-"""Small trainings through the real loop: a pico model, made-up windows, everything that a step logs."""
+"""Small trainings with the real loop: a pico model, random windows, and all logged values."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -31,22 +31,22 @@ def model_of(family: str = "bert", *, dropout: float = 0.1) -> PreTrainedModel:
 
 
 def windows(count: int = 24, seed: int = 0) -> list[Features]:
-    """Token windows of ragged lengths; about half of the tokens have a label, and one window has a single one."""
+    """Return token windows of ragged lengths; about half of the tokens have a label, in one window a single one."""
     rng = np.random.default_rng(seed)
-    made: list[Features] = []
+    features: list[Features] = []
     for number in range(count):
         ids = rng.integers(5, VOCABULARY, size=rng.integers(4, 20))
         labels = np.where(rng.random(len(ids)) < 0.5, ids % 3, -100)
         if number == 0:
             labels[:] = -100
         labels[1] = ids[1] % 3
-        made.append({"input_ids": ids, "labels": labels})
-    return made
+        features.append({"input_ids": ids, "labels": labels})
+    return features
 
 
 @dataclass
 class Run:
-    """A training that has ended."""
+    """A finished training."""
 
     model: PreTrainedModel
     summary: TrainingSummary

@@ -47,7 +47,7 @@ def test_starting_late_gives_the_same_batches(schedule: BatchSchedule, data: st.
 
 @given(schedules)
 @settings(max_examples=60, deadline=None)
-def test_each_epoch_has_every_item_once_whoever_reads_it(schedule: BatchSchedule) -> None:
+def test_each_epoch_has_every_item_once(schedule: BatchSchedule) -> None:
     whole = replace(schedule, total=2 * schedule.batches_per_epoch)
     items = len(schedule.source.lengths)
     seen = sorted(position for p in range(whole.processes) for batch in replace(whole, process=p) for position in batch)
@@ -56,7 +56,7 @@ def test_each_epoch_has_every_item_once_whoever_reads_it(schedule: BatchSchedule
 
 @given(schedules)
 @settings(max_examples=60, deadline=None)
-def test_processes_share_the_batches_of_one_that_takes_as_much_as_all(schedule: BatchSchedule) -> None:
+def test_processes_share_the_batches_of_a_single_one(schedule: BatchSchedule) -> None:
     shares = [list(replace(schedule, process=p)) for p in range(schedule.processes)]
     alone = replace(schedule, processes=1, batch_size=schedule.batch_size * schedule.processes)
     together = [sorted(chain.from_iterable(parts)) for parts in zip(*shares, strict=True)]
@@ -79,7 +79,7 @@ def test_the_longest_batch_is_as_long_as_any() -> None:
     assert single_item_batch(schedule)["input_ids"].shape[0] == 1
 
 
-def test_maskings_come_back() -> None:
+def test_maskings_repeat_after_their_number() -> None:
     schedule = BatchSchedule(Numbers((6, 6)), 2, 0, 4, maskings=2)
     labels = [batch["labels"][batch["input_ids"][:, 0].argsort()] for batch in loader(schedule, 0)]
     assert not (labels[0] == labels[1]).all()

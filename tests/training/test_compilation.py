@@ -1,4 +1,4 @@
-"""--compile changes nothing but the speed."""
+"""--compile gives the same losses."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ NO_COMPILER = not any(map(shutil.which, [os.environ.get("CXX") or "g++", "clang+
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, backend: str) -> list[dict[str, object]]:
-    """Have torch.compile use another backend; what it was asked for."""
+    """Make torch.compile use another backend; return the options of each call."""
     asked: list[dict[str, object]] = []
     original = torch.compile
 
@@ -48,7 +48,7 @@ def test_the_model_is_compiled_and_keeps_its_names(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler")
-def test_compiled_by_the_real_compiler_it_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_compiler_gives_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pico, "LAYERS", 1)
     short = replace(PLAIN, steps=1)
     plain = runs.run(tmp_path / "plain", short, model=runs.model_of(dropout=0.0))
@@ -56,7 +56,7 @@ def test_compiled_by_the_real_compiler_it_learns_the_same(tmp_path: Path, monkey
     assert fast.losses == pytest.approx(plain.losses, rel=1e-4)
 
 
-def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(SqueezeError, match="--compile needs a C\\+\\+ compiler"):
         check_compiler()

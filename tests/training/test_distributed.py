@@ -1,4 +1,4 @@
-"""Two processes on one machine, started as users start them: one checkpoint, the same losses, exact resumption."""
+"""Training in two processes, started by Accelerate's launcher: one checkpoint, the same losses, exact resume."""
 
 import json
 import os
@@ -17,13 +17,13 @@ import pytest
 from tests import pico
 from tests.cli.run import Background, Shell, start
 
-LONG = 300.0  # seconds for what takes ten on a quiet machine
+LONG = 300.0  # time-out in seconds; ten suffice on an unloaded machine
 QUICK = ("--precision", "fp32", "--max-length", 32, "--lr", "1e-3")
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is trained, and where."""
+    """Encoder and data of a training, and the directory of its outputs."""
 
     root: Path
     encoder: Path
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def launched(words: list[str]) -> "subprocess.Popen[str]":
-    """`accelerate launch` with two processes."""
+    """Start `accelerate launch` with two processes."""
     launcher = "accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
     started = f"{launcher} --dynamo_backend no --main_process_port {free_port()} -m biosqueeze"
     known = {k: v for k, v in os.environ.items() if not k.startswith("BIOSQUEEZE_")}
@@ -70,7 +70,7 @@ def steps(path: Path) -> list[dict[str, Any]]:
 
 
 def write_splits(folder: Path, **counts: int) -> Path:
-    """Sentences whose diseases end in -tis; short enough for one window each."""
+    """Write splits of sentences whose diseases end in -tis; each sentence fits into one window."""
     folder.mkdir()
     rng = random.Random(0)
     for split, count in counts.items():
@@ -84,7 +84,7 @@ def write_splits(folder: Path, **counts: int) -> Path:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """Seventeen sentences: the last batch of an epoch has one, so one of two processes has nothing to learn from."""
+    """Seventeen sentences: the last batch of an epoch has one, so one of two processes gets an empty batch."""
     root = tmp_path_factory.mktemp("distributed")
     return Work(root, pico.save("bert", root / "encoder"), write_splits(root / "data", train=17, dev=6, test=2))
 
@@ -95,7 +95,7 @@ def without_dropout(encoder: Path) -> None:
     (encoder / "config.json").write_text(json.dumps(config))
 
 
-def test_two_processes_learn_what_one_learns_from_twice_the_batch(work: Work, shell: Shell) -> None:
+def test_two_processes_equal_one_with_twice_the_batch(work: Work, shell: Shell) -> None:
     plain = Work(work.root, pico.save("bert", work.root / "plain"), work.data)
     without_dropout(plain.encoder)
     shared = ("--accumulate", 2, "--steps", 9)
@@ -119,7 +119,7 @@ def test_two_processes_learn_what_one_learns_from_twice_the_batch(work: Work, sh
 
 @dataclass(frozen=True)
 class Pair:
-    """Two processes that a launcher would have started."""
+    """Two forked processes with the environment that a launcher sets."""
 
     processes: tuple[Background, Background]
 
@@ -142,8 +142,8 @@ def forked(work: Work, words: list[str]) -> Pair:
 
 
 @pytest.mark.parametrize("stage", ["finetune", "distill"])
-def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(stage: str, work: Work, shell: Shell) -> None:
-    """Of a distillation with masking, packed blocks and projections."""
+def test_ctrl_c_in_two_processes_resumes_exactly(stage: str, work: Work, shell: Shell) -> None:
+    """Both stages; the distillation has masking, packed blocks and projections."""
     text = work.root / "some.txt"
     text.write_text("\n".join(pico.sentences(40)) + "\n", encoding="utf-8")
     taught = ("distill", "--teacher", work.encoder, "--student", "bert-mini", "--corpus", text, *QUICK)
@@ -154,14 +154,14 @@ def test_ctrl_c_saves_and_the_rest_is_as_if_it_had_never_been_pressed(stage: str
             return work.words(out, *shared, "--eval-every", 8, *more)
         return [str(word) for word in (*taught, "--out", work.root / out, *shared, *more)]
 
-    if stage == "distill":  # the tokenizer's threads do not outlive a fork, so the corpus is prepared before
+    if stage == "distill":  # prepare the corpus before the fork, which the tokenizer's threads do not survive
         assert shell(*words("prepared"), "--steps", 1).code == 0
     whole, parted = f"whole-{stage}", f"parted-{stage}"
     assert forked(work, words(whole)).ended() == [0, 0]
     pair = forked(work, words(parted))
     log = work.root / f"{parted}.partial" / "metrics.jsonl"
     pair.processes[0].wait_for(lambda: log.is_file() and log.read_text().count("\n") >= 3)
-    for _ in range(2):  # the terminal's, and then the launcher hands it on
+    for _ in range(2):  # once from the terminal, once from the launcher
         for background in pair.processes:
             os.killpg(background.process.pid or 0, signal.SIGINT)
     assert pair.ended() == [130, 130]
@@ -212,9 +212,7 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_sharding_is_for_a_teacher_that_is_asked_while_its_student_learns(
-    work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
+def test_sharding_is_refused_without_a_live_teacher(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     headless = pico.save("bert", work.root / "headless", "base")
@@ -231,8 +229,8 @@ def test_sharding_is_for_a_teacher_that_is_asked_while_its_student_learns(
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_what_does_not_train_is_not_started_twice(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
-    assert shell("shrink", work.encoder, "--layers", 2).err == ""  # the main process says why
+def test_other_commands_refuse_several_processes(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    assert shell("shrink", work.encoder, "--layers", 2).err == ""  # the main process prints the error
     monkeypatch.setenv("RANK", "0")
     for words in (("shrink", work.encoder, "--layers", 2), ("run", "recipe.toml")):
         said = shell(*words)
@@ -243,9 +241,7 @@ def test_what_does_not_train_is_not_started_twice(work: Work, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_processes_that_cannot_be_joined_are_not_left_to_themselves(
-    work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
+def test_processes_that_cannot_be_joined_fail(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr("biosqueeze.processes._COUNTS", ("SOME_SIZE",))
     monkeypatch.setenv("SOME_SIZE", "2")

@@ -1,4 +1,4 @@
-"""A training that goes wrong ends with a sentence that helps, and with a state that helps."""
+"""A failing training ends with an advice, and with a saved state that can be resumed."""
 
 import json
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ PLAIN = TrainingOptions(steps=12, batch_size=4, lr=1e-2, precision="fp32", seed=
 
 @dataclass
 class Script:
-    """What goes wrong: by the number of the forward pass while training, from 1."""
+    """Failures by the number of the forward pass in training, from 1."""
 
     events: dict[int, Any] = field(default_factory=dict)
-    largest: int | None = None  # more rows than this do not fit
+    largest: int | None = None  # larger batches raise an out-of-memory error
     passes: int = 0
     shapes: list[tuple[int, ...]] = field(default_factory=list)
 
 
 class Small(nn.Module):
-    """Just enough of a model."""
+    """A minimal model."""
 
     supports_gradient_checkpointing = False
 
@@ -49,7 +49,7 @@ class Small(nn.Module):
 
 
 class Fragile(Learner):
-    """Learns a number per token, and breaks as the script says."""
+    """A learner with one weight per token id that fails as the script defines."""
 
     def __init__(self, script: Script) -> None:
         super().__init__()
@@ -68,10 +68,10 @@ class Fragile(Learner):
         if isinstance(event, Exception):
             raise event
         real = batch["attention_mask"].bool()
-        noise = torch.rand(int(real.sum()))  # as dropout does, it takes from the generator
+        noise = torch.rand(int(real.sum()))  # like dropout, draws from the generator
         error = (self.model.weight[batch["input_ids"][real] % 8] + 0.1 * noise - 0.5).square().mean()
         if event == "gradient":
-            error = error + (0 * self.model.weight.sum()).abs().sqrt()  # finite, and its slope is not
+            error = error + (0 * self.model.weight.sum()).abs().sqrt()  # finite value, non-finite gradient
         return {"easy": error, "hard": error * event if isinstance(event, float) else error + 0.1}
 
 
@@ -95,24 +95,24 @@ def states(directory: Path) -> list[int]:
         ("gradient", "the gradient is NaN or infinite at step 8 (easy, hard: still finite)"),
     ],
 )
-def test_what_is_no_number_stops_with_the_last_good_state(event: Any, says: str, tmp_path: Path) -> None:
+def test_non_finite_values_stop_with_the_last_good_state(event: Any, says: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", PLAIN, Script())[1]
     with pytest.raises(SqueezeError) as caught:
         run(tmp_path / "cut", PLAIN, Script({8: event}))
     assert says in str(caught.value)
     assert "the state at step 7 is kept: go on from it with --resume and a lower --lr than 0.01" in str(caught.value)
     assert states(tmp_path / "cut") == [7]
-    # It is the state of a run that nothing happened to, random states and all.
+    # The saved state equals that of a run without a failure, random states included.
     assert run(tmp_path / "cut", replace(PLAIN, resume=True), Script())[1] == whole
 
 
-def test_a_state_that_was_saved_before_is_kept_and_not_replaced(tmp_path: Path) -> None:
+def test_an_earlier_saved_state_is_kept(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError, match="the state at step 5 is kept"):
         run(tmp_path, replace(PLAIN, save_every=5), Script({9: float("nan")}))
     assert states(tmp_path) == [5]
 
 
-def test_weights_that_are_spoilt_are_not_kept(tmp_path: Path) -> None:
+def test_non_finite_weights_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError, match="at step 2") as caught:
         run(tmp_path, replace(PLAIN, lr=1e30, warmup=0.0), Script())
     assert "; try a lower --lr than 1e+30" in str(caught.value)
@@ -120,7 +120,7 @@ def test_weights_that_are_spoilt_are_not_kept(tmp_path: Path) -> None:
     assert not states(tmp_path)
 
 
-def test_after_a_failure_it_goes_on_at_another_rate(tmp_path: Path) -> None:
+def test_resume_with_another_rate_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError):
         run(tmp_path, PLAIN, Script({8: float("nan")}))
     with pytest.raises(SqueezeError, match="other values of seed"):
@@ -132,7 +132,7 @@ def test_after_a_failure_it_goes_on_at_another_rate(tmp_path: Path) -> None:
     assert rates[7:] == pytest.approx([1e-3 * (12 - step) / 6 for step in range(7, 12)])
 
 
-def test_a_run_that_did_not_fail_goes_on_only_as_it_was(tmp_path: Path) -> None:
+def test_resume_without_a_failure_needs_the_same_options(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError):
         run(tmp_path, replace(PLAIN, save_every=3), Script({8: float("nan")}))
     (state,) = tmp_path.glob("state-*")
@@ -147,7 +147,7 @@ def step_result(loss: float, **terms: float) -> StepResult:
     return StepResult({"loss": loss, **terms}, 1)
 
 
-def test_an_explosion_is_told_with_its_term() -> None:
+def test_an_explosion_names_the_loss_term() -> None:
     monitor = LossMonitor({})
     for _ in range(failures.WINDOW):
         assert monitor.anomaly(step_result(3.0, kl=1.0, mlm=2.0)) is None
@@ -168,19 +168,17 @@ def test_an_explosion_stops_the_run(tmp_path: Path) -> None:
     st.floats(0.9, 0.999),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_loss_that_falls_with_outliers_below_its_beginning_is_no_alarm(
-    start: float, noise: list[float], rate: float
-) -> None:
+def test_outliers_below_the_first_loss_are_no_anomaly(start: float, noise: list[float], rate: float) -> None:
     monitor = LossMonitor({})
     for step, share in enumerate(noise):
         learned = start * rate**step
-        # Every ninth batch is as hard as the first ones were, however well the others are known.
+        # Every ninth batch has the loss of the first batches, however low the others are.
         loss = start if step % 9 == 0 else learned * (0.5 + share)
         assert monitor.anomaly(step_result(loss, labels=loss)) is None
         monitor.update({"loss": loss, "labels": loss})
 
 
-def test_a_resumed_run_remembers_what_the_loss_was(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_loss_means(tmp_path: Path) -> None:
     options = replace(PLAIN, steps=80, save_every=52)
     with pytest.raises(SqueezeError):
         run(tmp_path, options, Script({60: float("nan")}))
@@ -206,7 +204,7 @@ def test_out_of_memory_names_size_length_and_a_way_out(error: Exception, tmp_pat
     assert states(tmp_path) == [2]
 
 
-def test_after_it_a_smaller_batch_goes_on(tmp_path: Path) -> None:
+def test_resume_with_a_smaller_batch_after_out_of_memory(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError, match="with --resume it goes on from step 5"):
         run(tmp_path, PLAIN, Script({6: CPU_OUT}))
     summary, _ = run(tmp_path, replace(PLAIN, resume=True, batch_size=2, accumulate=2), Script())
@@ -214,7 +212,7 @@ def test_after_it_a_smaller_batch_goes_on(tmp_path: Path) -> None:
     assert [line["step"] for line in runs.log_of(tmp_path)] == list(range(1, 13))
 
 
-def test_a_batch_that_is_cut_may_have_other_epochs(tmp_path: Path) -> None:
+def test_a_smaller_batch_may_have_fewer_steps(tmp_path: Path) -> None:
     options = replace(PLAIN, steps=None, epochs=3, batch_size=5)  # 15 steps, and 14 of five parts each
     with pytest.raises(SqueezeError, match="--batch-size 1 --accumulate 5"):
         run(tmp_path, options, Script({6: CPU_OUT}))
@@ -232,7 +230,7 @@ def test_auto_batch_cuts_what_ran_out_of_memory(tmp_path: Path) -> None:
     assert (summary.steps, summary.chosen) == (12, {"batch_size": 4, "accumulate": 2})
 
 
-def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_errors_are_not_changed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run(tmp_path, PLAIN, Script({6: RuntimeError("shapes do not match")}))
 
@@ -251,9 +249,7 @@ def test_a_smaller_batch_keeps_the_global_one(size: int, accumulate: int) -> Non
 
 
 @pytest.mark.parametrize(("asked", "largest", "found"), [(8, 3, (2, 4)), (8, 8, (8, 1)), (6, 2, (1, 6))])
-def test_auto_batch_is_as_if_the_size_that_fits_had_been_asked_for(
-    asked: int, largest: int, found: tuple[int, int], tmp_path: Path
-) -> None:
+def test_auto_batch_equals_the_size_that_fits(asked: int, largest: int, found: tuple[int, int], tmp_path: Path) -> None:
     options = replace(PLAIN, batch_size=asked, auto_batch=True, save_every=5)
     script = Script(largest=largest)
     summary, tried = run(tmp_path / "tried", options, script)
@@ -264,22 +260,22 @@ def test_auto_batch_is_as_if_the_size_that_fits_had_been_asked_for(
     assert script.shapes[0] == (asked, longest)
 
 
-def test_auto_batch_takes_up_what_it_found_when_it_is_resumed(tmp_path: Path) -> None:
+def test_auto_batch_resumes_with_the_size_it_found(tmp_path: Path) -> None:
     options = replace(PLAIN, batch_size=8, auto_batch=True, save_every=5)
     whole = run(tmp_path / "whole", options, Script(largest=4))[1]
     tries = 2
     with pytest.raises(SqueezeError):
         run(tmp_path / "cut", options, Script({tries + 2 * 7: float("nan")}, largest=4))
-    roomy = Script()  # there is more memory now, and yet it goes on as it began
+    roomy = Script()  # with more memory, the resumed run keeps its batch size
     assert run(tmp_path / "cut", replace(options, resume=True), roomy)[1] == whole
     assert max(rows for rows, _ in roomy.shapes) == 4
 
 
-def test_auto_batch_says_when_nothing_fits(tmp_path: Path) -> None:
+def test_auto_batch_fails_when_nothing_fits(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError, match="not even one sequence of 128 tokens fits"):
         run(tmp_path, replace(PLAIN, auto_batch=True), Script(largest=0))
 
 
-def test_idle_options_are_still_refused(tmp_path: Path) -> None:
+def test_unused_options_are_refused_with_auto_batch(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--gradient-checkpointing does not work"):
         run(tmp_path, replace(PLAIN, gradient_checkpointing=True), Script())

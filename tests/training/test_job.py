@@ -1,4 +1,4 @@
-"""How long a run is."""
+"""The number of steps in an epoch and in a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The loop: at the defaults a plain training and nothing else; each option acts, and survives an interruption."""
+"""The loop: the defaults are a plain training, every option has an effect, and interruptions change nothing."""
 
 import signal
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed
 
 
 def press_ctrl_c() -> None:
-    """What Python does at a Ctrl-C, without a real signal.
+    """Call the handler of SIGINT, without a real signal.
 
     A native library that another test loaded may have left the thread an alternate signal stack that is gone, on which
     the kernel would deliver a real one: the process would die of it.
@@ -33,7 +33,7 @@ def press_ctrl_c() -> None:
 
 
 def textbook(options: FineTuningOptions) -> Iterator[float]:
-    """The losses of a training written down from scratch: AdamW, linear warm-up and decay, clipping, dropout."""
+    """Yield the losses of a training written from scratch: AdamW, linear warm-up and decay, clipping, dropout."""
     set_seed(options.seed)
     model = runs.model_of().train()
     matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -56,11 +56,11 @@ def textbook(options: FineTuningOptions) -> Iterator[float]:
         optimizer.zero_grad()
 
 
-def test_the_defaults_are_a_plain_training_to_the_last_bit(tmp_path: Path) -> None:
+def test_the_defaults_equal_a_plain_loop_bit_for_bit(tmp_path: Path) -> None:
     assert runs.run(tmp_path, PLAIN).losses == list(textbook(PLAIN))
 
 
-def test_what_a_killed_part_has_logged_is_dropped(tmp_path: Path) -> None:
+def test_logs_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "events").touch()
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
@@ -79,7 +79,7 @@ def test_every_option_changes_the_training(changes: dict[str, float], tmp_path: 
     assert not runs.same(plain, changed)
 
 
-def test_checkpointed_activations_cost_a_second_pass_and_change_nothing(tmp_path: Path) -> None:
+def test_gradient_checkpointing_changes_no_result(tmp_path: Path) -> None:
     calls = {True: 0, False: 0}
     done = {}
     for asked in calls:
@@ -109,7 +109,7 @@ def scripted(*scores: float) -> runs.Evaluate:
     return lambda model: {"f1": next(left)}
 
 
-def test_it_is_judged_as_often_as_asked_and_at_the_end(tmp_path: Path) -> None:
+def test_evaluation_every_n_steps_and_at_the_end(tmp_path: Path) -> None:
     done = runs.run(tmp_path, replace(PLAIN, eval_every=4), evaluate=scripted(0.1, 0.2))
     assert [line["step"] for line in done.log if "dev" in line] == [4, 6]
 
@@ -127,14 +127,14 @@ def test_without_patience_it_goes_to_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"patience": 1}, {"eval_every": 2}])
-def test_what_needs_a_dev_split_is_refused_without_one(changes: dict[str, int], tmp_path: Path) -> None:
+def test_options_that_need_a_dev_split_are_refused(changes: dict[str, int], tmp_path: Path) -> None:
     flag = "--" + next(iter(changes)).replace("_", "-")
     with pytest.raises(UsageError, match=f"{flag} needs scores on a dev split"):
         runs.run(tmp_path, replace(PLAIN, **changes))
 
 
 def by_step(directory: Path) -> runs.Evaluate:
-    """Scores that depend on the last step alone, so that a resumed run is scored as the whole one."""
+    """Return scores that depend on the last step alone, so that a resumed run gets the same scores."""
     scores = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
     return lambda model: {"f1": scores[runs.log_of(directory)[-1]["step"]], "other": 1.0}
 
@@ -143,10 +143,10 @@ EARLY = replace(PLAIN, steps=12, eval_every=2, patience=2, layer_decay=0.8, smar
 
 
 @pytest.mark.parametrize(("at", "workers"), [(1, 0), (2, 0), (3, 0), (4, 0), (2, 2)])
-def test_interrupted_early_stopping_ends_as_the_uninterrupted_one(at: int, workers: int, tmp_path: Path) -> None:
+def test_interrupted_early_stopping_equals_uninterrupted(at: int, workers: int, tmp_path: Path) -> None:
     whole = runs.run(tmp_path / "whole", EARLY, evaluate=by_step(tmp_path / "whole"))
     options = replace(EARLY, workers=workers)
-    assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # the last one is where it stops
+    assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # early stop at step 8
     score = by_step(tmp_path / "cut")
     calls = 0
 
@@ -196,12 +196,12 @@ def test_resuming_with_other_options_is_refused(changes: dict[str, object], tmp_
 def test_accumulated_ragged_batches_are_one_large_batch(
     batch: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    features = runs.windows(8)  # three threes are ragged in rows too
+    features = runs.windows(8)  # batches of three: the last one is smaller
     one = FineTuningOptions(steps=1, batch_size=8, lr=1e-3, precision="fp32", warmup=1)
     parts = replace(one, batch_size=batch, accumulate=accumulate)
 
     def trained(name: str, options: FineTuningOptions) -> tuple[list[float], torch.Tensor]:
-        """The losses, and all gradients in one vector."""
+        """Return the losses, and all gradients in one vector."""
         seen = []
 
         def update(stepper: Stepper) -> None:
@@ -215,11 +215,11 @@ def test_accumulated_ragged_batches_are_one_large_batch(
     assert same_loss == pytest.approx(loss, rel=1e-6)
     assert farthest(whole, split) < 1e-5
     monkeypatch.setattr(FineTuner, "counts", lambda self, batch: {"labels": 1})
-    assert farthest(whole, trained("unweighted", parts)[1]) > 1e-2  # so the weights matter here
+    assert farthest(whole, trained("unweighted", parts)[1]) > 1e-2  # without the weights the gradients differ
 
 
 def farthest(first: torch.Tensor, second: torch.Tensor) -> float:
-    """The largest difference beside the largest value."""
+    """Return the largest difference relative to the largest value."""
     return float((first - second).abs().max() / first.abs().max())
 
 

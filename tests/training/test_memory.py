@@ -1,4 +1,4 @@
-"""The allocator's setting is taken where there is a glibc, and silently left where there is none."""
+"""The allocator is set with glibc, and left unchanged without."""
 
 import sys
 
@@ -12,6 +12,6 @@ def test_glibc_takes_the_setting() -> None:
     assert memory.keep_freed_memory()
 
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.sys, "platform", "darwin")
     assert not memory.keep_freed_memory()

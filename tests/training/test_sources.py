@@ -72,7 +72,7 @@ def test_batches_of_packed_blocks(path, workers):
         assert {values.shape[1] for values in batch.values()} == {LENGTH}
         assert batch["attention_mask"].equal((batch["segments"] > 0).long())
         assert not (batch["labels"] != IGNORED)[batch["attention_mask"] == 0].any()
-        # Each text starts with [CLS] at position 0 and is as long as its positions say.
+        # Each text starts with [CLS] at position 0.
         starts = (batch["positions"] == 0) & (batch["attention_mask"] == 1)
         assert (batch["input_ids"][starts] == _tokenizer().cls_token_id).all()
         texts += int(starts.sum())

@@ -1,4 +1,4 @@
-"""What metrics.jsonl has goes to a tracker too."""
+"""The entries of metrics.jsonl are logged to a tracker too."""
 
 import sys
 from dataclasses import replace
@@ -21,7 +21,7 @@ def evaluate(model: object) -> dict[str, float]:
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag to (step, value), of all that TensorBoard finds there."""
+    """Return (step, value) pairs by tag, as TensorBoard reads them."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -57,13 +57,13 @@ def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_one_that_is_not_installed_names_the_pip_line(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tracker_names_the_pip_line(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SqueezeError, match=rf'pip install "biosqueeze\[{name}\]"'):
         check_tracker(replace(PLAIN, tracker=name))
 
 
-def test_one_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*given: object) -> None:
         raise OSError("no API key\nand more")
 

@@ -1,0 +1,187 @@
+"""The fine-tunings of a benchmark suite: the data on disk, the papers' hyperparameters, one run per seed and fold."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import registry
+from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite, locate, warn_of_counts
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.splits import folds
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.grid import find_option, parse_value
+from biosqueeze.finetuning.runs import FineTuningRun
+from biosqueeze.options import OptionField
+from biosqueeze.progress import warn
+from biosqueeze.tasks import open_task
+from biosqueeze.tasks.formulation import Formulation
+
+# The papers give a range of epochs; this many are trained at most, and the best on dev is kept.
+MOST_EPOCHS = 20.0
+DEV_SHARE = 0.1  # of train, where a benchmark has no dev split
+
+Overrides = Mapping[str, Mapping[str, Any]]  # option values by field name, by benchmark; "" is all benchmarks
+
+
+@dataclass(frozen=True)
+class BenchmarkFineTuning:
+    """One benchmark with its data, and the options of its fine-tuning."""
+
+    benchmark: Benchmark
+    data: Path
+    options: Mapping[str, Any]
+    folds: tuple[Path, ...] = ()
+    note: str = ""  # how the data differ from those of the paper
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the folds, or the one directory of the data."""
+        return self.folds or (self.data,)
+
+
+def parse_overrides(
+    texts: Sequence[str], benchmarks: Sequence[str], options: Mapping[str, OptionField]
+) -> dict[str, dict[str, Any]]:
+    """Parse --set [BENCHMARK.]OPTION=VALUE.
+
+    Args:
+        texts: as given.
+        benchmarks: names of the suite's benchmarks.
+        options: of finetune that may be set, by field name.
+
+    Raises:
+        UsageError: a text is malformed, names no benchmark or option, or sets the same option twice.
+    """
+    overrides: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, equals, value_text = text.partition("=")
+        benchmark, _, option_name = name.rpartition(".")
+        if not equals or (benchmark and benchmark not in benchmarks):
+            near = registry.closest(benchmark, benchmarks)
+            raise UsageError(
+                f"--set {text!r} is not of the form [BENCHMARK.]OPTION=VALUE, like ncbi-disease.lr=5e-5.{near}"
+            )
+        option = find_option(option_name, options, "--set")
+        values, value = overrides.setdefault(benchmark, {}), parse_value(value_text, option, "--set")
+        if option.name in values and not option.repeated:
+            raise UsageError(f"--set {name} is given twice, and takes one value")
+        values[option.name] = (*values.get(option.name, ()), *value) if option.repeated else value
+    return overrides
+
+
+def find_benchmarks(
+    suite: Suite, root: Path, only: Sequence[str], overrides: Overrides
+) -> tuple[tuple[BenchmarkFineTuning, ...], dict[str, str]]:
+    """Return the benchmarks whose data are complete, and why the others are left out, by name.
+
+    Args:
+        suite: whose benchmarks are looked up.
+        root: directory that has a folder for each benchmark.
+        only: names of benchmarks; empty: all.
+        overrides: see `parse_overrides`.
+
+    Raises:
+        SqueezeError: there is no such directory, or no complete benchmark.
+    """
+    if not root.is_dir():
+        raise SqueezeError(f"there is no directory {root}; give the one that has the folders of the benchmarks")
+    found: list[BenchmarkFineTuning] = []
+    skipped: dict[str, str] = {}
+    for benchmark in suite.benchmarks:
+        if only and benchmark.name not in only:
+            continue
+        data = locate(benchmark, root)
+        if data is None:
+            skipped[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {root}"
+            continue
+        try:
+            options = {**paper_options(benchmark), **overrides.get("", {}), **overrides.get(benchmark.name, {})}
+            found.append(_check_data(benchmark, data, options))
+        except SqueezeError as error:
+            skipped[benchmark.name] = str(error)
+            warn(f"{benchmark.title} is left out: {error}")
+    if not found:
+        raise SqueezeError(
+            f"none of {suite.name}'s benchmarks is under {root} with all its splits: "
+            f"`biosqueeze tasks {suite.name}` lists where to get them and how to name their folders"
+        )
+    return tuple(found), skipped
+
+
+def paper_options(benchmark: Benchmark) -> dict[str, Any]:
+    """Return the paper's hyperparameters as options of finetune: the highest rate and the smallest batch of a grid."""
+    hyper: Hyperparameters = benchmark.hyper
+    kind = open_task(benchmark.kind)
+    options = {
+        "task": benchmark.kind,
+        "metric": benchmark.metric if benchmark.metric != kind.METRIC else None,
+        "lr": max(hyper.learning_rates),
+        "batch_size": min(hyper.batch_sizes),
+        "epochs": min(hyper.epochs or MOST_EPOCHS, MOST_EPOCHS),
+        "max_length": hyper.max_length,
+        "warmup": hyper.warmup,
+        **benchmark.form,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) -> BenchmarkFineTuning:
+    """Read all splits once, before anything is trained.
+
+    Where there is no dev split (BioASQ, the folds of GAD and EU-ADR), a share of train is held out as dev.
+    """
+    parts = folds(data) if benchmark.folds else ()
+    read = partial(_read_splits, benchmark, parts or (data,), options)
+    if "dev_share" in options:
+        return BenchmarkFineTuning(benchmark, data, options, parts, read(("train", "test")))
+    try:
+        return BenchmarkFineTuning(benchmark, data, options, parts, read(("train", "dev", "test")))
+    except SqueezeError as error:
+        without_dev = error
+    with contextlib.suppress(SqueezeError):
+        note = read(("train", "test"))
+        warn(f"{benchmark.title}: {without_dev}; so {DEV_SHARE:.0%} of train is held out as dev")
+        return BenchmarkFineTuning(benchmark, data, {**options, "dev_share": DEV_SHARE}, parts, note)
+    raise without_dev
+
+
+def _read_splits(
+    benchmark: Benchmark, directories: Sequence[Path], options: Mapping[str, Any], splits: Sequence[str]
+) -> str:
+    """Read these splits; return how the data differ from those of the paper."""
+    known = {f.name for f in fields(Formulation)}
+    formulation = {**benchmark.form, **{name: value for name, value in options.items() if name in known}}
+    task = open_task(benchmark.kind, Formulation(**formulation))
+    data = [task.read(str(directory), splits) for directory in directories]
+    # Of a cross-validated set the papers count the whole, not the folds.
+    return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0], options.get("negative")))
+
+
+def runs_of(
+    checkpoint: Checkpoint, column: str, fine_tuning: BenchmarkFineTuning, seeds: int, out: Path
+) -> Iterator[FineTuningRun]:
+    """Yield one run for each fold and seed.
+
+    Args:
+        checkpoint: that is fine-tuned.
+        column: its name in the table.
+        fine_tuning: the benchmark.
+        seeds: how many, from 0.
+        out: directory of all runs.
+    """
+    digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
+    name = fine_tuning.benchmark.name
+    for directory in fine_tuning.directories:
+        fold = [f"fold-{directory.name}"] if fine_tuning.folds else []
+        for seed in range(seeds):
+            yield FineTuningRun(
+                ", ".join([column, name, *fold, f"seed {seed}"]),
+                checkpoint.name,
+                out.joinpath(f"{checkpoint.short_name}-{digest}", name, *fold, f"seed-{seed}"),
+                {"data": str(directory), **fine_tuning.options, "seed": seed},
+                group=f"{column}, {name}",
+            )
