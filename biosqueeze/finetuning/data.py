@@ -71,14 +71,9 @@ def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
     """Read train and dev, hold out --dev-share of it as dev, and draw --train-size examples.
 
     Raises:
-        UsageError: the options do not fit together.
         SqueezeError: the data cannot be read.
     """
     share = options.dev_share
-    if share is not None and not 0 < share < 1:
-        raise UsageError(f"--dev-share must be between 0 and 1, not {share:g}")
-    if options.with_dev and not share:
-        raise UsageError("--with-dev leaves no dev examples to select the best checkpoint; add --dev-share 0.05")
     data = setup.task.read(options.data, ("train",) if share and not options.with_dev else ("train", "dev"))
     splits = dict(data.splits)
     if setup.benchmark and not setup.benchmark.folds:

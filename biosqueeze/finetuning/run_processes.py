@@ -82,13 +82,8 @@ def slots_for(jobs: int | None) -> list[Slot]:
     """Return the slot of each run that goes side by side.
 
     Args:
-        jobs: how many; None: one per GPU, or one where there is no GPU.
-
-    Raises:
-        UsageError: jobs is less than 1.
+        jobs: how many, at least 1; None: one per GPU, or one where there is no GPU.
     """
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, not {jobs}")
     gpus = _gpus()
     count = jobs or max(1, len(gpus))
     if gpus:

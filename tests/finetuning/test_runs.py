@@ -224,11 +224,6 @@ def test_without_gpus_slots_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(set(place) == {"OMP_NUM_THREADS"} for place in slots_for(2))
 
 
-def test_zero_jobs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--jobs must be at least 1"):
-        execute(make(tmp_path), jobs=0)
-
-
 def test_gpus_are_assigned_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert slots_for(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
