@@ -18,7 +18,7 @@ from biosqueeze.backends import openvino
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.quantizers import Job
+from biosqueeze.quantizers import QuantizationJob
 from tests import pico
 from tests.manifests import write_manifest
 
@@ -39,7 +39,7 @@ def quantized(exported, copy_of):
         path = copy_of(exported("bert", "token-classification"))
         batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
         source, target = (path / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
-        job = Job(checkpoint=open_checkpoint(str(path)), source=source, target=target, batches=batches)
+        job = QuantizationJob(checkpoint=open_checkpoint(str(path)), source=source, target=target, batches=batches)
         registry.load("quantizers", method).quantize(job)
         write_manifest(path, stage="quantize", notes={"quantize": {"method": method}})
         return open_checkpoint(str(path))
