@@ -91,7 +91,7 @@ def reader(
     write_data(folder)
     (folder / "recipes").symlink_to(ROOT / "recipes")
     minilm = save_small_minilm(tmp_path / "minilm")
-    monkeypatch.setattr("biosqueeze.checkpoint._demo", lambda _name: minilm)
+    monkeypatch.setattr("biosqueeze.checkpoint._locate_demo", lambda _name: minilm)
     for command in ("FINETUNE", "DISTILL"):
         monkeypatch.setenv(f"BIOSQUEEZE_{command}_STEPS", "2")
     monkeypatch.chdir(folder)
