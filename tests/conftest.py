@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import ctypes
 import fcntl
+import gc
 import shutil
 import sys
 from collections.abc import Callable
@@ -37,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "real" in item.keywords and not os.environ.get("BIOSQUEEZE_DATA"):
             item.add_marker(no_data)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the hundreds of thousands of objects that importing torch and transformers leaves."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
