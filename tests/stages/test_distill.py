@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -17,14 +18,14 @@ from tests.cli.run import Shell, start
 
 # The loss after forty steps must be below this share of its first value.
 FALLS = {
-    "distilbert": 0.75,
-    "tinybert": 0.3,
+    "distilbert": 0.85,
+    "tinybert": 0.75,
     "compact": 0.92,
-    "biolm": 0.85,
-    "mobilebert": 0.65,
-    "minilm": 0.3,
-    "minilmv2": 0.2,
-    "mse": 0.6,
+    "biolm": 0.92,
+    "mobilebert": 0.75,
+    "minilm": 0.35,
+    "minilmv2": 0.4,
+    "mse": 0.35,
 }
 QUICK = ("--precision", "fp32", "--batch-size", "8", "--max-length", "32")
 
@@ -60,11 +61,11 @@ def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def tuned(tags: Path, pico_root: Path) -> Path:
+def tune(family: str, tags: Path, root: Path) -> Path:
+    """Fine-tune a pico encoder of the family on the tags."""
     from biosqueeze.stages import finetune
 
-    source = pico.save("bert", pico_root / "untuned", head="base")
+    source = pico.save(family, root / f"untuned-{family}", head="base")
     options = finetune.Options(
         checkpoint=str(source),
         data=str(tags),
@@ -72,9 +73,19 @@ def tuned(tags: Path, pico_root: Path) -> Path:
         lr=5e-3,
         precision="fp32",
         max_length=64,
-        out=str(pico_root / "tuned"),
+        out=str(root / f"tuned-{family}"),
     )
     return finetune.run(options).path
+
+
+@pytest.fixture(scope="module")
+def tuned(tags: Path, pico_root: Path) -> Path:
+    return tune("bert", tags, pico_root)
+
+
+@pytest.fixture(scope="module")
+def tuned_electra(tags: Path, pico_root: Path) -> Path:
+    return tune("electra", tags, pico_root)
 
 
 def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) -> None:
@@ -87,7 +98,7 @@ def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) ->
         "--corpus",
         text,
         "--steps",
-        40,
+        24,
         "--lr",
         "3e-3",
         "--out",
@@ -424,7 +435,7 @@ def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
     assert "kl" in metrics(Path("student"))[0]
 
 
-@pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 1)])
+@pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 0.2)])
 def test_untrained_head_is_not_evaluated(warm: tuple[object, ...], tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell(
         "distill", "--teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3,
@@ -580,19 +591,15 @@ def test_layers_of_the_first_of_several_teachers(tuned: Path, tags: Path, tmp_pa
 
 
 @pytest.mark.parametrize("student", ["roberta", "albert"])
-def test_student_with_another_vocabulary(student: str, tags: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
-    plain = pico.save("electra", tmp_path / "plain", head="base")
-    tuning = shell(
-        "finetune", plain, "--data", tags, "--epochs", 20, "--lr", "5e-3", "--out", "teacher", "--precision", "fp32",
-        "--max-length", 64,
-    )  # fmt: skip
-    assert tuning.code == 0, tuning.err
+def test_student_with_another_vocabulary(
+    student: str, tuned_electra: Path, tags: Path, text: Path, tmp_path: Path, shell: Shell
+) -> None:
     other = pico.save(student, tmp_path / student, head="base", cased=False) if student == "albert" else pico.save(
         student, tmp_path / student, head="base"
     )  # fmt: skip
     result = shell(
-        "distill", other, "--teacher", "teacher", "--data", tags, "--corpus", text, "--epochs", 12, "--lr", "5e-3",
-        "--out", "student", *QUICK,
+        "distill", other, "--teacher", tuned_electra, "--data", tags, "--corpus", text, "--epochs", 12,
+        "--lr", "5e-3", "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
     assert "by word or by text" in result.err
@@ -637,16 +644,25 @@ def test_untrained_head_is_not_saved(pico_bert: Path, text: Path, shell: Shell) 
     assert not info["missing_keys"]
 
 
+@pytest.fixture(scope="module")
+def random_student(pico_root: Path) -> Path:
+    """Two layers of twice the teacher's width."""
+    with mock.patch.multiple(pico, LAYERS=2, HIDDEN=2 * pico.HIDDEN):
+        return pico.save("bert", pico_root / "random-student", seed=1)
+
+
 def test_all_presets_are_covered() -> None:
     assert set(LOSS_PRESETS) - set(FALLS) == {"task"}, "task is tested on a task"
 
 
 @pytest.mark.parametrize("preset", FALLS)
-def test_loss_of_every_preset_falls(preset: str, pico_bert: Path, text: Path, shell: Shell) -> None:
-    student = "distil" if preset == "compact" else "minilm-l3" if preset == "minilmv2" else "bert-mini"
+def test_loss_of_every_preset_falls(
+    preset: str, pico_bert: Path, random_student: Path, text: Path, shell: Shell
+) -> None:
+    student = ("--student", "distil") if preset == "compact" else (random_student,)
     result = shell(
-        "distill", "--teacher", pico_bert, "--student", student, "--corpus", text, "--loss", preset, "--steps", 40,
-        "--lr", "3e-3", "--out", "small", *QUICK,
+        "distill", *student, "--teacher", pico_bert, "--corpus", text, "--loss", preset, "--steps", 40, "--lr", "3e-3",
+        "--out", "small", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
     assert fall(metrics(Path("small")), "loss") < FALLS[preset]

@@ -58,8 +58,7 @@ def test_the_module_fits_the_protocol():
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-@pytest.mark.parametrize("max_length", [3, 4, 16, 128])
-@given(sentences=st.lists(_sentence(), max_size=4))
+@given(sentences=st.lists(_sentence(), max_size=4), max_length=st.sampled_from([3, 4, 16, 128]))
 def test_windows_give_back_every_tag(family, max_length, sentences):
     windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
     decoded = KIND.decode(windows, _logits_of(windows), sentences, LABELS)

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -146,7 +147,9 @@ def test_ctrl_c_in_two_processes_resumes_exactly(stage: str, work: Work, shell: 
     """Both stages; the distillation has masking, packed blocks and projections."""
     text = work.root / "some.txt"
     text.write_text("\n".join(pico.sentences(40)) + "\n", encoding="utf-8")
-    taught = ("distill", "--teacher", work.encoder, "--student", "bert-mini", "--corpus", text, *QUICK)
+    with mock.patch.object(pico, "HIDDEN", 2 * pico.HIDDEN):
+        student = pico.save("bert", work.root / "wide", seed=1)
+    taught = ("distill", student, "--teacher", work.encoder, "--corpus", text, *QUICK)
     shared = ("--batch-size", 2, "--steps", 24, "--workers", 2)
 
     def words(out: str, *more: object) -> list[str]:
