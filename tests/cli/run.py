@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.cli import main
+from biosqueeze.data import prepared
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Background:
         """
         deadline = time.monotonic() + seconds
         while not happened():
-            assert self.process.is_alive(), f"ended too early: {self.log.read_text()}"
-            assert time.monotonic() < deadline
+            if not self.process.is_alive() or time.monotonic() > deadline:
+                self.end(signal.SIGKILL)
+                raise AssertionError(f"ended too early, or took too long: {self.log.read_text()}")
             time.sleep(0.005)
 
     def end(self, number: signal.Signals | None = None, seconds: float = 300.0) -> int:
@@ -84,6 +86,9 @@ def start(*words: object, log: Path, environment: Mapping[str, object] | None = 
 
 
 def _be(words: list[str], log: Path, environment: Mapping[str, object]) -> None:
+    # The threads of tokenizers do not outlive a fork: its parallel mode, which preparing a corpus turns on, would wait
+    # for them for ever.
+    prepared._PARALLEL = "TOKENIZERS_PARALLELISM_OF_THE_PARENT"
     os.setpgid(0, 0)
     os.environ.update({name: str(value) for name, value in environment.items()})
     signal.signal(signal.SIGINT, signal.default_int_handler)
