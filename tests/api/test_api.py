@@ -21,6 +21,11 @@ from biosqueeze.options import Argument
 from tests.cli.run import Shell
 
 
+@pytest.fixture(autouse=True)
+def _in_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def test_the_package_lists_every_stage() -> None:
     assert set(STAGES) == set(biosqueeze.__all__) - {"__version__"}
     assert set(STAGES) <= set(dir(biosqueeze))
