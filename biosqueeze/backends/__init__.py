@@ -1,7 +1,7 @@
 """Runtimes that turn token ids into logits, one file each.
 
 A file has `PRECISIONS` (the first is the default), `files(checkpoint, precision)`, `available(checkpoint)` and
-`load(checkpoint, precision, threads)`. A backend is asked for as RUNTIME or RUNTIME:PRECISION: `onnxruntime:int8`.
+`load(checkpoint, precision, threads)`. A backend is written RUNTIME or RUNTIME:PRECISION: `onnxruntime:int8`.
 """
 
 import os
@@ -38,31 +38,31 @@ class Predictor(Protocol):
     """A loaded model."""
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits of one batch, or last hidden states of an encoder without a head.
+        """Compute the logits of one batch, or the last hidden states of an encoder without a head.
 
         Args:
-            batch: `input_ids` and `attention_mask`, int64 (batch, length). `token_type_ids` are zeros where the model
-                takes them and the batch has none; what the model does not take is ignored.
+            batch: `input_ids` and `attention_mask`, int64 (batch, length). If the model has `token_type_ids` and the
+                batch does not, they are zeros; other inputs that the model does not have are ignored.
 
         Returns:
-            float32 (batch, length, labels); (batch, labels) for a classifier of whole sequences; (batch, length, 2) for
-            a span head, starts first.
+            float32 (batch, length, labels); (batch, labels) of a sequence classifier; (batch, length, 2) of a span
+            head, starts first.
         """
 
 
 class Runtime(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     PRECISIONS: tuple[str, ...]
 
     def files(self, checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
-        """The files with the weights that this runtime loads; SqueezeError where they are missing."""
+        """Return the files that this runtime loads; raise SqueezeError if they are missing."""
 
     def available(self, checkpoint: Checkpoint) -> tuple[str, ...]:
-        """Precisions whose files the checkpoint holds; only those worth a row of their own in a comparison."""
+        """Return the precisions whose files the checkpoint has, without those that `bench` measures on request only."""
 
     def load(self, checkpoint: Checkpoint, precision: str, threads: int | None) -> Predictor:
-        """Load it; `threads` None is the runtime's own choice. SqueezeError where files are missing or damaged."""
+        """Load a model; threads None is the runtime's default. Raise SqueezeError if files are missing or damaged."""
 
 
 def _runtime(name: str) -> Runtime:
@@ -70,7 +70,7 @@ def _runtime(name: str) -> Runtime:
 
 
 def parse_spec(spec: str) -> tuple[str, str]:
-    """Runtime and precision: "onnxruntime:int8" -> ("onnxruntime", "int8"); without one it is the runtime's first.
+    """Return runtime and precision, by default its first: "onnxruntime:int8" -> ("onnxruntime", "int8").
 
     Raises:
         UsageError: there is no such runtime, or it has no such precision.
@@ -88,23 +88,23 @@ def parse_spec(spec: str) -> tuple[str, str]:
 
 
 def format_spec(name: str, precision: str) -> str:
-    """The shortest way to say it: ("torch", "fp32") -> "torch"."""
+    """Return the shortest spelling: ("torch", "fp32") -> "torch"."""
     return name if precision == _runtime(name).PRECISIONS[0] else f"{name}:{precision}"
 
 
 def canonical_spec(spec: str) -> str:
-    """The one spelling under which results are filed: "torch:fp32" -> "torch"."""
+    """Return the spelling that names the files of results: "torch:fp32" -> "torch"."""
     return format_spec(*parse_spec(spec))
 
 
 def available_specs(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Every backend that the checkpoint holds files for, torch first."""
+    """Return every backend that the checkpoint has files for, torch first."""
     names = sorted(registry.names("backends"), key=lambda name: (name != "torch", name))
     return tuple(format_spec(name, p) for name in names for p in _runtime(name).available(checkpoint))
 
 
 def default_spec(checkpoint: Checkpoint) -> str:
-    """The backend that the checkpoint was last made for: quantize -> onnxruntime:int8, export -> onnxruntime."""
+    """Return the backend of the checkpoint's last stage: quantize -> onnxruntime:int8, export -> onnxruntime."""
     stage = checkpoint.manifest.stage if checkpoint.manifest else ""
     return {"quantize": "onnxruntime:int8", "export": "onnxruntime"}.get(stage, "torch")
 
@@ -121,7 +121,7 @@ def open_predictor(checkpoint: Checkpoint, spec: str, threads: int | None = None
 
 
 def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:
-    """The files that a backend loads its weights from.
+    """Return the files that a backend loads.
 
     Raises:
         UsageError: there is no such backend.
@@ -132,7 +132,7 @@ def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:
 
 
 def default_threads() -> int:
-    """Physical cores that this process may use."""
+    """Return the number of physical cores that this process may use."""
     import psutil
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -140,5 +140,5 @@ def default_threads() -> int:
 
 
 def with_token_types(batch: Batch) -> dict[str, Any]:
-    """The batch with `token_type_ids` (zeros, where it has none)."""
+    """Return the batch with `token_type_ids`, zeros if it has none."""
     return {"token_type_ids": np.zeros_like(batch["input_ids"]), **batch}

@@ -1,4 +1,4 @@
-"""From a checkpoint to an ONNX file with a dynamic batch and length."""
+"""Export a checkpoint to an ONNX file with dynamic batch size and length."""
 
 import contextlib
 import io
@@ -23,26 +23,26 @@ from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model, load_tokenizer
 
-# 20 is the first with Gelu as one operator, which runs in half the time of its parts.
+# 20 is the first with Gelu as one operator, which takes half the time of its parts.
 OPSET = 20
 _PROTOBUF_LIMIT = 2_000_000_000
 
 
 class PositionalModel(nn.Module):
-    """A model that takes its inputs by position and returns one tensor, as exporters like it."""
+    """A model with positional inputs and one output tensor, as exporters need it."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """The tensor that `main_output` gives."""
+        """Return `main_output` of the model."""
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return main_output(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
 
 
 def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
-    """A ragged batch for tracing: int64 (4, 24) each, in the order of `input_names`."""
+    """Return a padded batch for tracing: int64 (4, 24) each, in the order of `input_names`."""
     config = model.config
     batch = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)[0]
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
@@ -51,33 +51,32 @@ def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
 
 
 def longest_input(model: PreTrainedModel) -> int:
-    """Tokens in the longest sequence that the position embeddings allow."""
+    """Return the number of tokens that the position embeddings allow."""
     return int(model.config.max_position_embeddings) - family_of(model.config).first_position
 
 
 def dynamic_axes(count: int) -> tuple[dict[int, Any], ...]:
-    """Both axes of each input are dynamic."""
+    """Declare both axes of each input dynamic."""
     dynamic = torch.export.Dim.DYNAMIC
     return tuple({0: dynamic, 1: dynamic} for _ in range(count))
 
 
 def output_name(model: PreTrainedModel) -> str:
-    """`logits`, or `last_hidden_state` of an encoder without a head."""
+    """Return `logits`, or `last_hidden_state` for an encoder without a head."""
     return "last_hidden_state" if model.base_model is model else "logits"
 
 
 def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
-    """Write a model to one ONNX file; over 2 GB the weights go to a file beside it.
+    """Write a model to one ONNX file; weights over 2 GB are written to a file beside it.
 
     Args:
-        model: it must use eager attention: its graph runs faster than that of sdpa, which guards against rows
-            without any token.
+        model: with eager attention: its graph is faster than that of sdpa, which checks for rows without any token.
         path: the file to write.
-        traced: a program exported from `PositionalModel(model)`, where the model itself is not what should be written.
+        traced: a program exported from `PositionalModel(model)`, to be written instead of the model.
     """
     inputs = example_inputs(model)
     names = input_names(model)
-    with quiet(), torch.no_grad():
+    with silence_libraries(), torch.no_grad():
         program: Any = torch.onnx.export(
             traced or PositionalModel(model).eval(),
             inputs,
@@ -94,7 +93,7 @@ def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
 
 
 def _clean(model: Any) -> None:
-    """Drop the exporter's notes (stack traces with this machine's paths), and name the dynamic axes."""
+    """Remove the exporter's metadata (stack traces with local paths), and name the dynamic axes."""
     model.graph.name = "biosqueeze"
     for node in model.graph:
         node.metadata_props.clear()
@@ -106,8 +105,8 @@ def _clean(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep exporters and quantizers from talking; what goes wrong is raised, not logged."""
+def silence_libraries() -> Iterator[None]:
+    """Suppress logs, warnings and standard output of exporters and quantizers; errors are raised as before."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -119,14 +118,14 @@ def quiet() -> Iterator[None]:
 
 
 def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
-    """Copy a checkpoint with its artefacts; an old layout (.bin weights, no tokenizer.json) is saved anew instead.
+    """Copy a checkpoint with its artefacts; load and save it if its layout is old (.bin weights, no tokenizer.json).
 
     Returns:
-        the copy, under the name of the original.
+        the copy, with the name of the original.
     """
     present = {path.name for path in source.path.iterdir()}
-    modern = "tokenizer.json" in present and all(path.suffix == ".safetensors" for path in source.weights)
-    if modern and source.config.get("model_type") and source.config.get("architectures"):
+    current_layout = "tokenizer.json" in present and all(path.suffix == ".safetensors" for path in source.weights)
+    if current_layout and source.config.get("model_type") and source.config.get("architectures"):
         copy_files(source, directory)
     else:
         load_model(source).model.save_pretrained(directory)
@@ -140,8 +139,8 @@ def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--to
 
     Args:
         checkpoint: with weights.
-        tolerance: the largest difference of an output.
-        remedy: what to do where that is exceeded.
+        tolerance: the largest difference of an output that is accepted.
+        remedy: what the user can do about a larger one, for the message.
 
     Raises:
         SqueezeError: an output differs by more than the tolerance.

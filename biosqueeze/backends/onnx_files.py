@@ -1,4 +1,4 @@
-"""Where a checkpoint's ONNX graphs lie; for the runtimes that read them, without importing any."""
+"""Paths of a checkpoint's ONNX graphs, for several runtimes and without importing any."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
 
 
 def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
-    """The ONNX file, and its external data where there are any.
+    """Return the ONNX file, and its external data if there are any.
 
     Args:
-        checkpoint: where they lie.
+        checkpoint: that contains them.
         file: `FLOAT` or `INT8`.
-        backend: who asks, for the message.
-        command: what makes the file, for the message.
+        backend: that needs the file, for the message.
+        command: that writes the file, for the message.
 
     Raises:
-        SqueezeError: it is missing; the message names the command that makes it.
+        SqueezeError: it is missing; the message names the command that writes it.
     """
     path = checkpoint.path / file
     if not path.is_file():

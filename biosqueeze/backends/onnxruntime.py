@@ -22,7 +22,7 @@ _SLOWER_FUSED = ["SkipLayerNormFusion"]
 
 
 class OnnxPredictor:
-    """An ONNX file as predictor.
+    """Predict with an ONNX file.
 
     Raises:
         SqueezeError: ONNX Runtime cannot load the file.
@@ -32,38 +32,38 @@ class OnnxPredictor:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.inter_op_num_threads = 1
-        options.intra_op_num_threads = threads or 0  # 0: ONNX Runtime's own choice
+        options.intra_op_num_threads = threads or 0  # 0: ONNX Runtime's default
         options.log_severity_level = 3
-        # Threads that wait for the next call must not take the processor from whoever computes meanwhile.
+        # Threads that wait for the next call must not use the processor meanwhile.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         try:
             self.session: Any = ort.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER_FUSED
             )
-        except Exception as error:  # onnxruntime raises classes of its own that share no public base
+        except Exception as error:  # onnxruntime's exceptions have no public base class
             cause = " ".join(str(error).split())
             raise SqueezeError(f"ONNX Runtime cannot load {path} ({cause}); export or quantize again") from error
         self.inputs = tuple(item.name for item in self.session.get_inputs())
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits, or last hidden states; see `Predictor`."""
+        """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
         output: NDArray[np.float32] = self.session.run(None, {name: filled[name] for name in self.inputs})[0]
         return output
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
-    """The ONNX file, and its external data where there are any.
+    """Return the ONNX file, and its external data if there are any.
 
     Raises:
-        SqueezeError: it is missing; the message names the command that makes it.
+        SqueezeError: it is missing; the message names the command that writes it.
     """
     backend = f"onnxruntime for {precision}"
     return graph_files(checkpoint, FILES[precision], backend, _COMMANDS[precision])
 
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The precisions whose file is there."""
+    """Return the precisions whose file exists."""
     return tuple(precision for precision, file in FILES.items() if (checkpoint.path / file).is_file())
 
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, an extra: the exported graph in float32 or bfloat16, or quantized to int8 with fixed ranges."""
+"""OpenVINO on the CPU (optional): the exported graph in float32 or bfloat16, or in int8 with fixed ranges."""
 
 import importlib.util
 import sys
@@ -17,13 +17,13 @@ PRECISIONS = ("fp32", "bf16", "int8")
 FILES = {"fp32": FLOAT, "bf16": FLOAT, "int8": INT8}
 _COMMANDS = {"fp32": "export", "bf16": "export", "int8": "quantize --method inc-static"}
 
-# Without a hint OpenVINO takes bfloat16 where the processor has it; what int8 leaves in float32 stays so.
+# Without a hint OpenVINO uses bfloat16 if the processor supports it; float32 operators of an int8 graph stay float32.
 _HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 _PRODUCTS = ("FullyConnected", "MatMul")
 
 
 class OpenVinoPredictor:
-    """An ONNX file as predictor.
+    """Predict with an ONNX file.
 
     Raises:
         SqueezeError: OpenVINO is not installed, cannot load the file, or would compute it in another precision.
@@ -45,36 +45,36 @@ class OpenVinoPredictor:
             cause = " ".join(str(error).split())
             raise SqueezeError(
                 f"OpenVINO cannot load {path} for {precision} ({cause}); "
-                "export or quantize again, or take another precision or onnxruntime"
+                "export or quantize again, or use another precision or onnxruntime"
             ) from error
         check_precision(self.compiled, path, precision)
         self.inputs = tuple(value.any_name for value in self.compiled.inputs)
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits, or last hidden states; see `Predictor`."""
+        """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
         output: NDArray[np.float32] = self.compiled({name: filled[name] for name in self.inputs})[0]
         return output
 
 
 def _openvino() -> Any:
-    """The package, without its telemetry: importing it would report that to Google Analytics."""
+    """Import the package without its telemetry, which would report the import to Google Analytics."""
     cast("dict[str, Any]", sys.modules).setdefault("openvino_telemetry", None)
     return require("openvino", "openvino")
 
 
 def check_precision(compiled: Any, path: Path, precision: str) -> None:
-    """See that a compiled model computes in the precision that its results will be filed under.
+    """Check that a compiled model computes in the requested precision.
 
     Raises:
-        SqueezeError: it does not, because of the processor or of how the graph was quantized.
+        SqueezeError: it does not, because of the processor or of the graph's quantization.
     """
     if precision == "bf16" and compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != "bf16":
-        raise SqueezeError("OpenVINO does not compute in bfloat16 on this processor; take openvino or torch:bf16")
+        raise SqueezeError("OpenVINO does not support bfloat16 on this processor; use openvino or torch:bf16")
     if precision == "int8" and not _has_int8_products(compiled):
         raise SqueezeError(
             f"OpenVINO would compute {path} in float32: it has int8 products only for fixed activation ranges; "
-            "quantize with --method inc-static, or take onnxruntime:int8"
+            "quantize with --method inc-static, or use onnxruntime:int8"
         )
 
 
@@ -84,10 +84,10 @@ def _has_int8_products(compiled: Any) -> bool:
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
-    """The ONNX file, and its external data where there are any.
+    """Return the ONNX file, and its external data if there are any.
 
     Raises:
-        SqueezeError: OpenVINO is not installed, or the file is missing; the message says what to type.
+        SqueezeError: OpenVINO is not installed, or the file is missing; the message names the command.
     """
     if not _is_installed():
         _openvino()
@@ -96,7 +96,7 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
 
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The precisions whose file is there, if OpenVINO is. bf16, which needs none of its own, is on request only."""
+    """Return the precisions whose file exists, if OpenVINO is installed; bf16 has no file and is on request only."""
     usable = ("fp32", "int8") if _has_fixed_ranges(checkpoint) else ("fp32",)
     return tuple(p for p in usable if _is_installed() and (checkpoint.path / FILES[p]).is_file())
 
@@ -106,7 +106,7 @@ def _is_installed() -> bool:
 
 
 def _has_fixed_ranges(checkpoint: Checkpoint) -> bool:
-    """Whether its int8 graph is one that OpenVINO computes in int8, as far as the manifest says."""
+    """Return whether, according to the manifest, OpenVINO computes the int8 graph in int8."""
     notes = checkpoint.manifest.notes.get("quantize") if checkpoint.manifest else None
     return isinstance(notes, dict) and notes.get("method") == "inc-static"
 

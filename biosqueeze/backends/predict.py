@@ -1,4 +1,4 @@
-"""Predicting any number of sequences with little padding."""
+"""Predict any number of sequences with little padding."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,17 +16,16 @@ def predict_all(
     pad_token_id: int,
     batch_size: int,
 ) -> list[NDArray[np.float32]]:
-    """Predict all sequences, those of like length together.
+    """Predict all sequences, in batches of similar length.
 
     Args:
-        predictor: where to.
+        predictor: a loaded model.
         features: one mapping per sequence with at least `input_ids` (length,).
         pad_token_id: fills `input_ids`.
-        batch_size: sequences in a batch, at most; fewer where the memory does not suffice.
+        batch_size: most sequences in a batch; halved when the memory is exhausted.
 
     Returns:
-        for each sequence, in the order given, float32 (its own length, labels); or (labels,) from a classifier of
-        whole sequences.
+        for each sequence, in the given order, float32 (its length, labels); or (labels,) of a sequence classifier.
     """
     lengths = [len(feature["input_ids"]) for feature in features]
     longest_first = sorted(range(len(features)), key=lambda i: -lengths[i])
@@ -38,9 +37,9 @@ def predict_all(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(chosen) == 1:
                 raise
-            batch_size = len(chosen) // 2  # the longest come first: what fits now fits to the end
+            batch_size = len(chosen) // 2  # the longest come first, so this fits to the end
             continue
         for row, i in zip(output, chosen, strict=True):
-            # A copy, so that a long result list does not keep every padded batch in memory.
+            # A copy, because a view would keep every padded batch in memory.
             results[i] = row[: lengths[i]].copy() if row.ndim == 2 else row.copy()
     return [results[i] for i in range(len(features))]

@@ -1,4 +1,4 @@
-"""PyTorch: the reference, in float32 or with bfloat16 matrix products."""
+"""PyTorch, the reference runtime: in float32, or with bfloat16 matrix products."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ PRECISIONS = ("fp32", "bf16")
 
 
 class TorchPredictor:
-    """A model as predictor; it may be in the middle of its training, and finds itself as it was left."""
+    """Predict with a model in memory; its training mode is restored afterwards."""
 
     def __init__(self, model: PreTrainedModel | HeadedEncoder, precision: str = "fp32", device: str = "cpu") -> None:
         self.model = model
@@ -30,10 +30,12 @@ class TorchPredictor:
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits, or last hidden states; see `Predictor`."""
+        """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
         if "entities" in self.inputs and "entities" not in filled:
-            raise SqueezeError("the model reads where two entities are, which these data do not say; give relations")
+            raise SqueezeError(
+                "the model needs the positions of two entities, which these data lack; give a relation data set"
+            )
         tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
         training = self.model.training
         if training:
@@ -49,23 +51,23 @@ class TorchPredictor:
 
 
 def input_names(model: PreTrainedModel | HeadedEncoder) -> tuple[str, ...]:
-    """The arguments that a model of this family takes, in order, and what its head reads beside them."""
+    """Return the names of a model's inputs, in order, and then those of its custom head."""
     types = ("token_type_ids",) if family_of(model.config).takes_token_types else ()
     return ("input_ids", "attention_mask", *types, *(model.extra_inputs if isinstance(model, HeadedEncoder) else ()))
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:  # noqa: ARG001 - the same for both
-    """The checkpoint's own weights."""
+    """Return the checkpoint's weights."""
     return checkpoint.weights
 
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:  # noqa: ARG001 - every checkpoint has weights
-    """fp32: bf16 needs no file of its own, so it is measured on request only."""
+    """Return fp32: bf16 has no file, so it is measured on request only."""
     return ("fp32",)
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPredictor:
-    """The checkpoint with the head that it has, on the CPU."""
+    """Load the checkpoint with its head, on the CPU."""
     if threads is not None:
         torch.set_num_threads(threads)
     model = load_headed_encoder(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
@@ -75,10 +77,10 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
 
 
 def cast_products(model: torch.nn.Module) -> None:
-    """Hold the matrices of linear layers in bfloat16.
+    """Convert the matrices of linear layers to bfloat16.
 
-    Autocast casts them anyway, in every call anew. Embeddings and LayerNorm stay in float32, as under autocast alone,
-    but for an embedding whose table is a linear layer's matrix too, the decoder of a masked language model.
+    Autocast would convert them in every call. Embeddings and LayerNorm stay in float32, as under autocast, except an
+    embedding that is tied to a linear layer, the decoder of a masked language model.
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):

@@ -1,4 +1,4 @@
-"""Neural Compressor's static quantization (PT2E): activation ranges fixed by calibration text; QDQ in ONNX."""
+"""Static quantization by Neural Compressor (PT2E): activation ranges from calibration text, written as QDQ ONNX."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from biosqueeze.backends import with_token_types
-from biosqueeze.backends.onnx_export import PositionalModel, dynamic_axes, example_inputs, quiet, write_onnx
+from biosqueeze.backends.onnx_export import PositionalModel, dynamic_axes, example_inputs, silence_libraries, write_onnx
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
@@ -45,8 +45,8 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
 
 
 def _prepared(model: Any, observer: str) -> Any:
-    """The model as a graph with observers at the inputs of its linear layers."""
-    with quiet():
+    """Return the model as a graph with observers at the inputs of its linear layers."""
+    with silence_libraries():
         from neural_compressor.torch.export import export
         from neural_compressor.torch.quantization import StaticQuantConfig, prepare
 
@@ -59,7 +59,7 @@ def _prepared(model: Any, observer: str) -> Any:
 
 
 def narrow_layers(model: nn.Module) -> tuple[str, ...]:
-    """Names of the linear layers with few outputs: the classifier."""
+    """Return the names of linear layers with few outputs: the classifier."""
     return tuple(
         name
         for name, module in model.named_modules()
@@ -68,8 +68,8 @@ def narrow_layers(model: nn.Module) -> tuple[str, ...]:
 
 
 def _converted(prepared: Any, inputs: tuple[torch.Tensor, ...]) -> Any:
-    """The calibrated graph with quantize/dequantize pairs, as an exported program."""
-    with quiet(), torch.no_grad():
+    """Return the calibrated graph with quantize/dequantize pairs, as an exported program."""
+    with silence_libraries(), torch.no_grad():
         from neural_compressor.torch.quantization import convert
 
         return torch.export.export(convert(prepared), inputs, dynamic_shapes=dynamic_axes(len(inputs)))

@@ -1,4 +1,4 @@
-"""Passes over ONNX graphs that store weights as int8."""
+"""Transform ONNX graphs so that weights are stored as int8."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from onnx import helper, numpy_helper
 
 Array = NDArray[Any]
 
-# Smaller tables (token types) are not worth three more nodes.
-_LEAST_ROWS = 64
+# Smaller tables (token types) would save less than three more nodes cost.
+_MINIMUM_ROWS = 64
 
 
-class Graph:
-    """An ONNX graph with its weights by name and its consumers by tensor."""
+class IndexedGraph:
+    """An ONNX graph with an index of its weights by name, and of its consumers by tensor."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.graph = model.graph
@@ -27,77 +27,77 @@ class Graph:
                 self.consumers[name].append(node)
 
     def array(self, name: str) -> Array:
-        """The values of a weight."""
+        """Return the values of a weight."""
         return numpy_helper.to_array(self.weights[name])
 
     def add(self, name: str, values: Array) -> str:
-        """Add a weight; returns its name."""
+        """Add a weight; return its name."""
         tensor = numpy_helper.from_array(np.ascontiguousarray(values), name)
         self.graph.initializer.append(tensor)
         self.weights[name] = tensor
         return name
 
     def only_consumer(self, name: str, *kinds: str) -> onnx.NodeProto | None:
-        """The one node that reads a tensor, if it is one and of one of these kinds."""
+        """Return the node that reads a tensor, if there is exactly one and it is of one of these kinds."""
         nodes = self.consumers[name]
         return nodes[0] if len(nodes) == 1 and nodes[0].op_type in kinds else None
 
     def replace_nodes(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Put other nodes in place, and drop weights that none of them reads, and shapes of tensors that are gone."""
-        kept = list(nodes)
+        """Replace the nodes, and remove unused weights and the shapes of removed tensors."""
+        new_nodes = list(nodes)
         del self.graph.node[:]
-        self.graph.node.extend(kept)
-        read = {name for node in kept for name in node.input}
-        weights = [tensor for tensor in self.graph.initializer if tensor.name in read]
+        self.graph.node.extend(new_nodes)
+        used = {name for node in new_nodes for name in node.input}
+        weights = [tensor for tensor in self.graph.initializer if tensor.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(weights)
         del self.graph.value_info[:]
 
 
 def fold_weights(model: onnx.ModelProto) -> int:
-    """Store weights as the int8 values that their QuantizeLinear would compute at every start.
+    """Store weights as the int8 values that their QuantizeLinear computes at every start.
 
     weight -> QuantizeLinear (-> Clip) -> DequantizeLinear (-> Transpose) becomes int8 weight -> DequantizeLinear, with
-    the transposition done too.
+    the weight transposed.
 
     Returns:
-        how many weights were folded.
+        number of folded weights.
     """
-    graph = Graph(model)
-    gone: set[int] = set()
+    graph = IndexedGraph(model)
+    folded: set[int] = set()
     quantizers = [n for n in graph.graph.node if n.op_type == "QuantizeLinear" and n.input[0] in graph.weights]
     for quantize in quantizers:
-        gone |= _fold(graph, quantize)
-    graph.replace_nodes(node for node in graph.graph.node if id(node) not in gone)
+        folded |= _fold(graph, quantize)
+    graph.replace_nodes(node for node in graph.graph.node if id(node) not in folded)
     return len(quantizers)
 
 
-def _fold(graph: Graph, quantize: onnx.NodeProto) -> set[int]:
-    """Fold one weight; the ids of the nodes that are no longer needed."""
+def _fold(graph: IndexedGraph, quantize: onnx.NodeProto) -> set[int]:
+    """Fold one weight; return the ids of the nodes that it replaces."""
     name, axis = quantize.input[0], _axis(quantize)
     values = _quantized(graph, quantize, axis)
-    gone = {id(quantize)}
+    replaced = {id(quantize)}
     clip = graph.only_consumer(quantize.output[0], "Clip")
     if clip is not None:
         low, high = (graph.array(bound) for bound in clip.input[1:3])
         values = np.clip(values, low, high).astype(values.dtype)
-        gone.add(id(clip))
+        replaced.add(id(clip))
     dequantize = graph.only_consumer((clip or quantize).output[0], "DequantizeLinear")
     if dequantize is None:
-        raise ValueError(f"the quantized weight {name} is read by something else than one DequantizeLinear")
+        raise ValueError(f"the quantized weight {name} has other consumers than one DequantizeLinear")
     transpose = graph.only_consumer(dequantize.output[0], "Transpose")
     if transpose is not None and values.ndim == 2:
         values = values.T
         axis = 1 - axis
-        gone.add(id(transpose))
+        replaced.add(id(transpose))
         dequantize.output[0] = transpose.output[0]
     dequantize.input[0] = graph.add(f"{name}.int8", values)
     _set_axis(dequantize, axis)
-    return gone
+    return replaced
 
 
-def _quantized(graph: Graph, quantize: onnx.NodeProto, axis: int) -> Array:
-    """QuantizeLinear as ONNX defines it: round half to even, add the zero point, saturate."""
+def _quantized(graph: IndexedGraph, quantize: onnx.NodeProto, axis: int) -> Array:
+    """Compute QuantizeLinear as ONNX defines it: round half to even, add the zero point, saturate."""
     weight, scale, zero = (graph.array(name) for name in quantize.input[:3])
     along = [1] * weight.ndim
     if scale.ndim:
@@ -119,14 +119,14 @@ def _set_axis(node: onnx.NodeProto, axis: int) -> None:
 
 
 def shrink_embeddings(model: onnx.ModelProto) -> int:
-    """Store embedding tables as int8 with one scale per row; only the rows that a batch looks up are scaled back.
+    """Store embedding tables as int8 with one scale per row; only the rows that a batch needs are converted back.
 
-    A row's values are rounded to 1/127 of its largest, so a difference of at most 1/254 of that.
+    Values are rounded to 1/127 of the largest of their row, so they change by at most 1/254 of it.
 
     Returns:
-        how many tables were changed.
+        number of converted tables.
     """
-    graph = Graph(model)
+    graph = IndexedGraph(model)
     tables = {n.input[0] for n in graph.graph.node if n.op_type == "Gather" and _is_table(graph, n)}
     nodes: list[onnx.NodeProto] = []
     for node in graph.graph.node:
@@ -136,18 +136,18 @@ def shrink_embeddings(model: onnx.ModelProto) -> int:
     return len(tables)
 
 
-def _is_table(graph: Graph, gather: onnx.NodeProto) -> bool:
+def _is_table(graph: IndexedGraph, gather: onnx.NodeProto) -> bool:
     tensor = graph.weights.get(gather.input[0])
     is_float = tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
-    if tensor is None or not is_float or tensor.dims[0] < _LEAST_ROWS:
+    if tensor is None or not is_float or tensor.dims[0] < _MINIMUM_ROWS:
         return False
     axis = next((attribute.i for attribute in gather.attribute if attribute.name == "axis"), 0)
-    # A table that is also the decoder's matrix has to stay, and a second copy would make the file larger.
+    # A table that is also the decoder's matrix must stay float32, and an int8 copy would make the file larger.
     return axis == 0 and all(node.op_type == "Gather" for node in graph.consumers[gather.input[0]])
 
 
-def _lookup(graph: Graph, gather: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Gather int8 rows and their scales, and multiply: the nodes that stand for one Gather."""
+def _lookup(graph: IndexedGraph, gather: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return the nodes that replace one Gather: gather int8 rows and their scales, and multiply."""
     name, ids, output = gather.input[0], gather.input[1], gather.output[0]
     if f"{name}.int8" not in graph.weights:
         table = graph.array(name).astype(np.float32)
@@ -164,6 +164,6 @@ def _lookup(graph: Graph, gather: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def save(model: onnx.ModelProto, path: str) -> None:
-    """Check the graph and write it."""
+    """Check a graph and write it."""
     onnx.checker.check_model(model)
     onnx.save(model, path)

@@ -1,4 +1,4 @@
-"""Write a checkpoint's ONNX graph beside its weights, once it is shown to give the same answers."""
+"""Write a checkpoint's ONNX graph beside its weights, if its outputs agree with PyTorch's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 
 def plan(options: Options) -> Plan:
-    """What would be exported; reads the config."""
+    """Return what would be exported; read the config."""
     from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
@@ -71,14 +71,14 @@ def run(options: Options) -> Outcome:
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "export", allowed=("crf",))
     with open_output(_out(options, source), (source,), force=options.force) as output:
-        load_tokenizer(source)  # one that does not belong to the model is refused here
+        load_tokenizer(source)  # raises for the tokenizer of another model
         copy = copy_stock(source, output.path)
         parity = export_checked(copy, options.tolerance)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
         metrics = {"export": {**parity.as_dict(), "opset": OPSET, "megabytes": megabytes}}
-        made = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
+        exported = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
     )
-    return Outcome(made.path, {"metrics": metrics})
+    return Outcome(exported.path, {"metrics": metrics})

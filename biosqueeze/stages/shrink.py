@@ -1,4 +1,4 @@
-"""Keep some layers, feed-forward neurons and heads of a checkpoint, or make a student of it by a preset."""
+"""Keep some layers, feed-forward neurons and heads of a checkpoint, or build a student from it by a preset."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +73,8 @@ class Options(WritingOptions):
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """What is kept, checked against the checkpoint's config; None leaves it as it is."""
+class _KeptShape:
+    """What is kept, checked against the checkpoint's config; None keeps all."""
 
     layers: tuple[int, ...] | None
     widths: "Widths"
@@ -82,15 +82,15 @@ class _Cut:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _ShrunkModel:
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerBase"
-    layers: tuple[int, ...] | None  # see checkpoint.Record
+    layers: tuple[int, ...] | None  # see output.StageRecord
     notes: dict[str, Any]
 
 
 def plan(options: Options) -> Plan:
-    """What would be cut; reads config.json and no weights."""
+    """Return what would be cut; read config.json and no weights."""
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
@@ -113,7 +113,7 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
 
     config = load_config(source)
     family = family_of(config)
-    cut = _settle(options, config)
+    cut = _kept_shape(options, config)
     changed = narrowed_config(config, cut.widths)
     if cut.layers is not None:
         setattr(changed, family.layers_key, len(cut.layers))
@@ -121,7 +121,7 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
     return cut.steps, count_parts(changed, architecture)["total"]
 
 
-def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
+def _kept_shape(options: Options, config: "PreTrainedConfig") -> _KeptShape:
     from biosqueeze.models.depth import choose_layers_of
     from biosqueeze.models.width import choose_widths
 
@@ -129,17 +129,17 @@ def _settle(options: Options, config: "PreTrainedConfig") -> _Cut:
     layers = choose_layers_of(config, options.layers) if options.layers is not None else None
     widths = choose_widths(config, options.ffn, options.heads, options.hidden)
     if (layers is None or len(layers) == total) and widths.empty:
-        raise UsageError(f"the model has just that shape, so nothing would be cut; it has {total} layers")
+        raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
     steps = []
     if layers is not None:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:
         steps.append(f"keep {widths.ffn} feed-forward neurons in each layer")
-    steps.extend(_said_of_heads(config, widths))
-    return _Cut(layers, widths, tuple(steps))
+    steps.extend(_head_steps(config, widths))
+    return _KeptShape(layers, widths, tuple(steps))
 
 
-def _said_of_heads(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
+def _head_steps(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
     from biosqueeze.models.width import narrowed_config
 
     if widths.heads is None and widths.head_size is None:
@@ -161,40 +161,40 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 
 def run(options: Options) -> Outcome:
-    """Cut, compare with the original, write."""
+    """Build the smaller model, compare it with the original, and write it."""
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=("crf",))
 
     from biosqueeze.models.count import count_model, parameters_of
 
     with open_output(_out(options, source), (source,), force=options.force) as output:
-        made = _student(options, source) if options.student else _cut(options, source)
-        before, after = parameters_of(source), count_model(made.model)["total"]
+        shrunk = _build_student(options, source) if options.student else _cut(options, source)
+        before, after = parameters_of(source), count_model(shrunk.model)["total"]
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
-        made.model.save_pretrained(output.path)
-        made.tokenizer.save_pretrained(output.path)
+        shrunk.model.save_pretrained(output.path)
+        shrunk.tokenizer.save_pretrained(output.path)
         copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
-        record = StageRecord(stage="shrink", parent=source, options=options, notes=made.notes, layers=made.layers)
+        record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
         checkpoint = output.finish(record)
-    return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **made.notes})
+    return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **shrunk.notes})
 
 
-def _student(options: Options, source: Checkpoint) -> _Made:
+def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
     from biosqueeze.models.students import build_student
 
     built = build_student(source, str(options.student), options.seed)
     note(built.summary)
     notes = {"student": options.student, "layers": built.layers}
-    return _Made(built.model, built.tokenizer, built.layers or (), notes)
+    return _ShrunkModel(built.model, built.tokenizer, built.layers or (), notes)
 
 
-def _cut(options: Options, source: Checkpoint) -> _Made:
+def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     from biosqueeze.models.depth import keep_layers
     from biosqueeze.models.load import load_model, load_tokenizer
     from biosqueeze.models.width import narrow
 
     loaded = load_model(source, seed=options.seed)
-    cut = _settle(options, loaded.model.config)
+    cut = _kept_shape(options, loaded.model.config)
     tokenizer = load_tokenizer(source)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
@@ -206,5 +206,5 @@ def _cut(options: Options, source: Checkpoint) -> _Made:
         model, differences = narrowed.model, differences | narrowed.differences
     for step in cut.steps:
         note(step)
-    note(f"largest difference from the original with the rest silenced: {max(differences.values()):.1e}")
-    return _Made(model, tokenizer, cut.layers, {"layers": cut.layers, "differences": differences})
+    note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
+    return _ShrunkModel(model, tokenizer, cut.layers, {"layers": cut.layers, "differences": differences})

@@ -17,7 +17,7 @@ from tests import pico
 from tests.manifests import write_manifest
 
 
-def test_every_backend_offers_what_a_runtime_must(pico_ner) -> None:
+def test_every_backend_has_the_runtime_interface(pico_ner) -> None:
     checkpoint = open_checkpoint(str(pico_ner))
     assert registry.names("backends") == ("onnxruntime", "openvino", "torch")
     for name in registry.names("backends"):
@@ -43,7 +43,7 @@ def test_unknown_spec_names_the_nearest(spec, hint) -> None:
         backends.parse_spec(spec)
 
 
-def test_available_and_default_follow_the_files_and_the_last_stage(pico_ner, tmp_path) -> None:
+def test_available_and_default_backends(pico_ner, tmp_path) -> None:
     path = Path(shutil.copytree(pico_ner, tmp_path / "c"))
     assert backends.available_specs(open_checkpoint(str(path))) == ("torch",)
     assert backends.default_spec(open_checkpoint(str(path))) == "torch"
@@ -56,7 +56,7 @@ def test_available_and_default_follow_the_files_and_the_last_stage(pico_ner, tmp
 
 
 @pytest.mark.parametrize(("spec", "command"), [("onnxruntime", "export"), ("onnxruntime:int8", "quantize")])
-def test_missing_graph_names_the_command_that_makes_it(pico_ner, spec, command) -> None:
+def test_missing_graph_names_the_command(pico_ner, spec, command) -> None:
     with pytest.raises(SqueezeError, match=f"biosqueeze {command} {pico_ner}"):
         backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
 
@@ -95,7 +95,7 @@ def test_token_types_are_used_where_given(pico_ner) -> None:
     assert np.abs(second - plain).max() > 1e-3
 
 
-def test_live_model_is_left_in_training_and_predicted_without_dropout(pico_ner) -> None:
+def test_model_in_training_mode_predicts_without_dropout(pico_ner) -> None:
     model = transformers.AutoModelForTokenClassification.from_pretrained(pico_ner).train()
     predictor = TorchPredictor(model, "fp32", "cpu")
     ids = np.arange(5, 15)[None]

@@ -75,7 +75,7 @@ def test_missing_package_names_the_extra(command, pico_ner, monkeypatch, shell, 
 
 
 @needs_openvino
-def test_rows_only_for_those_who_installed_it(pico_ner, copy_of, monkeypatch) -> None:
+def test_not_available_if_not_installed(pico_ner, copy_of, monkeypatch) -> None:
     path = copy_of(pico_ner)
     (path / "onnx").mkdir()
     for name in ("model.onnx", "model_quantized.onnx"):
@@ -97,7 +97,7 @@ def test_rows_only_for_those_who_installed_it(pico_ner, copy_of, monkeypatch) ->
     ("spec", "command"),
     [("openvino", "export"), ("openvino:bf16", "export"), ("openvino:int8", "quantize --method inc-static")],
 )
-def test_missing_graph_names_the_command_that_makes_it(pico_ner, spec, command) -> None:
+def test_missing_graph_names_the_command(pico_ner, spec, command) -> None:
     with pytest.raises(SqueezeError, match=f"biosqueeze {command} {pico_ner}"):
         backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
 
@@ -135,13 +135,13 @@ def test_fixed_ranges_are_computed_in_int8(quantized) -> None:
 
 
 @needs_openvino
-def test_ranges_found_at_run_time_are_refused(quantized) -> None:
+def test_dynamic_ranges_are_an_error(quantized) -> None:
     """OpenVINO takes the graph, and computes its products in float32: no row of int8 may show that."""
     with pytest.raises(SqueezeError, match=r"in float32.*--method inc-static"):
         backends.open_predictor(quantized("onnx-dynamic"), "openvino:int8")
 
 
-def test_processor_without_bfloat16_is_told() -> None:
+def test_processor_without_bfloat16_is_an_error() -> None:
     silently = SimpleNamespace(get_property=lambda name: SimpleNamespace(get_type_name=lambda: "f32"))
     with pytest.raises(SqueezeError, match="not compute in bfloat16 on this processor"):
         openvino.check_precision(silently, Path("model.onnx"), "bf16")
@@ -167,7 +167,7 @@ def test_results_are_not_overwritten_by_the_next_call(exported) -> None:
 
 
 @needs_openvino
-def test_imported_only_to_load_and_never_reports(exported, tmp_path) -> None:
+def test_imported_only_to_load_and_without_telemetry(exported, tmp_path) -> None:
     """Its telemetry would leave an id in the home directory."""
     code = (
         "import sys; from biosqueeze.backends import openvino; from biosqueeze.checkpoint import open_checkpoint\n"

@@ -37,7 +37,7 @@ def test_order_and_lengths_are_kept(lengths, batch_size) -> None:
     assert all(rows <= batch_size for rows, _ in echo.shapes)
 
 
-def test_like_lengths_go_together() -> None:
+def test_similar_lengths_share_a_batch() -> None:
     echo = Echo()
     predict_all(echo, features([3, 50, 4, 49, 2, 48]), 0, 3)
     assert echo.shapes == [(3, 50), (3, 4)]
@@ -56,7 +56,7 @@ def test_whole_sequence_classifier_keeps_its_row() -> None:
     assert [part.tolist() for part in found] == [[100, 200], [200, 400]]
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_no_sequences() -> None:
     assert predict_all(Echo(), [], 0, 4) == []
 
 
@@ -65,7 +65,7 @@ def test_features_of_a_task_pass_through() -> None:
     assert found[0][:, 0].tolist() == pytest.approx([7, 8])
 
 
-def test_batches_that_do_not_fit_are_cut() -> None:
+def test_batches_are_halved_when_out_of_memory() -> None:
     echo, sizes = Echo(), []
 
     def predict(batch):

@@ -87,7 +87,7 @@ def test_folding_rounds_and_saturates_as_onnxruntime_does(row, scale) -> None:
     np.testing.assert_array_equal(run(model, x=np.zeros(4, dtype=np.float32)), wanted)
 
 
-def test_activations_are_left_alone() -> None:
+def test_activations_are_unchanged() -> None:
     weights = {"scale": np.array(0.1, dtype=np.float32), "zero": np.array(3, dtype=np.uint8)}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
@@ -98,10 +98,10 @@ def test_activations_are_left_alone() -> None:
     assert kinds(model) == ["QuantizeLinear", "DequantizeLinear"]
 
 
-def test_weight_with_a_second_reader_is_refused() -> None:
+def test_weight_with_a_second_consumer_is_an_error() -> None:
     model = quantized_linear(0, clip=False, transpose=False)
     model.graph.node.append(helper.make_node("Cast", ["q"], ["other"], to=TensorProto.FLOAT))
-    with pytest.raises(ValueError, match="W is read by something else"):
+    with pytest.raises(ValueError, match="W has other consumers"):
         fold_weights(model)
 
 
@@ -110,7 +110,7 @@ def lookup(table, nodes=()):
     return model_of([gather, *nodes], {"table": table}, {"ids": TensorProto.INT64})
 
 
-def test_rows_come_back_within_their_own_rounding() -> None:
+def test_rows_are_restored_up_to_rounding() -> None:
     random = np.random.default_rng(0)
     table = (random.normal(size=(200, 16)) * random.uniform(0.01, 10, (200, 1))).astype(np.float32)
     table[7] = 0
@@ -132,7 +132,7 @@ def test_small_tables_stay() -> None:
     assert kinds(model) == ["Gather"]
 
 
-def test_table_that_is_also_a_decoder_stays() -> None:
+def test_table_that_is_also_a_decoder_stays_float() -> None:
     table = np.ones((200, 16), dtype=np.float32)
     transpose = helper.make_node("Transpose", ["table"], ["decoder"])
     model = lookup(table, nodes=[transpose])

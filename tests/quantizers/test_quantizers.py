@@ -47,7 +47,7 @@ def predict(path, batch):
     return session.run(None, feed | {"token_type_ids": np.zeros_like(feed["input_ids"])})[0]
 
 
-def test_every_quantizer_offers_what_it_must() -> None:
+def test_every_quantizer_has_the_interface() -> None:
     assert registry.names("quantizers") == ("inc-static", "onnx-dynamic")
     for name in registry.names("quantizers"):
         module = registry.load("quantizers", name)
@@ -84,7 +84,7 @@ def test_file_shrinks(quantized, float_graph) -> None:
     assert [path.name for path in quantized[0].parent.iterdir()] == ["model_quantized.onnx"]
 
 
-def test_notes_say_what_was_done(quantized) -> None:
+def test_notes_describe_the_graph(quantized) -> None:
     notes = quantized[1]
     assert notes["weights"] == "int8 per channel"
     assert notes["int8_embedding_tables"] == 2
@@ -92,7 +92,7 @@ def test_notes_say_what_was_done(quantized) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_the_classifier_of_sequences_is_kept_too(family: str, tmp_path) -> None:
+def test_sequence_classifier_stays_float(family: str, tmp_path) -> None:
     with mock.patch.object(pico, "LAYERS", 1):
         source = open_checkpoint(str(pico.save(family, tmp_path / family, head="sequence-classification")))
     graph, target = tmp_path / "model.onnx", tmp_path / "int8.onnx"
@@ -125,7 +125,7 @@ def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("reduce_range", [False, True])
-def test_weights_of_seven_bits_on_request(float_graph, ner, tmp_path, reduce_range) -> None:
+def test_weights_of_seven_bits(float_graph, ner, tmp_path, reduce_range) -> None:
     target = tmp_path / "reduced.onnx"
     job = QuantizationJob(
         checkpoint=open_checkpoint(str(ner)),

@@ -38,7 +38,7 @@ def by_onnx(path, batch):
 
 @pytest.mark.parametrize("shape", [(3, 17), (1, 1), (2, 100)])
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_graph_says_what_stock_transformers_says(family, shape, exported) -> None:
+def test_graph_equals_stock_transformers(family, shape, exported) -> None:
     path = exported(family, "token-classification")
     model = transformers.AutoModelForTokenClassification.from_pretrained(path)
     batch = pico.padded_batch(model, *shape)
@@ -69,7 +69,7 @@ def test_padding_changes_nothing(exported) -> None:
     np.testing.assert_allclose(among[:, :7], alone, atol=2e-5)
 
 
-def test_checkpoint_is_whole_and_remembers(exported) -> None:
+def test_checkpoint_is_complete_with_its_manifest(exported) -> None:
     path = exported("bert", "token-classification")
     manifest = json.loads((path / "biosqueeze.json").read_text())
     assert manifest["stage"] == "export"
@@ -91,13 +91,13 @@ def test_path_on_stdout_and_derived_name(shell, shallow, tmp_path) -> None:
     assert str(source) + "-onnx" in planned.err
 
 
-def test_old_layout_is_saved_anew(shell, shallow, tmp_path) -> None:
+def test_old_layout_is_saved_in_the_current_one(shell, shallow, tmp_path) -> None:
     source = Path(shutil.copytree(shallow("bert", "token-classification"), tmp_path / "old"))
     torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
     (source / "model.safetensors").unlink()
-    said = shell("export", source, "--out", tmp_path / "new")
-    assert said.code == 0, said.err
-    assert open_checkpoint(said.path).weights[0].name == "model.safetensors"
+    result = shell("export", source, "--out", tmp_path / "new")
+    assert result.code == 0, result.err
+    assert open_checkpoint(result.path).weights[0].name == "model.safetensors"
 
 
 def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, monkeypatch) -> None:
@@ -108,12 +108,12 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
     save_file(weights, changed / "model.safetensors", metadata={"format": "pt"})
     # A graph that is not quite the model's: the one from before its weights were changed.
     monkeypatch.setattr(_export, "write_onnx", lambda model, path: shutil.copyfile(right / "onnx" / "model.onnx", path))
-    said = shell("export", changed, "--out", tmp_path / "made")
-    assert said.code == 1
-    assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in said.err
+    result = shell("export", changed, "--out", tmp_path / "made")
+    assert result.code == 1
+    assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["changed"]
 
 
 def test_tolerance_must_be_positive(shell, pico_ner) -> None:
-    said = shell("export", pico_ner, "--tolerance", "0")
-    assert said.code == 2
+    result = shell("export", pico_ner, "--tolerance", "0")
+    assert result.code == 2

@@ -35,13 +35,13 @@ def refused(path, cut):
 
 
 @pytest.mark.parametrize("cut", [["--layers", "2"], ["--ffn", "40"], ["--heads", "3"], ["--student", "distil"]])
-def test_every_family_as_it_is_published(shell, pico_any, cut):
-    said = shell("shrink", pico_any, *cut, "--out", "small")
+def test_every_family_in_its_published_layout(shell, pico_any, cut):
+    result = shell("shrink", pico_any, *cut, "--out", "small")
     if refused(pico_any, cut):
-        assert said.code == 2 and "give --layers" in said.err and not Path("small").exists()
+        assert result.code == 2 and "give --layers" in result.err and not Path("small").exists()
         return
-    assert said.code == 0, said.err
-    assert said.path == "small"
+    assert result.code == 0, result.err
+    assert result.path == "small"
     model = stock("small")
     source = open_checkpoint(str(pico_any))
     assert type(model).__name__ == source.config["architectures"][0]
@@ -53,8 +53,8 @@ def test_every_family_as_it_is_published(shell, pico_any, cut):
 
 
 def test_all_cuts_at_once(shell, pico_bert):
-    said = shell("shrink", pico_bert, "--layers", "0,3", "--ffn", "16", "--hidden", "16", "--out", "small", "--json")
-    facts = json.loads(said.out)
+    result = shell("shrink", pico_bert, "--layers", "0,3", "--ffn", "16", "--hidden", "16", "--out", "small", "--json")
+    facts = json.loads(result.out)
     model = stock("small")
     config = model.config
     assert (config.num_hidden_layers, config.num_attention_heads) == (2, 2)
@@ -62,10 +62,10 @@ def test_all_cuts_at_once(shell, pico_bert):
     assert facts["layers"] == [0, 3] and facts["parameters_after"] == sum(p.numel() for p in model.parameters())
     assert max(facts["differences"].values()) < 1e-4
     assert {"layers", "keeping 16 ffn neurons", "keeping 2 heads", "stock model"} == set(facts["differences"])
-    assert "layers 0, 3 of 0 to 3" in said.err
+    assert "layers 0, 3 of 0 to 3" in result.err
 
 
-def test_a_token_classifier_stays_one(shell, pico_ner):
+def test_token_classifier_keeps_its_head(shell, pico_ner):
     path = shell("shrink", pico_ner, "--layers", "top", "--heads", "2").path
     model = stock(path)
     assert type(model).__name__ == "BertForTokenClassification"
@@ -76,7 +76,7 @@ def test_a_token_classifier_stays_one(shell, pico_ner):
 @pytest.mark.parametrize(
     "cut", [["--layers", "2"], ["--layers", "0,1", "--ffn", "8"], ["--hidden", "8"], ["--student", "distil"]]
 )
-def test_the_plan_counts_what_the_run_makes(shell, pico_any, cut):
+def test_plan_counts_the_parameters_of_the_run(shell, pico_any, cut):
     if "electra" in str(pico_any) and "--hidden" in cut:
         cut = ["--hidden", "24"]
     if refused(pico_any, cut):
@@ -90,21 +90,21 @@ def test_the_plan_counts_what_the_run_makes(shell, pico_any, cut):
     assert open_checkpoint("small").manifest.model.parameters["total"] == made["parameters_after"]
 
 
-def test_a_plan_needs_no_weights(shell, pico_bert, tmp_path):
+def test_plan_needs_no_weights(shell, pico_bert, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_bytes((pico_bert / "config.json").read_bytes())
-    said = shell("shrink", "bare", "--heads", "2", "--dry-run")
-    assert said.code == 0
-    assert "keep 2 of 4 heads: hidden size 16" in said.err and said.out == ""
+    result = shell("shrink", "bare", "--heads", "2", "--dry-run")
+    assert result.code == 0
+    assert "keep 2 of 4 heads: hidden size 16" in result.err and result.out == ""
 
 
-def test_the_output_is_named_after_the_cut(shell, pico_root, tmp_path):
+def test_output_is_named_after_the_cut(shell, pico_root, tmp_path):
     pico.save("bert", tmp_path / "teacher")
     assert Path(shell("shrink", "teacher", "--layers", "0,2", "--ffn", "32").path).name == "teacher-l0_2-f32"
     assert Path(shell("shrink", "teacher", "--student", "distil").path).name == "teacher-distil"
 
 
-def test_the_same_command_makes_the_same_bytes(shell, pico_bert):
+def test_same_command_writes_the_same_bytes(shell, pico_bert):
     def made(name, *more):
         shell("shrink", pico_bert, "--student", "tiny", "--out", name, *more)
         return open_checkpoint(name).weights_sha256()
@@ -112,19 +112,19 @@ def test_the_same_command_makes_the_same_bytes(shell, pico_bert):
     assert made("one") == made("two") != made("three", "--seed", "1")
 
 
-def test_a_missing_pooler_comes_from_the_seed(shell, pico_bert, copy_of):
+def test_missing_pooler_depends_on_the_seed(shell, pico_bert, copy_of):
     path = copy_of(pico_bert)
     edit_json(path / "config.json", architectures=["BertModel"])
 
     def pooler(seed):
-        said = shell("shrink", path, "--layers", "1", "--seed", seed, "--out", f"s{seed}")
-        assert "pooler" in said.err
-        return stock(said.path).pooler.dense.weight
+        result = shell("shrink", path, "--layers", "1", "--seed", seed, "--out", f"s{seed}")
+        assert "pooler" in result.err
+        return stock(result.path).pooler.dense.weight
 
     assert not torch.equal(pooler(1), pooler(2))
 
 
-def test_the_manifest_remembers(shell, pico_bert):
+def test_manifest_has_the_whole_history(shell, pico_bert):
     first = shell("shrink", pico_bert, "--layers", "3", "--out", "first").path
     shell("shrink", first, "--ffn", "32", "--out", "second")
     manifest = open_checkpoint("second").manifest
@@ -134,22 +134,22 @@ def test_the_manifest_remembers(shell, pico_bert):
     assert manifest.model.shape.layers == 3 and manifest.model.shape.ffn == 32
 
 
-def test_a_pipe(shell, pico_bert):
+def test_two_cuts_in_a_pipe(shell, pico_bert):
     first = shell("shrink", pico_bert, "--layers", "2", "--out", "first")
     second = shell("shrink", "-", "--ffn", "32", "--out", "second", stdin=first.out)
     assert stock(second.path).config.num_hidden_layers == 2
 
 
 def test_biobert_v11_by_its_name(shell, biobert_v11):
-    said = shell("shrink", "dmis-lab/biobert-v1.1", "--layers", "2", "--out", "small")
-    assert said.code == 0, said.err
-    assert "capitals" in said.err
-    model = stock(said.path)
+    result = shell("shrink", "dmis-lab/biobert-v1.1", "--layers", "2", "--out", "small")
+    assert result.code == 0, result.err
+    assert "capitals" in result.err
+    model = stock(result.path)
     assert type(model).__name__ == "BertModel" and model.config.num_hidden_layers == 2
-    assert AutoTokenizer.from_pretrained(said.path).tokenize("BRCA1") == ["BRCA", "##1"]
-    parent = open_checkpoint(said.path).manifest.parent
+    assert AutoTokenizer.from_pretrained(result.path).tokenize("BRCA1") == ["BRCA", "##1"]
+    parent = open_checkpoint(result.path).manifest.parent
     assert parent.name == "dmis-lab/biobert-v1.1"
-    assert "base_model: dmis-lab/biobert-v1.1" in (Path(said.path) / "README.md").read_text()
+    assert "base_model: dmis-lab/biobert-v1.1" in (Path(result.path) / "README.md").read_text()
     assert shell("shrink", "dmis-lab/biobert-v1.1", "--student", "tiny").path == "biobert-v1.1-tiny"
 
 
@@ -173,22 +173,22 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--dry-run"]])
-def test_what_cannot_be_asked(shell, pico_bert, words, message, mode):
-    said = shell("shrink", pico_bert, *words, *mode, "--out", "small")
-    assert said.code == 2
-    assert message in said.err and len(said.err.strip().splitlines()) == 1
-    assert said.out == "" and not list(Path().iterdir())
+def test_invalid_options(shell, pico_bert, words, message, mode):
+    result = shell("shrink", pico_bert, *words, *mode, "--out", "small")
+    assert result.code == 2
+    assert message in result.err and len(result.err.strip().splitlines()) == 1
+    assert result.out == "" and not list(Path().iterdir())
 
 
-def test_a_tokenizer_of_another_model(shell, pico_bert, copy_of):
+def test_tokenizer_of_another_model(shell, pico_bert, copy_of):
     path = copy_of(pico_bert)
     tokenizer = AutoTokenizer.from_pretrained(path)
     tokenizer.add_tokens(["newword"])
     tokenizer.save_pretrained(path)
     for words in (["--layers", "2"], ["--student", "tiny"]):
-        said = shell("shrink", path, *words, "--out", "small")
-        assert said.code == 1
-        assert "are of different models" in said.err.strip().splitlines()[-1]
+        result = shell("shrink", path, *words, "--out", "small")
+        assert result.code == 1
+        assert "are of different models" in result.err.strip().splitlines()[-1]
         assert not Path("small").exists() and not Path("small.partial").exists()
 
 
@@ -196,12 +196,12 @@ def test_weights_cut_short_leave_nothing(shell, pico_bert, copy_of):
     path = copy_of(pico_bert)
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    said = shell("shrink", path, "--layers", "2", "--out", "small")
-    assert said.code == 1 and "cut short" in said.err
+    result = shell("shrink", path, "--layers", "2", "--out", "small")
+    assert result.code == 1 and "cut short" in result.err
     assert not Path("small").exists() and not Path("small.partial").exists()
 
 
-def test_an_existing_output_is_kept(shell, pico_bert):
+def test_existing_output_is_kept(shell, pico_bert):
     shell("shrink", pico_bert, "--layers", "2", "--out", "small")
     before = open_checkpoint("small").weights_sha256()
     assert shell("shrink", pico_bert, "--layers", "3", "--out", "small").code == 1
@@ -211,5 +211,5 @@ def test_an_existing_output_is_kept(shell, pico_bert):
 
 
 def test_help_lists_every_student(shell):
-    said = "".join(shell("shrink", "--help").out.split())
-    assert all(name in said for name in PRESETS)
+    result = "".join(shell("shrink", "--help").out.split())
+    assert all(name in result for name in PRESETS)
