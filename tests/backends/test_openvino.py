@@ -143,7 +143,7 @@ def test_dynamic_ranges_are_an_error(quantized) -> None:
 
 def test_processor_without_bfloat16_is_an_error() -> None:
     silently = SimpleNamespace(get_property=lambda name: SimpleNamespace(get_type_name=lambda: "f32"))
-    with pytest.raises(SqueezeError, match="not compute in bfloat16 on this processor"):
+    with pytest.raises(SqueezeError, match="not support bfloat16 on this processor"):
         openvino.check_precision(silently, Path("model.onnx"), "bf16")
     openvino.check_precision(silently, Path("model.onnx"), "fp32")
 
