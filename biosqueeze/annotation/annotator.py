@@ -98,7 +98,7 @@ class Annotator:
         built = AnnotatedRecord(record, error=record.error)
         if built.error is None:
             try:
-                built.example = self.model.task.pose(record.values)
+                built.example = self.model.task.example_from_record(record.values)
                 if as_document:
                     _check_document(record, built.example.text)
             except SqueezeError as error:

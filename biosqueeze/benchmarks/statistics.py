@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.tag_schemes import parts, spans_of
+from biosqueeze.tasks.encoding.tag_schemes import spans_of, split_tag
 
 FIRST_BIN = 8  # words; each bin after it is as wide as all before it together
 FEWEST_WORDS = 4  # headings and other stubs recur from text to text, and prove nothing
@@ -58,7 +58,7 @@ def _labels(kind: str, answer: Any) -> Iterable[str]:
     if isinstance(answer, frozenset | set):
         return sorted(map(str, answer)) or ["(none)"]
     if kind == "pico":
-        return [parts(tag)[1] or NO_TYPE for tag in answer if tag != "O"]
+        return [split_tag(tag)[1] or NO_TYPE for tag in answer if tag != "O"]
     if isinstance(answer, tuple | list):
         return [span.type or NO_TYPE for span in spans_of(answer)]
     return ["with an answer" if getattr(answer, "texts", ()) else "without an answer"]

@@ -68,7 +68,7 @@ class Benchmark:
     published: tuple[Published, ...]
     unit: str = ""  # what `counts` counts: one of UNITS
     counts: Mapping[str, int] = field(default_factory=dict)  # by split, or WHOLE
-    form: Mapping[str, Any] = field(default_factory=dict)  # fields of a Formulation that the paper sets
+    formulation: Mapping[str, Any] = field(default_factory=dict)  # fields of a Formulation that the paper sets
     folds: int = 0  # of a cross-validated set, in sub-directories 1, 2, ...
     note: str = ""
 

@@ -11,7 +11,7 @@ from typing import Any
 from biosqueeze import registry
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
-from biosqueeze.tasks.encoding.tag_schemes import parts
+from biosqueeze.tasks.encoding.tag_schemes import split_tag
 
 _FIRST = ("qa", "pico", "ner", "similarity", "relation", "nli", "classification")
 _MOST_CLASSES = 5  # a score takes more values than that, or broken ones
@@ -120,7 +120,7 @@ def _has_scores(examples: list[Any]) -> bool:
 
 
 def _has_elements(examples: list[Any]) -> bool:
-    types = {parts(tag)[1].casefold() for example in examples for tag in example.gold} - {""}
+    types = {split_tag(tag)[1].casefold() for example in examples for tag in example.gold} - {""}
     return bool(types) and types <= _ELEMENTS
 
 

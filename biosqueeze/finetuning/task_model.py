@@ -14,7 +14,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length
 from biosqueeze.models.custom_heads.load import decoding_parameters
 from biosqueeze.models.load import load_tokenizer
-from biosqueeze.tasks import Task, Window, bound
+from biosqueeze.tasks import Task, Window, with_decoding_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def load_task_model(checkpoint: Checkpoint, task: Task, settings: InferenceSetti
     """
     tokenizer = load_tokenizer(checkpoint)
     return TaskModel(
-        task=bound(task, decoding_parameters(checkpoint)),
+        task=with_decoding_parameters(task, decoding_parameters(checkpoint)),
         labels=checkpoint.labels,
         tokenizer=tokenizer,
         predictor=open_predictor(checkpoint, settings.backend, threads=settings.threads),

@@ -178,7 +178,7 @@ def _task_of_format(task: "Task", source: InputStream, column: tuple[str, ...]) 
         return task
     if column:
         raise UsageError(f"--column: {source.name} is {NAMES[source.format]}, which has no fields; leave it out")
-    return replace(task, form=replace(task.form, column=()))  # type: ignore[type-var] # every Kind is a dataclass
+    return replace(task, formulation=replace(task.formulation, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def _load(options: Options, request: _PredictionRequest) -> "Annotator":

@@ -106,7 +106,7 @@ def _check(options: Options) -> None:
         if options.directory is None:
             raise UsageError("tasks inspect needs a data set; name its directory, as in: biosqueeze tasks inspect DIR")
         return
-    given = [*Formulation.of(options).chosen(), *(["task"] if options.task else [])]
+    given = [*Formulation.from_options(options).non_defaults(), *(["task"] if options.task else [])]
     if given:
         raise UsageError(
             f"--{given[0].replace('_', '-')} is for data that are read; the command for that is: "
@@ -194,7 +194,7 @@ def _hyper_line(benchmark: Benchmark) -> str:
         f"epochs {epochs or 'not said'}",
         f"max length {hyper.max_length or 'not said'}",
         f"{hyper.reported} of {hyper.runs} runs" if hyper.runs > 1 else hyper.reported,
-        *(f"{name.replace('_', ' ')} {value}" for name, value in benchmark.form.items()),
+        *(f"{name.replace('_', ' ')} {value}" for name, value in benchmark.formulation.items()),
         *([hyper.note] if hyper.note else []),
     ]
     return "; ".join(words)
@@ -243,7 +243,7 @@ def _inspect(options: Options, source: str) -> Outcome:
     from biosqueeze.benchmarks.task_guess import guess, read_there
     from biosqueeze.tasks import open_task
 
-    form = Formulation.of(options)
+    form = Formulation.from_options(options)
     kind, benchmark = resolve(options.task) if options.task else (None, None)
     others: tuple[str, ...] = ()
     if kind is None:

@@ -1,7 +1,7 @@
-"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new one is a file whose `Kind` fits `Task`.
+"""Task kinds, one file each: `tasks/ner.py` is the kind called ner. A new kind is a file whose `Kind` fits `Task`.
 
-A stage reads a `Dataset`, encodes its examples into `Window`s (one or more for each example), runs a model
-over the windows' features, decodes the logits into one prediction per example, and scores those.
+A stage reads a `Dataset`, encodes its examples into `Window`s (one or more per example), runs a model over the windows'
+features, decodes the logits into one prediction per example, and scores the predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,27 +18,36 @@ if TYPE_CHECKING:
 
     from biosqueeze.data.output_types import OutputType
 
-__all__ = ["Dataset", "Example", "Formulation", "ReadingOptions", "Task", "Window", "bound", "open_task"]
+__all__ = [
+    "Dataset",
+    "Example",
+    "Formulation",
+    "ReadingOptions",
+    "Task",
+    "Window",
+    "open_task",
+    "with_decoding_parameters",
+]
 
 
 class Example(Protocol):
-    """One item of a data set; each kind adds what it reads (words, a pair of sentences, a question)."""
+    """An item of a data set; each kind adds its inputs (words, a pair of sentences, a question)."""
 
     @property
     def gold(self) -> Any:
-        """The true answer, in the form that the kind's `decode` gives."""
+        """The gold label, in the form in which the kind's `decode` returns predictions."""
 
 
 class Window(Protocol):
-    """One sequence as a model sees it."""
+    """One input sequence of the model."""
 
     @property
     def example(self) -> int:
-        """Index of the example that it came from."""
+        """Index of the example that it was encoded from."""
 
     @property
     def features(self) -> "Mapping[str, NDArray[Any]]":
-        """Arrays for `data.collate.pad`: input_ids, labels (see `data.output_types`), and what else the kind needs."""
+        """Arrays for `data.collate.pad`: input_ids, labels (see `data.output_types`), and those of the kind."""
 
 
 @dataclass(frozen=True)
@@ -47,36 +56,36 @@ class Dataset:
 
     splits: Mapping[str, tuple[Any, ...]]  # of the kind's Example
     labels: tuple[str, ...]  # by output id; ("score",) for a regression, () for spans
-    scheme: str  # how the gold is written: a tag scheme (BIO, IO, BIOUL), or the name of an output type
+    scheme: str  # how the gold labels are written: a tag scheme (BIO, IO, BIOUL), or the name of an output type
 
     @property
     def output_type(self) -> "OutputType":
-        """The output type of a model of this data set."""
+        """The output type of a model for this data set."""
         from biosqueeze.data.output_types import output_type_of_scheme  # numpy, which --help need not import
 
         return output_type_of_scheme(self.scheme)
 
 
 class Task(Protocol):
-    """What the `Kind` of a module in this folder offers."""
+    """The interface of the `Kind` in each module of this folder."""
 
     HEAD: ClassVar[str]  # the head that models.load knows, such as "token-classification"
-    METRIC: ClassVar[str]  # the key of `score` by which the best checkpoint is chosen; higher is better
-    SPLITS: ClassVar[tuple[str, ...]]  # the names of splits that `read` knows
-    USES: ClassVar[tuple[str, ...]]  # the fields of a Formulation that the kind reads
+    METRIC: ClassVar[str]  # the key of `score` that selects the best checkpoint; higher is better
+    SPLITS: ClassVar[tuple[str, ...]]  # the names of splits that `read` accepts
+    USES: ClassVar[tuple[str, ...]]  # the fields of a Formulation that the kind uses
 
     @property
-    def form(self) -> Formulation:
-        """How the task is read and posed."""
+    def formulation(self) -> Formulation:
+        """How the data are read and encoded."""
 
     def with_scheme(self, scheme: str) -> Self:
-        """The kind for data of this `Dataset.scheme`, where that decides how logits are decoded."""
+        """Return the kind for data of this `Dataset.scheme`, on which decoding may depend."""
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
-        """Read some splits of a data set; the labels are those of the train split.
+        """Read some splits of a data set; its labels are those of the train split.
 
         Raises:
-            SqueezeError: it cannot be read; the message names file and line.
+            SqueezeError: the data cannot be read; the message names file and line.
         """
 
     def encode(
@@ -86,7 +95,7 @@ class Task(Protocol):
         tokenizer: "PreTrainedTokenizerBase",
         max_length: int,
     ) -> Sequence[Window]:
-        """Turn examples into what a model reads."""
+        """Encode examples as input sequences of at most max_length tokens."""
 
     def decode(
         self,
@@ -95,16 +104,16 @@ class Task(Protocol):
         examples: Sequence[Any],
         labels: Sequence[str],
     ) -> list[Any]:
-        """One prediction per example, from the logits of every window: (length, outputs) or (outputs,) each."""
+        """Return one prediction per example, from the logits of every window: (length, outputs) or (outputs,) each."""
 
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """The metrics of the kind, METRIC among them; a count is an int."""
+        """Return the metrics of the kind, METRIC among them; a count is an int."""
 
-    def pose(self, record: Mapping[str, Any]) -> Any:
-        """An unlabelled example from a record that a user gives.
+    def example_from_record(self, record: Mapping[str, Any]) -> Any:
+        """Return an unlabelled example from a record of a user's input.
 
         Raises:
-            SqueezeError: the record lacks what the kind reads.
+            SqueezeError: the record lacks a field that the kind needs.
         """
 
     def describe(
@@ -114,29 +123,29 @@ class Task(Protocol):
         examples: Sequence[Any],
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """One prediction per example for people: scores in 0..1, character offsets where there is text."""
+        """Return one prediction per example as JSON: scores in 0..1, and character offsets for spans of text."""
 
 
-class Chained(Task, Protocol):
-    """A kind whose tags may be decoded with scores that a model learned beside its logits."""
+class TaskWithDecodingParameters(Task, Protocol):
+    """A kind whose tags may be decoded with trained parameters of the head, beside its logits."""
 
-    def with_parameters(self, parameters: "Mapping[str, NDArray[Any]]") -> Self:
-        """The kind that decodes with them: a CRF's transitions (labels, labels), start and end (labels,)."""
-
-
-def bound(task: Task, parameters: "Mapping[str, NDArray[Any]]") -> Task:
-    """The kind for a model with these parameters of decoding; most models have none."""
-    return cast(Chained, task).with_parameters(parameters) if parameters else task
+    def with_decoding_parameters(self, parameters: "Mapping[str, NDArray[Any]]") -> Self:
+        """Return the kind that decodes with a CRF's transitions (labels, labels), start and end (labels,)."""
 
 
-def open_task(name: str, form: Formulation | None = None, scheme: str = "") -> Task:
-    """A task kind, ready to read data.
+def with_decoding_parameters(task: Task, parameters: "Mapping[str, NDArray[Any]]") -> Task:
+    """Return the task that decodes with the parameters of a head; the same task if there are none."""
+    return cast(TaskWithDecodingParameters, task).with_decoding_parameters(parameters) if parameters else task
+
+
+def open_task(name: str, formulation: Formulation | None = None, scheme: str = "") -> Task:
+    """Return a task kind by name, ready to read data.
 
     Raises:
-        UsageError: there is no such kind, or something is set that it does not read.
+        UsageError: there is no such kind, or the formulation sets an option that the kind does not use.
     """
     kind = registry.load("tasks", name).Kind
-    form = form or Formulation()
-    form.refuse_unused(name, kind.USES)
-    task: Task = kind(form)
+    formulation = formulation or Formulation()
+    formulation.check_unused_options(name, kind.USES)
+    task: Task = kind(formulation)
     return task.with_scheme(scheme) if scheme else task

@@ -1,4 +1,4 @@
-"""Classification of texts: one label each (single), or any number of labels (multi)."""
+"""Classification of texts: one label per text (single), or any number of labels (multi)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.sequences import Floats, Labelled, id_of, sigmoid
+from biosqueeze.tasks.encoding.sequences import Floats, TextExample, id_of, sigmoid
 from biosqueeze.tasks.metrics.labels import score_label_sets
 from biosqueeze.tasks.readers import hoc as _hoc
 from biosqueeze.tasks.readers import rows as _rows
-from biosqueeze.tasks.sequence_kind import Answering
+from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
     {
@@ -35,126 +35,126 @@ SEPARATORS = (";", "|")
 
 
 @dataclass(frozen=True)
-class Kind(Answering):
-    """Classification; `with_scheme` binds it to single or multi, and unbound the data decide when they are read."""
+class Kind(SequenceKind):
+    """Classification; without a scheme (single or multi) the data decide when they are read."""
 
     METRIC: ClassVar[str] = "macro_f1"
 
     scheme: str = ""
 
     def with_scheme(self, scheme: str) -> "Kind":
-        """The kind for data of this scheme.
+        """Return the kind for data of this scheme.
 
         Raises:
-            UsageError: it is neither single nor multi.
+            UsageError: the scheme is neither single nor multi.
         """
         kinds = {SINGLE.name: Kind, MULTI.name: MultiLabel}
         if scheme not in kinds:
             raise UsageError(f"a classification is single or multi, not {scheme!r}; see the task in biosqueeze.json")
-        return kinds[scheme](self.form, scheme)
+        return kinds[scheme](self.formulation, scheme)
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: records with a text (or title and abstract) and a label, or BLURB's HoC.
 
-        Several labels stand parted by ; or |, or are a list. Unbound, the data are taken for multi-label if any
-        record of theirs has such.
+        Several labels are separated by ; or |, or are a list. Without a scheme, the data are multi-label if any
+        record has several labels.
 
         Raises:
-            SqueezeError: it cannot be read, a text or a label is missing, an id comes twice, a split has a label that
-                train lacks, or train or dev is the test split.
+            SqueezeError: the data cannot be read, a text or a label is missing, an id is not unique, a split has a
+                label that train lacks, or train or dev overlaps the test split.
         """
         looked = _rows.splits_to_read(source, splits)
-        columns = ROLES.columns(self.form.column)
+        columns = ROLES.columns(self.formulation.column)
         records = read_records(source, looked, header=columns.header)
         if _hoc.is_hoc(records):
             return self._read_hoc(source, splits, records)
-        known = _rows.without_hidden_test(source, records, splits, ROLES, self.form.column)
+        known = _rows.without_hidden_test(source, records, splits, ROLES, self.formulation.column)
         rows = _rows.rows_by_role(source, known, ROLES, columns)
-        how = _how([row for items in rows.values() for row in items], self.scheme)
-        examples = {split: [_example(row, how) for row in items] for split, items in rows.items()}
-        labels = _rows.classes_of(examples) if how.scheme == SINGLE.name else _names_in(examples)
-        note(f"{source}: {how.said}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
-        return _rows.assemble(source, splits, examples, labels, how.scheme)
+        style = _label_style([row for items in rows.values() for row in items], self.scheme)
+        examples = {split: [_example(row, style) for row in items] for split, items in rows.items()}
+        labels = _rows.classes_of(examples) if style.scheme == SINGLE.name else _label_names(examples)
+        note(f"{source}: {style.description}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
+        return _rows.assemble(source, splits, examples, labels, style.scheme)
 
     def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[DataRecord]]) -> Dataset:
-        if self.form.column:
-            raise UsageError(f"--column {self.form.column[0]} means nothing to BLURB's HoC; leave it out")
+        if self.formulation.column:
+            raise UsageError(f"--column {self.formulation.column[0]} is not used for BLURB's HoC; leave it out")
         if self.scheme == SINGLE.name:
             raise SqueezeError(
-                f"{source} is HoC, where an abstract has any number of labels, but the model was fine-tuned to give "
-                "one; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+                f"{source} is HoC, where an abstract has any number of labels, and the model was fine-tuned for one "
+                "label; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
             )
         examples = {split: _hoc.documents(items) for split, items in records.items()}
         note(
-            f"{source}: BLURB's HoC: sentences are joined to abstracts, which have all labels of their sentences; "
+            f"{source}: BLURB's HoC: sentences are joined into abstracts with all labels of their sentences; "
             f"10 labels (0 to 9: {', '.join(_hoc.HALLMARKS)}); abstracts: {_rows.counts(examples)}"
         )
         return _rows.assemble(source, splits, examples, _hoc.HALLMARKS, MULTI.name)
 
-    def pose(self, record: Mapping[str, Any]) -> Labelled:
-        """An unlabelled text from {"text": ...} or {"title": ..., "abstract": ...}.
+    def example_from_record(self, record: Mapping[str, Any]) -> TextExample:
+        """Return an unlabelled text from {"text": ...} or {"title": ..., "abstract": ...}.
 
         Raises:
             SqueezeError: there is no text.
         """
-        row = _rows.unlabelled_row(record, ROLES, self.form.column)
-        return Labelled((_text(row),), None, _id(row))
+        row = _rows.unlabelled_row(record, ROLES, self.formulation.column)
+        return TextExample((_text(row),), None, _id(row))
 
 
 class MultiLabel(Kind):
-    """Classification with any number of labels; each is decided for itself, at a probability of 0.5."""
+    """Classification with any number of labels, each decided independently at a probability of 0.5."""
 
     METRIC: ClassVar[str] = "f1"
 
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """See `score_label_sets`."""
+        """Return the scores of label sets: see `score_label_sets`."""
         return score_label_sets(gold, predicted)
 
-    def truths(self, examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
-        """`targets` (labels,) float32 is 1 for every label that holds."""
+    def label_features(self, examples: Sequence[TextExample], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+        """Return the label features of each example: `targets` (labels,) float32 is 1 for each of its labels."""
         ids = {label: number for number, label in enumerate(labels)}
         return [_targets(example, ids) for example in examples]
 
-    def answers(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
-        """For each row the labels with a logit above 0, which is a probability above 0.5."""
+    def predictions(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
+        """Return for each row of logits the labels with a logit above 0, which is a probability above 0.5."""
         return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
 
-    def told(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
-        """The labels that hold, the likeliest first, and the probability of each."""
+    def descriptions(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
+        """Return for each row the predicted labels, the likeliest first, and the probability of every label."""
         described = []
-        for names, row in zip(self.answers(rows, labels), sigmoid(rows), strict=True):
+        for names, row in zip(self.predictions(rows, labels), sigmoid(rows), strict=True):
             scores = dict(zip(labels, map(float, row), strict=True))
             described.append({"labels": sorted(names, key=scores.__getitem__, reverse=True), "scores": scores})
         return described
 
 
 @dataclass(frozen=True)
-class _How:
+class _LabelStyle:
     """How the labels of a data set are written."""
 
     scheme: str
-    said: str
+    description: str
     separator: str | None = None
 
 
-def _how(rows: Sequence[_rows.RoleValues], scheme: str) -> _How:
-    """Look at all labels; where a scheme is given, it decides."""
+def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
+    """Return the style of all labels; a scheme that is not empty decides between single and multi."""
     if scheme == SINGLE.name:
-        return _How(SINGLE.name, "one label each")
+        return _LabelStyle(SINGLE.name, "one label each")
     values = [row.values["label"] for row in rows]
     if any(_listed(value) is not None for value in values):
-        return _How(MULTI.name, "multi-label, as lists")
+        return _LabelStyle(MULTI.name, "multi-label, as lists")
     texts = [str(value) for value in values if value is not None]
-    separator = next((sign for sign in SEPARATORS if any(sign in text for text in texts)), None)
+    separator = next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
     if separator:
-        return _How(MULTI.name, f"multi-label, parted by {separator!r}", separator)
-    return (
-        _How(MULTI.name, "multi-label, no record with more than one") if scheme else _How(SINGLE.name, "one label each")
-    )
+        return _LabelStyle(MULTI.name, f"multi-label, separated by {separator!r}", separator)
+    if scheme:
+        return _LabelStyle(MULTI.name, "multi-label, no record with more than one")
+    return _LabelStyle(SINGLE.name, "one label each")
 
 
 def _listed(value: Any) -> list[Any] | None:
-    """The items of a list, or of a JSON list in a text."""
+    """Return the items of a list, or of a JSON list in a string; None for anything else."""
     if isinstance(value, list | tuple):
         return list(value)
     if not (isinstance(value, str) and value.lstrip().startswith("[")):
@@ -166,17 +166,17 @@ def _listed(value: Any) -> list[Any] | None:
     return items if isinstance(items, list) else None
 
 
-def _example(row: _rows.RoleValues, how: _How) -> Labelled:
-    gold = _rows.label_of(row) if how.scheme == SINGLE.name else _label_set(row, how)
-    return Labelled((_text(row),), gold, _id(row), row.where)
+def _example(row: _rows.RoleValues, style: _LabelStyle) -> TextExample:
+    gold = _rows.label_of(row) if style.scheme == SINGLE.name else _label_set(row, style)
+    return TextExample((_text(row),), gold, _id(row), row.where)
 
 
-def _label_set(row: _rows.RoleValues, how: _How) -> frozenset[str]:
+def _label_set(row: _rows.RoleValues, style: _LabelStyle) -> frozenset[str]:
     value = row.values["label"]
     items = _listed(value)
     if items is None:
         text = "" if value is None else str(value)
-        items = text.split(how.separator) if how.separator else [text]
+        items = text.split(style.separator) if style.separator else [text]
     return frozenset(filter(None, (str(item).strip() for item in items)))
 
 
@@ -185,22 +185,22 @@ def _text(row: _rows.RoleValues) -> str:
 
 
 def _id(row: _rows.RoleValues) -> str:
-    """The id; a PubMed id is one only where a record is a whole document."""
+    """Return the id of a row; a PubMed id identifies a record only if that is a whole document."""
     return _rows.id_of_row(row, "id", *(("pmid",) if "title" in row.values else ()))
 
 
-def _names_in(examples: _rows.Splits) -> tuple[str, ...]:
+def _label_names(examples: _rows.Splits) -> tuple[str, ...]:
     labels = _rows.ordered(label for example in _rows.learned(examples) for label in example.gold)
     if not labels:
         raise SqueezeError(
-            "no example has a label, so there is nothing to learn or to score; check the label column, or name another "
+            "no example has a label, so nothing can be trained or scored; check the label column, or name another "
             "with --column label=NAME"
         )
     _rows.check_labels(examples, labels, sorted)
     return labels
 
 
-def _targets(example: Labelled, ids: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+def _targets(example: TextExample, ids: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     if example.gold is None:
         return {}
     targets = np.zeros(len(ids), dtype=np.float32)

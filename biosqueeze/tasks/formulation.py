@@ -1,4 +1,4 @@
-"""How a task is read and posed: said once here, shown as flags by the stages, kept in the manifest. Torch-free."""
+"""The formulation of a task: the options of how data are read and encoded, also kept in the manifest. Torch-free."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from biosqueeze.options import Bounds, Group, OnlyWith, Syntax
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How the data are read."""
+    """Options of reading the data."""
 
     column: Annotated[
         tuple[str, ...],
@@ -28,15 +28,15 @@ class ReadingOptions:
         Group.DATA,
     ] = None
 
-    def chosen(self) -> dict[str, Any]:
-        """The fields that are not at their defaults, as plain values."""
+    def non_defaults(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, as plain values."""
         fields = ((f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self))
         return {name: list(v) if isinstance(v, tuple) else v for name, v, default in fields if v != default}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formulation(ReadingOptions):
-    """How a task is posed to the model; the defaults are what the PubMedBERT study (section 5) calls standard."""
+    """Options of reading and encoding a task; the defaults are the PubMedBERT study's standard setting (section 5)."""
 
     scheme: Annotated[
         Literal["BIO", "IO", "BIOUL"] | None,
@@ -72,12 +72,12 @@ class Formulation(ReadingOptions):
     ] = None
 
     @classmethod
-    def of(cls, options: Any) -> Self:
-        """The part of a stage's options that is about the task."""
+    def from_options(cls, options: Any) -> Self:
+        """Return the formulation in the options of a stage."""
         return cls(**{f.name: getattr(options, f.name) for f in dataclasses.fields(cls) if hasattr(options, f.name)})
 
     @classmethod
-    def noted(cls, chosen: Mapping[str, Any]) -> Self:
+    def from_manifest(cls, chosen: Mapping[str, Any]) -> Self:
         """Restore a formulation from the fields that a manifest recorded; unknown ones are of a newer version.
 
         Raises:
@@ -86,26 +86,26 @@ class Formulation(ReadingOptions):
         unknown = chosen.keys() - {f.name for f in dataclasses.fields(cls)}
         if unknown:
             raise UsageError(
-                f"the checkpoint was fine-tuned with {', '.join(sorted(unknown))}, which this version does not know; "
-                "install the version that made it (see biosqueeze.json)"
+                f"the checkpoint was fine-tuned with {', '.join(sorted(unknown))}, which this version does not have; "
+                "install the version that wrote it (see biosqueeze.json)"
             )
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()}
         return cls(**values)
 
-    def with_reading(self, reading: ReadingOptions) -> Self:
-        """The same with what a command line says of reading, where it says anything."""
+    def with_reading_options(self, reading: ReadingOptions) -> Self:
+        """Return the formulation with the reading options that differ from their defaults."""
         return dataclasses.replace(
-            self, **{name: getattr(reading, name) for name in reading.chosen() if hasattr(self, name)}
+            self, **{name: getattr(reading, name) for name in reading.non_defaults() if hasattr(self, name)}
         )
 
-    def refuse_unused(self, task: str, used: Iterable[str]) -> None:
-        """No option is ignored in silence.
+    def check_unused_options(self, task: str, used: Iterable[str]) -> None:
+        """Check that the task uses every option that is set.
 
         Raises:
-            UsageError: something is set that the task kind does not read.
+            UsageError: it does not.
         """
-        unused = [name for name in self.chosen() if name not in used]
+        unused = [name for name in self.non_defaults() if name not in used]
         if unused:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
             fit = ", ".join(f"--{name.replace('_', '-')}" for name in used) or "none of them"
-            raise UsageError(f"{flags} means nothing to the task {task}; leave it out (it takes {fit})")
+            raise UsageError(f"{flags} is not used by the task {task}; leave it out (its options: {fit})")

@@ -1,4 +1,4 @@
-"""Classification of pairs: inference (MedNLI) and yes-or-no questions about a text (PubMedQA, BioASQ)."""
+"""Classification of text pairs: inference (MedNLI) and yes-or-no questions about a text (PubMedQA, BioASQ)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import pubmedqa as _pubmedqa
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.readers import yes_no as _yesno
-from biosqueeze.tasks.sequence_kind import Answering
+from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
     {
@@ -30,57 +30,57 @@ ROLES = _rows.Roles(
 MEDNLI = "mli_{}_v1.jsonl"
 
 
-class Kind(Answering):
+class Kind(SequenceKind):
     """One label for each pair."""
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: MedNLI's, PubMedQA's or BioASQ's own files, or records with two texts and a label.
 
         Raises:
-            SqueezeError: it cannot be read, a text or a label is missing, an id comes twice, a split has a label that
-                train lacks, or train or dev is the test split.
-            UsageError: columns are named for files that have none.
+            SqueezeError: the data cannot be read, a text or a label is missing, an id is not unique, a split has a
+                label that train lacks, or train or dev overlaps the test split.
+            UsageError: --column is given for files without columns.
         """
         examples = self._examples(source, splits)
         labels = _rows.classes_of(examples)
         note(f"{source}: {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, SINGLE.name)
 
-    def _examples(self, source: str, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+    def _examples(self, source: str, splits: Sequence[str]) -> dict[str, list[TextExample]]:
         check_splits(splits)
         directory = Path(source).expanduser()
         if not is_hub(source) and _pubmedqa.is_here(directory):
-            self._refuse_columns(_pubmedqa.NAME)
+            self._check_no_columns(_pubmedqa.NAME)
             return _pubmedqa.read(directory, splits)
         if not is_hub(source) and _yesno.is_here(directory):
-            self._refuse_columns(_yesno.NAME)
+            self._check_no_columns(_yesno.NAME)
             return _yesno.read(directory, splits)
         if (directory / MEDNLI.format("train")).is_file() or (directory / MEDNLI.format("test")).is_file():
-            rows = _mednli_rows(directory, splits, self.form.column)
+            rows = _mednli_rows(directory, splits, self.formulation.column)
         else:
-            rows = _rows.read_rows(source, splits, ROLES, self.form.column)
+            rows = _rows.read_rows(source, splits, ROLES, self.formulation.column)
         return {split: [_example(row) for row in items] for split, items in rows.items()}
 
-    def _refuse_columns(self, name: str) -> None:
-        if self.form.column:
-            raise UsageError(f"--column {self.form.column[0]} means nothing to {name}; leave it out")
+    def _check_no_columns(self, name: str) -> None:
+        if self.formulation.column:
+            raise UsageError(f"--column {self.formulation.column[0]} is not used for {name}; leave it out")
 
-    def pose(self, record: Mapping[str, Any]) -> Labelled:
-        """An unlabelled pair from a record with two texts, such as {"question": ..., "context": ...}.
+    def example_from_record(self, record: Mapping[str, Any]) -> TextExample:
+        """Return an unlabelled pair from a record with two texts, such as {"question": ..., "context": ...}.
 
         Raises:
-            SqueezeError: one of them is missing.
+            SqueezeError: a text is missing.
         """
-        row = _rows.unlabelled_row(record, ROLES, self.form.column)
-        return Labelled(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
+        row = _rows.unlabelled_row(record, ROLES, self.formulation.column)
+        return TextExample(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
 
 
-def _example(row: _rows.RoleValues) -> Labelled:
-    return Labelled(_rows.pair_of(row), _rows.label_of(row), _rows.id_of_row(row, "id"), row.where)
+def _example(row: _rows.RoleValues) -> TextExample:
+    return TextExample(_rows.pair_of(row), _rows.label_of(row), _rows.id_of_row(row, "id"), row.where)
 
 
 def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.RoleValues]]:
-    """MedNLI as PhysioNet gives it: mli_train_v1.jsonl, mli_dev_v1.jsonl, mli_test_v1.jsonl."""
+    """Read MedNLI in PhysioNet's files: mli_train_v1.jsonl, mli_dev_v1.jsonl, mli_test_v1.jsonl."""
     files = {split: directory / MEDNLI.format(split) for split in Kind.SPLITS}
     looked = _rows.to_read(splits, [split for split, path in files.items() if path.is_file()])
     lacking = next((split for split in looked if not files[split].is_file()), None)

@@ -1,4 +1,4 @@
-"""Span question answering: where in a passage the answer stands, as in SQuAD and in BioASQ's factoid questions."""
+"""Extractive question answering: the span of a passage that is the answer, as in SQuAD and BioASQ's factoids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.tasks import Dataset, Formulation
-from biosqueeze.tasks.encoding.spans import Candidate, SpanWindow, best_spans, encode_spans
-from biosqueeze.tasks.metrics import answers as _answers
-from biosqueeze.tasks.metrics.answers import Answers
+from biosqueeze.tasks.encoding.sequences import softmax
+from biosqueeze.tasks.encoding.spans import SpanCandidate, SpanWindow, best_spans, encode_spans
+from biosqueeze.tasks.metrics.answers import Answers, score_answers
 from biosqueeze.tasks.readers.questions import Question, columns_of, unlabelled_question
 from biosqueeze.tasks.readers.squad import read_questions
 
@@ -29,19 +29,19 @@ class Kind:
     SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column", "stride")
 
-    form: Formulation = field(default_factory=Formulation)
+    formulation: Formulation = field(default_factory=Formulation)
 
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 # nothing here depends on it
-        """The same."""
+        """Return the kind itself."""
         return self
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
-        """Read splits from SQuAD's or BioASQ's JSON, or from records; see `read_questions`.
+        """Read splits from SQuAD's or BioASQ's JSON, or from records: see `read_questions`.
 
         Raises:
-            SqueezeError: it cannot be read; the message names file and question.
+            SqueezeError: the data cannot be read; the message names file and question.
         """
-        return read_questions(source, splits, self.form.column)
+        return read_questions(source, splits, self.formulation.column)
 
     def encode(
         self,
@@ -50,13 +50,13 @@ class Kind:
         tokenizer: "PreTrainedTokenizerBase",
         max_length: int,
     ) -> list[SpanWindow]:
-        """Windows of at most max_length tokens over every passage, the question before each.
+        """Return windows of at most max_length tokens over every passage, each after the question.
 
         Raises:
             SqueezeError: max_length leaves no room for text.
             UsageError: the stride is negative.
         """
-        return encode_spans(examples, tokenizer, max_length, self.form.stride)
+        return encode_spans(examples, tokenizer, max_length, self.formulation.stride)
 
     def decode(
         self,
@@ -65,31 +65,31 @@ class Kind:
         examples: Sequence[Question],
         labels: Sequence[str],  # noqa: ARG002
     ) -> list[Answers]:
-        """The best answers to every question, over all of its passages.
+        """Return the best answers to every question, over all of its passages.
 
         Args:
-            windows: as `encode` gave them.
+            windows: as returned by `encode`.
             logits: for each window (length or more, 2), start and end.
-            examples: the questions that were encoded.
+            examples: the encoded questions.
             labels: none.
         """
-        found, nulls = best_spans(windows, logits, examples)
+        spans, nulls = best_spans(windows, logits, examples)
         return [
-            Answers(tuple(c.text for c in candidates), tuple(c.score for c in candidates), null)
-            for candidates, null in zip(found, nulls, strict=True)
+            Answers(tuple(span.text for span in candidates), tuple(span.score for span in candidates), null)
+            for candidates, null in zip(spans, nulls, strict=True)
         ]
 
     def score(self, gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
-        """SQuAD's exact match and F1, and BioASQ's accuracies and mean reciprocal rank; see `_answers.score`."""
-        return _answers.score(gold, predicted)
+        """Return SQuAD's exact match and F1, BioASQ's accuracies and mean reciprocal rank: see `score_answers`."""
+        return score_answers(gold, predicted)
 
-    def pose(self, record: Mapping[str, Any]) -> Question:
-        """A question from {"question", "context"}.
+    def example_from_record(self, record: Mapping[str, Any]) -> Question:
+        """Return an unlabelled question from {"question", "context"}.
 
         Raises:
-            SqueezeError: one of them is missing.
+            SqueezeError: a field is missing.
         """
-        return unlabelled_question(record, columns_of(self.form.column, labelled=False))
+        return unlabelled_question(record, columns_of(self.formulation.column, labelled=False))
 
     def describe(
         self,
@@ -98,21 +98,19 @@ class Kind:
         examples: Sequence[Question],
         labels: Sequence[str],  # noqa: ARG002
     ) -> list[dict[str, Any]]:
-        """For each question its best answers with characters of the context and scores, and that of no answer.
+        """Return for each question its best answers with character offsets and scores, and the score of no answer.
 
-        The scores are a softmax over the answers named and no answer, so they add up to 1.
+        The scores are a softmax over the returned answers and no answer, so they add up to 1.
         """
-        found, nulls = best_spans(windows, logits, examples)
-        return [_described(candidates, null) for candidates, null in zip(found, nulls, strict=True)]
+        spans, nulls = best_spans(windows, logits, examples)
+        return [_described(candidates, null) for candidates, null in zip(spans, nulls, strict=True)]
 
 
-def _described(candidates: Sequence[Candidate], null: float) -> dict[str, Any]:
-    raw = np.array([null, *(candidate.score for candidate in candidates)])
-    raised = np.exp(raw - raw.max())
-    chances = (raised / raised.sum()).tolist()
+def _described(candidates: Sequence[SpanCandidate], null: float) -> dict[str, Any]:
+    no_answer, *probabilities = softmax(np.array([null, *(candidate.score for candidate in candidates)])).tolist()
     several = len({candidate.passage for candidate in candidates}) > 1
     answers = [
-        {"text": c.text, "start": c.start, "end": c.end, "score": chance} | ({"passage": c.passage} if several else {})
-        for c, chance in zip(candidates, chances[1:], strict=True)
+        {"text": c.text, "start": c.start, "end": c.end, "score": score} | ({"passage": c.passage} if several else {})
+        for c, score in zip(candidates, probabilities, strict=True)
     ]
-    return {"answers": answers, "no_answer": chances[0]}
+    return {"answers": answers, "no_answer": no_answer}

@@ -1,4 +1,4 @@
-"""What the kinds with one answer per text or pair share: by default that is one label, the likeliest."""
+"""The base of the kinds with one prediction per text or pair of texts; by default that is the likeliest label."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.sequences import (
     Floats,
-    Labelled,
     SequenceWindow,
-    class_ids,
+    TextExample,
+    class_features,
     describe_classes,
-    likeliest,
-    rows_of,
-    windows_of,
+    likeliest_labels,
+    logits_by_example,
+    sequence_windows,
 )
 from biosqueeze.tasks.metrics.labels import score_classes
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answering:
-    """A kind that reads each example as one sequence; what it makes of truths and logits is for it to say."""
+class SequenceKind:
+    """A kind that encodes each example as one sequence; subclasses override label features and predictions."""
 
     HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "accuracy"
     SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column",)
 
-    form: Formulation = field(default_factory=Formulation)
+    formulation: Formulation = field(default_factory=Formulation)
 
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
-        """The same kind."""
+        """Return the kind itself."""
         return self
 
     def encode(
@@ -45,12 +45,12 @@ class Answering:
         tokenizer: "PreTrainedTokenizerBase",
         max_length: int,
     ) -> list[SequenceWindow]:
-        """One window per example, what is too long cut (of a pair the longer text), with its truth.
+        """Return one window per example with its label features; long texts are truncated (of a pair the longer).
 
         Raises:
-            SqueezeError: the labels do not fit the examples, or max_length leaves no room for text.
+            SqueezeError: an example has an unknown label, or max_length leaves no room for text.
         """
-        return windows_of(examples, self.truths(examples, labels), tokenizer, max_length)
+        return sequence_windows(examples, self.label_features(examples, labels), tokenizer, max_length)
 
     def decode(
         self,
@@ -59,8 +59,8 @@ class Answering:
         examples: Sequence[Any],
         labels: Sequence[str],
     ) -> list[Any]:
-        """The answer to each example, from the logits (outputs,) of its window."""
-        return self.answers(rows_of(windows, logits, len(examples)), labels)
+        """Return the prediction for each example, from the logits (outputs,) of its window."""
+        return self.predictions(logits_by_example(windows, logits, len(examples)), labels)
 
     def describe(
         self,
@@ -69,21 +69,23 @@ class Answering:
         examples: Sequence[Any],
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """The answer to each example, for people."""
-        return self.told(rows_of(windows, logits, len(examples)), labels)
+        """Return the prediction for each example as JSON."""
+        return self.descriptions(logits_by_example(windows, logits, len(examples)), labels)
 
     def score(self, gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """See `score_classes`."""
+        """Return the scores of single labels: see `score_classes`."""
         return score_classes(gold, predicted)
 
-    def truths(self, examples: Sequence[Labelled], labels: Sequence[str]) -> Sequence[Mapping[str, NDArray[Any]]]:
-        """What the features say of each example's truth: `labels` () is the id of its class."""
-        return class_ids(examples, labels)
+    def label_features(
+        self, examples: Sequence[TextExample], labels: Sequence[str]
+    ) -> Sequence[Mapping[str, NDArray[Any]]]:
+        """Return the label features of each example: `labels` () is the id of its class."""
+        return class_features(examples, labels)
 
-    def answers(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
-        """The likeliest label in each row of logits, (examples, labels)."""
-        return likeliest(rows, labels)
+    def predictions(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
+        """Return the likeliest label of each row of logits, (examples, labels)."""
+        return likeliest_labels(rows, labels)
 
-    def told(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
-        """The likeliest label of each row, (examples, labels), and the probability of every label."""
+    def descriptions(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the likeliest label of each row of logits, (examples, labels), and the probability of every label."""
         return describe_classes(rows, labels)

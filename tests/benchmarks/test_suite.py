@@ -64,7 +64,7 @@ def test_a_benchmark_is_whole(benchmark: Benchmark) -> None:
     assert bool(benchmark.counts) == bool(benchmark.unit)
     assert set(benchmark.counts) <= {"train", "dev", "test", suites.WHOLE}
     assert not benchmark.unit or benchmark.unit in suites.UNITS
-    assert set(benchmark.form) <= {field.name for field in fields(Formulation)}
+    assert set(benchmark.formulation) <= {field.name for field in fields(Formulation)}
     hyper = benchmark.hyper
     assert hyper.learning_rates and hyper.batch_sizes and hyper.runs >= 1 and hyper.reported
 
@@ -247,7 +247,7 @@ def test_differences_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys; from biosqueeze.tasks import _suites; [_suites.load_suite(name) for name in _suites.names()];"
+        "import sys; from biosqueeze.benchmarks import suite; [suite.load_suite(name) for name in suite.names()];"
         "sys.exit(','.join({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import pytest
 
 from biosqueeze.data.demo import RULES, SIZES, demo_ner, demo_text
 from biosqueeze.data.demo_names import SPLITS
-from biosqueeze.tasks import ner
+from biosqueeze.tasks.metrics.entities import score_entities
 
 
 def _names(split: str) -> set[str]:
@@ -58,7 +58,7 @@ def test_a_table_of_trains_words_is_no_tagger():
             seen.setdefault(word.lower(), Counter())[tag] += 1
     test = demo_ner("test")
     guesses = [[seen[w.lower()].most_common(1)[0][0] if w.lower() in seen else "O" for w in words] for words, _ in test]
-    assert ner.score([tags for _, tags in test], guesses)["f1"] < 0.1
+    assert score_entities([tags for _, tags in test], guesses)["f1"] < 0.1
 
 
 def test_shape_alone_is_no_tagger():

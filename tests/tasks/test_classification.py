@@ -148,7 +148,7 @@ def test_labels_parted_by_a_sign_are_multi(tmp_path, capsys, sign):
     assert data.labels == ("Mechanism", "Prevention", "Treatment")
     golds = [example.gold for example in data.splits["train"]]
     assert golds == [{"Mechanism", "Treatment"}, set(), {"Prevention"}]
-    assert f"multi-label, parted by {sign!r}; 3 labels" in capsys.readouterr().err
+    assert f"multi-label, separated by {sign!r}; 3 labels" in capsys.readouterr().err
 
 
 def test_labels_in_lists_are_multi(tmp_path, capsys):
@@ -259,7 +259,7 @@ def test_hoc_sentences_are_merged_to_abstracts(tmp_path, capsys):
 
 
 def test_hoc_has_no_columns_to_name(tmp_path):
-    with pytest.raises(UsageError, match="text=sentence means nothing to BLURB's HoC"):
+    with pytest.raises(UsageError, match="text=sentence is not used for BLURB's HoC"):
         read(hoc(tmp_path), column=("text=sentence",))
 
 
@@ -284,7 +284,10 @@ def test_single_label_model_is_not_evaluated_on_hoc(tmp_path):
 
 def test_single_windows_and_predictions():
     task = Kind().with_scheme("single")
-    examples = [task.pose({"text": "cells"}), task.pose({"title": "gene", "abstract": "protein", "pmid": 7})]
+    examples = [
+        task.example_from_record({"text": "cells"}),
+        task.example_from_record({"title": "gene", "abstract": "protein", "pmid": 7}),
+    ]
     assert examples[1].texts == ("gene protein",)
     assert examples[1].id == "7"
     windows = task.encode(examples, NAMES, pico.tokenizer_of("bert"), 16)
@@ -314,8 +317,8 @@ def test_multi_windows_and_predictions(tmp_path):
 
 
 def test_what_cannot_be_posed_is_explained():
-    explained(lambda: Kind().pose({"words": "x"}), "no column for 'text'", "--column text=NAME")
-    explained(lambda: Kind().pose({"text": " "}), "no text")
+    explained(lambda: Kind().example_from_record({"words": "x"}), "no column for 'text'", "--column text=NAME")
+    explained(lambda: Kind().example_from_record({"text": " "}), "no text")
     with pytest.raises(UsageError, match="single or multi"):
         Kind().with_scheme("span")
 

@@ -53,7 +53,7 @@ def _logits_of(windows, count: int = len(LABELS)) -> list[np.ndarray]:
 def test_the_module_fits_the_protocol():
     assert "ner" in registry.names("tasks")
     assert (KIND.HEAD, KIND.METRIC) == ("token-classification", "f1")
-    methods = ("with_scheme", "read", "encode", "decode", "score", "pose", "describe")
+    methods = ("with_scheme", "read", "encode", "decode", "score", "example_from_record", "describe")
     assert all(callable(getattr(KIND, name)) for name in methods)
 
 
@@ -152,7 +152,7 @@ def test_features_collate():
 
 
 def test_a_label_that_the_model_lacks():
-    with pytest.raises(SqueezeError, match=r"label B-Drug, the model has only O, B-Disease"):
+    with pytest.raises(SqueezeError, match=r"label B-Drug, and the model has only O, B-Disease"):
         KIND.encode([Sentence(("x",), ("B-Drug",))], LABELS, _tokenizer("bert"), 16)
 
 
@@ -206,7 +206,7 @@ def test_many_sentences_encode_quickly(benchmark_seconds=20):
 def test_no_entity_goes_on_from_one_sentence_to_the_next():
     task, tokenizer = open_task("ner"), pico.tokenizer_of("bert")
     labels = ("O", "I-Disease")
-    (sentence,) = [task.pose({"text": "Breast cancer\nBreast cancer kills"})]
+    (sentence,) = [task.example_from_record({"text": "Breast cancer\nBreast cancer kills"})]
     windows = task.encode([sentence], labels, tokenizer, 64)
     inside = np.array([0.0, 9.0], dtype=np.float32)
     logits = [np.tile(inside, (len(window.input_ids), 1)) for window in windows]

@@ -12,7 +12,8 @@ from seqeval.metrics import classification_report
 from biosqueeze.errors import UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.encoding.tag_schemes import labels_of, spans_of, tags_of
-from biosqueeze.tasks.ner import Sentence, score
+from biosqueeze.tasks.metrics.entities import score_entities
+from biosqueeze.tasks.ner import Sentence
 from tests import pico
 from tests.tasks.test_schemes import any_tags, spans
 
@@ -91,9 +92,9 @@ def test_no_entity_of_a_very_long_sentence_is_lost(scheme, family, max_length):
 
 
 def _span(values):
-    from biosqueeze.tasks.encoding.tag_schemes import Span
+    from biosqueeze.tasks.encoding.tag_schemes import EntitySpan
 
-    return Span(*values)
+    return EntitySpan(*values)
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
@@ -145,14 +146,14 @@ def test_predictions_of_any_scheme_are_scored_as_seqeval_reads_them(pairs):
         rows[1:-1][range(len(rows) - 2), [labels.index(tag) for tag in raw[window.example]]] = 1
     decoded = kind.decode(windows, logits, examples, labels)
     bioes = [[[tag.replace("L-", "E-").replace("U-", "S-") for tag in tags] for tags in side] for side in (gold, raw)]
-    assert score(bioes[0], decoded) == _seqeval(*bioes)
+    assert score_entities(bioes[0], decoded) == _seqeval(*bioes)
 
 
 @given(pairs=st.lists(st.tuples(any_tags("BIES"), any_tags("BIES")), min_size=1, max_size=5))
 def test_score_equals_seqeval_on_anything(pairs):
     gold = [a + ["O"] * (len(b) - len(a)) for a, b in pairs]
     predicted = [b + ["O"] * (len(a) - len(b)) for a, b in pairs]
-    assert score(gold, predicted) == _seqeval(gold, predicted)
+    assert score_entities(gold, predicted) == _seqeval(gold, predicted)
 
 
 def _seqeval(gold, predicted) -> dict[str, float]:
@@ -274,6 +275,6 @@ def test_bioul_out_of_order_is_named_by_file_and_line(tmp_path, text, says):
 
 
 def test_what_has_no_meaning_here_is_refused():
-    assert open_task("ner").with_scheme("IO").form.scheme == "IO"
+    assert open_task("ner").with_scheme("IO").formulation.scheme == "IO"
     with pytest.raises(UsageError, match="--negative"):
         _kind(negative="none")

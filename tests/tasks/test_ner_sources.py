@@ -293,7 +293,7 @@ def test_the_demo_is_clean(capsys):
 
 
 def test_a_text_is_cut_into_words_and_sentences():
-    sentence = KIND.pose({"text": "Zinc in acute gout. Gout was mild.\nEnd", "id": 3})
+    sentence = KIND.example_from_record({"text": "Zinc in acute gout. Gout was mild.\nEnd", "id": 3})
     assert sentence.words == (*WORDS[0], *WORDS[1], "End")
     assert sentence.starts == (5, 9)
     assert [sentence.text[a:b] for a, b in sentence.offsets] == list(sentence.words)
@@ -306,21 +306,25 @@ def test_a_text_is_cut_into_words_and_sentences():
 
 
 def test_tokens_and_named_fields():
-    assert KIND.pose({"tokens": ["a", "b"]}) == Sentence(("a", "b"), ("O", "O"))
-    assert _kind(column=("text=abstract",)).pose({"abstract": "a b", "text": "c"}).words == ("a", "b")
-    assert _kind(column=("word=1", "tag=2")).pose({"text": "a b"}).words == ("a", "b")
-    assert KIND.pose({"text": " "}).words == ()
+    assert KIND.example_from_record({"tokens": ["a", "b"]}) == Sentence(("a", "b"), ("O", "O"))
+    assert _kind(column=("text=abstract",)).example_from_record({"abstract": "a b", "text": "c"}).words == ("a", "b")
+    assert _kind(column=("word=1", "tag=2")).example_from_record({"text": "a b"}).words == ("a", "b")
+    assert KIND.example_from_record({"text": " "}).words == ()
 
 
 @pytest.mark.parametrize("record", [{}, {"title": "a"}, {"text": 3}, {"tokens": "ab"}, {"tokens": [1]}])
 def test_a_record_without_text(record):
     with pytest.raises(SqueezeError, match='no "text"'):
-        KIND.pose(record)
+        KIND.example_from_record(record)
 
 
 def test_entities_with_offsets_and_scores():
     labels = ("O", "B-Disease", "I-Disease")
-    posed = [KIND.pose({"text": "Gout, or acute  gout."}), KIND.pose({"tokens": ["Zinc"]}), KIND.pose({"text": ""})]
+    posed = [
+        KIND.example_from_record({"text": "Gout, or acute  gout."}),
+        KIND.example_from_record({"tokens": ["Zinc"]}),
+        KIND.example_from_record({"text": ""}),
+    ]
     windows = KIND.encode(posed, labels, pico.tokenizer_of("bert"), 64)
     chosen = {0: 1, 3: 1, 4: 2}  # word -> label, in the first
     logits = [np.zeros((len(w.input_ids), 3), np.float32) for w in windows]

@@ -157,7 +157,7 @@ def test_official_pubmedqa_folds_are_used_where_they_are(tmp_path):
 
 def test_damaged_pubmedqa_is_explained(tmp_path):
     truth = pubmedqa(tmp_path) / "test_ground_truth.json"
-    with pytest.raises(UsageError, match="first=QUESTION means nothing to PubMedQA's files"):
+    with pytest.raises(UsageError, match="first=QUESTION is not used for PubMedQA's files"):
         read(tmp_path, column=("first=QUESTION",))
     dump(truth, {"1000": "yes"})
     explained(lambda: read(tmp_path), "does not fit ori_pqal.json")
@@ -223,7 +223,7 @@ def test_missing_bioasq_split_and_broken_file_are_explained(tmp_path):
     explained(lambda: read(tmp_path), "dev.json:2: not JSON")
     dev.unlink()
     explained(lambda: read(tmp_path), "no dev split", "dev.json")
-    with pytest.raises(UsageError, match="means nothing to BioASQ's files"):
+    with pytest.raises(UsageError, match="is not used for BioASQ's files"):
         read(tmp_path, column=("first=body",))
 
 
@@ -263,7 +263,7 @@ def test_bad_records_are_explained(tmp_path):
 
 def test_only_the_longer_text_is_cut():
     kind = task()
-    posed = kind.pose({"question": "cells of patients", "context": "protein " * 40})
+    posed = kind.example_from_record({"question": "cells of patients", "context": "protein " * 40})
     tokenizer = pico.tokenizer_of("bert")
     (window,) = kind.encode([posed], ("no", "yes"), tokenizer, 16)
     ids, types = window.features["input_ids"], window.features["token_type_ids"]
@@ -276,7 +276,10 @@ def test_only_the_longer_text_is_cut():
 def test_predictions_and_scores():
     kind = task()
     labels = ("maybe", "no", "yes")
-    examples = [kind.pose({"QUESTION": "a?", "CONTEXTS": ["b", "c"]}), kind.pose({"sentence1": "d", "sentence2": "e"})]
+    examples = [
+        kind.example_from_record({"QUESTION": "a?", "CONTEXTS": ["b", "c"]}),
+        kind.example_from_record({"sentence1": "d", "sentence2": "e"}),
+    ]
     assert examples[0].texts == ("a?", "b c")
     windows = kind.encode(examples, labels, pico.tokenizer_of("bert"), 16)
     logits = [np.array([0, 0, 1], np.float32), np.array([0, 2, 1], np.float32)]
@@ -285,7 +288,7 @@ def test_predictions_and_scores():
     assert [one["label"] for one in described] == ["yes", "no"]
     assert sum(described[0]["scores"].values()) == pytest.approx(1.0)
     assert kind.score(["yes", "no"], ["yes", "yes"])["accuracy"] == 0.5
-    explained(lambda: kind.pose({"question": "a?"}), "no column for 'second'")
+    explained(lambda: kind.example_from_record({"question": "a?"}), "no column for 'second'")
 
 
 @pytest.mark.real

@@ -139,7 +139,7 @@ def test_long_sentences_keep_their_entities_and_are_counted(capsys):
         assert tokenizer.decode(window.features["input_ids"]).startswith("[CLS]")
     said = " ".join(capsys.readouterr().err.split())
     assert "2 of 3 sentences are longer than 24 tokens" in said
-    assert "1 to a window around their two entities, 1 between their entities, which stand too far apart" in said
+    assert "1 to a window around their two entities, 1 between their entities, which are too far apart" in said
 
 
 def test_nothing_is_said_where_nothing_is_cut(capsys):
@@ -150,18 +150,18 @@ def test_nothing_is_said_where_nothing_is_cut(capsys):
 def test_dummies_that_the_vocabulary_cannot_spell_are_said(capsys):
     odd = Relation(TEXT, (Mention(0, 4, "☂"), Mention(18, 25, "GENE")), "A")
     kind().encode([odd], LABELS, TOKENIZERS["bert"], 100)
-    assert "cannot spell @☂$, which shows the entities" in " ".join(capsys.readouterr().err.split())
+    assert "vocabulary lacks @☂$, which marks the entities" in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_entity_without_a_piece_is_explained():
     gone = Relation("gene \x01 protein", (Mention(5, 6), Mention(7, 14)), "A", where="dev.tsv:3")
-    with pytest.raises(SqueezeError, match=r"dev.tsv:3: the tokenizer makes nothing of the entity '\\x01'"):
+    with pytest.raises(SqueezeError, match=r"dev.tsv:3: the tokenizer returns no token for the entity '\\x01'"):
         kind(entities="original", representation="mentions").encode([gone], LABELS, TOKENIZERS["bert"], 50)
     kind().encode([gone], LABELS, TOKENIZERS["bert"], 50)
 
 
 def test_a_label_that_the_model_lacks():
-    with pytest.raises(SqueezeError, match=r"train.tsv:7: the label 'A' is none of the model's"):
+    with pytest.raises(SqueezeError, match=r"train.tsv:7: the label 'A' is not a label of the model"):
         kind().encode([EXAMPLE], ("x", "y"), TOKENIZERS["bert"], 50)
 
 
@@ -177,7 +177,7 @@ def test_decoding_follows_the_examples():
 
 def test_a_posed_record_is_answered_with_its_entities():
     task = kind()
-    posed = task.pose({"text": "In mice << carci >> cuts [[ cino ]].", "label": "ignored"})
+    posed = task.example_from_record({"text": "In mice << carci >> cuts [[ cino ]].", "label": "ignored"})
     assert posed.gold is None
     (window,) = task.encode([posed], LABELS, TOKENIZERS["bert"], 50)
     assert set(window.features) == {"input_ids"}
@@ -192,7 +192,7 @@ def test_a_posed_record_is_answered_with_its_entities():
 
 def test_a_posed_record_with_offsets():
     record = {"text": TEXT, "head": {"start": 0, "end": 4}, "tail": {"start": 18, "end": 25, "type": "X"}}
-    assert kind(entities="markers").pose(record).mentions == (Mention(0, 4), Mention(18, 25, "X"))
+    assert kind(entities="markers").example_from_record(record).mentions == (Mention(0, 4), Mention(18, 25, "X"))
 
 
 @pytest.mark.parametrize(
@@ -206,18 +206,18 @@ def test_a_posed_record_with_offsets():
 )
 def test_a_record_that_cannot_be_posed(record, message):
     with pytest.raises(SqueezeError, match=message):
-        kind().pose(record)
+        kind().example_from_record(record)
 
 
 def test_a_record_without_the_column_of_the_fine_tunings_label_is_posed():
     task = kind(column=("label=rel", "text=body"))
-    assert task.pose({"body": "In mice << carci >> cuts [[ cino ]]."}).gold is None
+    assert task.example_from_record({"body": "In mice << carci >> cuts [[ cino ]]."}).gold is None
     with pytest.raises(SqueezeError, match="no column 'body'"):
-        task.pose({"text": "In mice << carci >> cuts [[ cino ]]."})
+        task.example_from_record({"text": "In mice << carci >> cuts [[ cino ]]."})
 
 
 def test_text_as_it_stands_may_be_posed_if_that_is_asked():
-    posed = kind(entities="original").pose({"text": "no marks"})
+    posed = kind(entities="original").example_from_record({"text": "no marks"})
     assert kind(entities="original").describe([], [], [], LABELS) == []
     assert posed.mentions is None
 
@@ -227,7 +227,7 @@ def test_the_kind_says_what_it_is():
     assert (task.HEAD, task.METRIC) == ("sequence-classification", "f1")
     assert output_type_of_scheme("single") is SINGLE
     assert task.with_scheme("single") is task
-    with pytest.raises(SqueezeError, match="--stride means nothing"):
+    with pytest.raises(SqueezeError, match="--stride is not used"):
         kind(stride=4)
 
 

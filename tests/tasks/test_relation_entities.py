@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks.encoding.entities import FIRST, SECOND, Mention, Relation, shown
-from biosqueeze.tasks.encoding.entity_truncation import Pieces, fitted, pieces_of, unknown_signs
+from biosqueeze.tasks.encoding.entities import FIRST, SECOND, Mention, Relation, segments_of
+from biosqueeze.tasks.encoding.entity_truncation import (
+    EntityPieces,
+    entity_pieces,
+    truncate_around_entities,
+    unknown_texts,
+)
 from tests import pico
 
 TOKENIZERS = {name: pico.tokenizer_of(name) for name in ("bert", "roberta")}
@@ -19,7 +24,7 @@ BOTH = FIRST | SECOND
 
 
 def text_of(relation, entities):
-    return "".join(segment.text for segment in shown(relation, entities))
+    return "".join(segment.text for segment in segments_of(relation, entities))
 
 
 def relation(text, first, second, types=("", "")):
@@ -77,14 +82,14 @@ def test_an_entity_in_the_other_is_one_dummy_and_nested_markers():
 def test_data_that_have_dummies_are_left_as_they_are():
     replaced = Relation("@GENE$ in @DISEASE$", (Mention(0, 6, "GENE"), Mention(10, 19, "DISEASE")), "1", replaced=True)
     assert text_of(replaced, "dummy") == replaced.text
-    assert [segment.inside for segment in shown(replaced, "dummy") if segment.inside] == [FIRST, SECOND]
+    assert [segment.inside for segment in segments_of(replaced, "dummy") if segment.inside] == [FIRST, SECOND]
 
 
 @given(relations())
 def test_without_what_was_added_the_text_is_the_old_one(example):
     assert text_of(example, "original") == example.text
-    marked = shown(example, "markers")
-    added = [segment for segment in marked if segment.shows and not segment.inside]
+    marked = segments_of(example, "markers")
+    added = [segment for segment in marked if segment.belongs and not segment.inside]
     assert sorted(segment.text for segment in added) == ["#", "#", "@", "@"]
     for bit, mention in zip((FIRST, SECOND), example.mentions, strict=True):
         stretch = example.text[mention.start : mention.end]
@@ -96,7 +101,7 @@ def test_without_what_was_added_the_text_is_the_old_one(example):
 @settings(deadline=None, max_examples=150)
 def test_pieces_of_a_mention_are_those_that_share_a_visible_character_with_it(family, example):
     tokenizer = TOKENIZERS[family]
-    (pieces,) = pieces_of([shown(example, "original")], "mentions", tokenizer)
+    (pieces,) = entity_pieces([segments_of(example, "original")], "mentions", tokenizer)
     places = tokenizer(example.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     for bit, mention in zip((FIRST, SECOND), example.mentions, strict=True):
         expected = [
@@ -110,7 +115,7 @@ def test_pieces_of_a_mention_are_those_that_share_a_visible_character_with_it(fa
 @settings(deadline=None, max_examples=100)
 def test_an_entity_starts_at_its_own_marker_alone(family, example):
     tokenizer = TOKENIZERS[family]
-    (pieces,) = pieces_of([shown(example, "markers")], "entity-starts", tokenizer)
+    (pieces,) = entity_pieces([segments_of(example, "markers")], "entity-starts", tokenizer)
     for bit, sign, span in ((FIRST, "@", pieces.first), (SECOND, "#", pieces.second)):
         (place,) = np.flatnonzero(pieces.entities & bit)
         assert tokenizer.decode([pieces.ids[place]]).strip() == sign
@@ -121,18 +126,20 @@ def test_a_space_that_a_piece_counts_as_its_own_makes_it_no_marker():
     tokenizer = TOKENIZERS["spaced"]
     places = tokenizer("Gene carci", add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     assert any("Gene carci"[start] == " " for start, _ in places)
-    (pieces,) = pieces_of([shown(relation("a carci b cino", "carci ", "cino"), "original")], "mentions", tokenizer)
+    (pieces,) = entity_pieces(
+        [segments_of(relation("a carci b cino", "carci ", "cino"), "original")], "mentions", tokenizer
+    )
     assert tokenizer.decode(pieces.ids[pieces.entities == FIRST]).strip() == "carci"
 
 
 def test_nothing_is_marked_for_the_first_token():
-    (pieces,) = pieces_of([shown(relation(TEXT, "Gene", "protein"), "dummy")], "cls", TOKENIZERS["bert"])
+    (pieces,) = entity_pieces([segments_of(relation(TEXT, "Gene", "protein"), "dummy")], "cls", TOKENIZERS["bert"])
     assert not pieces.entities.any()
     assert pieces.first is not None
 
 
 def pieces_at(count, first, second):
-    return Pieces(np.arange(count) + 100, np.zeros(count, dtype=np.int64), first, second)
+    return EntityPieces(np.arange(count) + 100, np.zeros(count, dtype=np.int64), first, second)
 
 
 SPANS = st.integers(1, 80).flatmap(
@@ -147,8 +154,8 @@ SPANS = st.integers(1, 80).flatmap(
 @settings(max_examples=500)
 def test_a_window_holds_both_entities(spans, room):
     count, first, second = spans
-    kept = fitted(pieces_at(count, first, second), room)
-    places = kept.places.tolist()
+    kept = truncate_around_entities(pieces_at(count, first, second), room)
+    places = kept.indices.tolist()
     assert places == sorted(set(places))
     assert set(places) <= set(range(count))
     assert len(places) <= room
@@ -156,14 +163,14 @@ def test_a_window_holds_both_entities(spans, room):
     hull = set(range(min(first + second), max(first + second)))
     apart = first[1] <= second[0] or second[1] <= first[0]
     if count <= room:
-        assert kept.how == "whole"
+        assert kept.cut == "none"
         assert len(places) == count
     elif len(hull) <= room:
-        assert kept.how == "around"
+        assert kept.cut == "ends"
         assert hull <= set(places)
         assert places == list(range(places[0], places[0] + room))
     else:
-        assert kept.how == "middle"
+        assert kept.cut == "middle"
         assert set(places) <= hull
         if apart:
             assert len(places) == room
@@ -172,28 +179,28 @@ def test_a_window_holds_both_entities(spans, room):
 
 
 def test_the_entities_are_in_the_middle_of_the_window():
-    assert fitted(pieces_at(100, (50, 52), (58, 60)), 20).places.tolist() == list(range(45, 65))
-    assert fitted(pieces_at(100, (0, 2), (8, 10)), 20).places.tolist() == list(range(20))
-    assert fitted(pieces_at(100, (97, 98), (98, 100)), 20).places.tolist() == list(range(80, 100))
+    assert truncate_around_entities(pieces_at(100, (50, 52), (58, 60)), 20).indices.tolist() == list(range(45, 65))
+    assert truncate_around_entities(pieces_at(100, (0, 2), (8, 10)), 20).indices.tolist() == list(range(20))
+    assert truncate_around_entities(pieces_at(100, (97, 98), (98, 100)), 20).indices.tolist() == list(range(80, 100))
 
 
 def test_the_middle_is_cut_where_entities_are_far_apart():
-    kept = fitted(pieces_at(100, (90, 92), (10, 13)), 12)
-    assert kept.places.tolist() == [*range(10, 16), *range(86, 92)]
-    assert kept.how == "middle"
+    kept = truncate_around_entities(pieces_at(100, (90, 92), (10, 13)), 12)
+    assert kept.indices.tolist() == [*range(10, 16), *range(86, 92)]
+    assert kept.cut == "middle"
 
 
 def test_a_text_without_known_entities_loses_its_end():
-    kept = fitted(pieces_at(9, None, None), 4)
-    assert (kept.places.tolist(), kept.how) == ([0, 1, 2, 3], "end")
+    kept = truncate_around_entities(pieces_at(9, None, None), 4)
+    assert (kept.indices.tolist(), kept.cut) == ([0, 1, 2, 3], "end")
 
 
 def test_one_place_is_not_enough_for_two_entities():
-    with pytest.raises(SqueezeError, match="no place for two entities"):
-        fitted(pieces_at(9, (1, 2), (3, 4)), 1)
+    with pytest.raises(SqueezeError, match="cannot hold two entities"):
+        truncate_around_entities(pieces_at(9, (1, 2), (3, 4)), 1)
 
 
 def test_signs_that_a_vocabulary_lacks_are_found():
-    assert unknown_signs(["@", "@GENE$"], TOKENIZERS["bert"]) == []
-    assert unknown_signs(["@", "☂"], TOKENIZERS["bert"]) == ["☂"]
-    assert unknown_signs([], TOKENIZERS["bert"]) == []
+    assert unknown_texts(["@", "@GENE$"], TOKENIZERS["bert"]) == []
+    assert unknown_texts(["@", "☂"], TOKENIZERS["bert"]) == ["☂"]
+    assert unknown_texts([], TOKENIZERS["bert"]) == []

@@ -9,14 +9,14 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, Entities
 
 from biosqueeze.tasks.encoding.tag_schemes import (
     LETTERS,
-    Span,
+    EntitySpan,
     begins,
     convert,
-    detect,
-    fault,
+    detect_scheme,
     inside,
     is_tag,
     labels_of,
+    order_error,
     scheme_of,
     spans_of,
     tags_of,
@@ -29,11 +29,11 @@ BIOES = str.maketrans({"L": "E", "U": "S"})
 
 
 @st.composite
-def spans(draw, types=TYPES) -> tuple[list[Span], int]:
+def spans(draw, types=TYPES) -> tuple[list[EntitySpan], int]:
     """Entities of one to four words that do not overlap and often touch, and the number of words."""
     found, place = [], 0
     for gap, length in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=8)):
-        found.append(Span(place + gap, place + gap + length, draw(st.sampled_from(types))))
+        found.append(EntitySpan(place + gap, place + gap + length, draw(st.sampled_from(types))))
         place += gap + length
     return found, place + draw(st.integers(0, 2))
 
@@ -49,7 +49,7 @@ def spelt(tags: list[str]) -> list[str]:
     return [tag[0].translate(BIOES) + tag[1:] for tag in tags]
 
 
-def iob1(found: list[Span], length: int) -> list[str]:
+def iob1(found: list[EntitySpan], length: int) -> list[str]:
     """Written as the definition says: B only where an entity of the same type ends right before."""
     tags = ["O"] * length
     for start, end, kind in found:
@@ -66,7 +66,7 @@ def test_spans_to_tags_and_back(scheme, made):
     assert spans_of(tags) == found
     assert len(tags) == length
     assert set(tags) <= set(labels_of(TYPES, scheme))
-    assert [fault(scheme, a, b) for a, b in zip(["O", *tags], [*tags, "O"], strict=True)] == [""] * (length + 1)
+    assert [order_error(scheme, a, b) for a, b in zip(["O", *tags], [*tags, "O"], strict=True)] == [""] * (length + 1)
 
 
 @given(made=spans())
@@ -91,13 +91,13 @@ def test_valid_tags_mean_what_seqeval_strictly_reads(made):
 
 @given(tags=any_tags("BILUES"))
 def test_any_tags_mean_what_seqeval_leniently_reads(tags):
-    expected = [Span(start, end + 1, kind) for kind, start, end in get_entities(spelt(tags))]
+    expected = [EntitySpan(start, end + 1, kind) for kind, start, end in get_entities(spelt(tags))]
     assert spans_of(tags) == expected
 
 
 @given(tags=st.lists(st.sampled_from(["O", "B", "I", "E", "S"]), max_size=12))
 def test_tags_without_a_type_too(tags):
-    assert spans_of(tags) == [Span(start, end + 1, "") for _, start, end in get_entities(tags)]
+    assert spans_of(tags) == [EntitySpan(start, end + 1, "") for _, start, end in get_entities(tags)]
     assert spans_of(convert(tags, "BIO")) == spans_of(tags)
 
 
@@ -121,7 +121,7 @@ def test_io_merges_what_touches_and_loses_nothing_else(made):
     assert len(read) == len(alone) + _runs(found)
 
 
-def _runs(found: list[Span]) -> int:
+def _runs(found: list[EntitySpan]) -> int:
     """How many runs of two or more touching entities of a type there are."""
     touching = [a.end == b.start and a.type == b.type for a, b in pairwise(found)]
     return sum(now and not before for before, now in zip([False, *touching], touching, strict=False))
@@ -131,9 +131,9 @@ def _runs(found: list[Span]) -> int:
 def test_the_scheme_of_a_file_is_detected(made):
     for scheme in ("BIO", "BIOUL"):
         tags = [tags_of(found, length, scheme) for found, length in made]
-        assert detect(tags) == (scheme if any(found for found, _ in made) else "IO")
-        assert detect(map(spelt, tags)) == detect(tags)
-    assert detect(tags_of(found, length, "IO") for found, length in made) == "IO"
+        assert detect_scheme(tags) == (scheme if any(found for found, _ in made) else "IO")
+        assert detect_scheme(map(spelt, tags)) == detect_scheme(tags)
+    assert detect_scheme(tags_of(found, length, "IO") for found, length in made) == "IO"
 
 
 @given(made=st.lists(spans(), min_size=1, max_size=4))
@@ -141,13 +141,13 @@ def test_what_is_taken_for_iob1_reads_rightly(made):
     tags = [iob1(found, length) for found, length in made]
     bs = sum(tag[0] == "B" for sentence in tags for tag in sentence)
     firsts = sum(len(found) for found, _ in made) - bs
-    assert detect(tags) == ("IO" if not bs else "IOB1" if firsts > bs else "BIO")
+    assert detect_scheme(tags) == ("IO" if not bs else "IOB1" if firsts > bs else "BIO")
 
 
 def test_a_slip_in_bio_is_not_taken_for_iob1():
     right = ["B-X", "I-X", "O", "B-X"]
-    assert detect([right, ["O", "I-X", "B-X"]]) == "BIO"
-    assert detect([["I-X", "O", "I-X", "B-X", "O", "I-X"]]) == "IOB1"
+    assert detect_scheme([right, ["O", "I-X", "B-X"]]) == "BIO"
+    assert detect_scheme([["I-X", "O", "I-X", "B-X", "O", "I-X"]]) == "IOB1"
 
 
 @pytest.mark.parametrize(
@@ -171,16 +171,16 @@ def test_a_slip_in_bio_is_not_taken_for_iob1():
     ],
 )
 def test_tags_out_of_place(scheme, before, tag, wrong):
-    assert fault(scheme, before, tag) == wrong
+    assert order_error(scheme, before, tag) == wrong
 
 
 @given(tags=any_tags("BILU"))
 def test_only_valid_tags_are_without_fault(tags):
     """Whatever has no fault says the same in strict reading; whatever has one does not survive conversion."""
-    faults = [fault("BIOUL", a, b) for a, b in zip(["O", *tags], [*tags, "O"], strict=True)]
+    faults = [order_error("BIOUL", a, b) for a, b in zip(["O", *tags], [*tags, "O"], strict=True)]
     assert any(faults) == (convert(tags, "BIOUL") != tags)
     bio = [tag.replace("L-", "I-").replace("U-", "B-") for tag in tags]
-    assert any(fault("BIO", a, b) for a, b in zip(["O", *bio], bio, strict=False)) == (convert(bio, "BIO") != bio)
+    assert any(order_error("BIO", a, b) for a, b in zip(["O", *bio], bio, strict=False)) == (convert(bio, "BIO") != bio)
 
 
 def test_labels_and_what_they_tell():
@@ -207,4 +207,4 @@ def test_inside():
 def test_seqeval_says_nothing_against_our_tags():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        get_entities(tags_of([Span(0, 2, "X"), Span(2, 3, "Y")], 4, "BIO"))
+        get_entities(tags_of([EntitySpan(0, 2, "X"), EntitySpan(2, 3, "Y")], 4, "BIO"))

@@ -43,7 +43,7 @@ def test_shares_pop_one_piece_after_another_off_the_longer_text(first, second, r
     lengths = [first, second]
     while sum(lengths) > room:
         lengths[lengths[1] > lengths[0] or (lengths[0] == lengths[1] and second >= first)] -= 1
-    kept = sequences.shares(first, second, room)
+    kept = sequences.kept_lengths(first, second, room)
     assert sum(kept) == sum(lengths)
     assert sorted(kept) == sorted(lengths)
     if min(first, second) <= room // 2:
@@ -75,21 +75,23 @@ def test_no_examples_are_no_windows():
 
 
 def test_windows_hold_the_truth_and_rows_follow_the_examples():
-    examples = [sequences.Labelled(("cells",), "b"), sequences.Labelled(("gene",), "a")]
-    windows = sequences.windows_of(examples, sequences.class_ids(examples, ("a", "b")), TOKENIZERS["bert"], 8)
+    examples = [sequences.TextExample(("cells",), "b"), sequences.TextExample(("gene",), "a")]
+    windows = sequences.sequence_windows(
+        examples, sequences.class_features(examples, ("a", "b")), TOKENIZERS["bert"], 8
+    )
     assert [int(window.features["labels"]) for window in windows] == [1, 0]
     assert all(window.features["labels"].shape == () for window in windows)
     logits = [np.array([0.0, 1.0], np.float32), np.array([2.0, 0.0], np.float32)]
-    rows = sequences.rows_of(windows[::-1], logits[::-1], 2)
-    assert sequences.likeliest(rows, ("a", "b")) == ["b", "a"]
+    rows = sequences.logits_by_example(windows[::-1], logits[::-1], 2)
+    assert sequences.likeliest_labels(rows, ("a", "b")) == ["b", "a"]
     with pytest.raises(ValueError, match="one window"):
-        sequences.rows_of(windows[:1], logits[:1], 2)
+        sequences.logits_by_example(windows[:1], logits[:1], 2)
 
 
 def test_unknown_label_is_refused_with_its_place_and_an_unlabelled_example_has_no_truth():
-    with pytest.raises(SqueezeError, match=r"dev.tsv:4: the label 'c' is none of the model's \(a, b\)"):
-        sequences.class_ids([sequences.Labelled(("x",), "c", where="dev.tsv:4")], ("a", "b"))
-    assert sequences.class_ids([sequences.Labelled(("x",), None)], ("a", "b")) == [{}]
+    with pytest.raises(SqueezeError, match=r"dev.tsv:4: the label 'c' is not a label of the model \(a, b\)"):
+        sequences.class_features([sequences.TextExample(("x",), "c", where="dev.tsv:4")], ("a", "b"))
+    assert sequences.class_features([sequences.TextExample(("x",), None)], ("a", "b")) == [{}]
 
 
 @given(ROWS)

@@ -108,8 +108,8 @@ def test_headerless_and_renamed_columns(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("z\tA cell.\tB cell.\thigh\n", ("dev.tsv:2: the score 'high' is no number",)),
-        ("z\tA cell.\tB cell.\tnan\n", ("dev.tsv:2: the score 'nan' is no number",)),
+        ("z\tA cell.\tB cell.\thigh\n", ("dev.tsv:2: the score 'high' is not a number",)),
+        ("z\tA cell.\tB cell.\tnan\n", ("dev.tsv:2: the score 'nan' is not a number",)),
         ("z\tA cell.\t \t2\n", ("dev.tsv:2: no second", "remove")),
         ("z\tA cell.\tB cell.\t2\nz\tC cell.\tD cell.\t2\n", ("dev.tsv:3: the id 'z' is already used",)),
         ("z\tA cell.\t2\n", ("dev.tsv:2: 3 columns",)),
@@ -140,10 +140,10 @@ def test_windows_hold_the_score_and_predictions_are_in_its_unit(tmp_path):
 
 
 def test_a_record_is_posed_without_a_score():
-    posed = task().pose({"sentence1": "a", "sentence2": "b", "id": 3})
+    posed = task().example_from_record({"sentence1": "a", "sentence2": "b", "id": 3})
     assert (posed.texts, posed.gold, posed.id) == (("a", "b"), None, "3")
     assert "targets" not in task().encode([posed], ("score",), pico.tokenizer_of("bert"), 32)[0].features
-    explained(lambda: task().pose({"sentence1": "a"}), "no column for 'second'")
+    explained(lambda: task().example_from_record({"sentence1": "a"}), "no column for 'second'")
 
 
 @pytest.mark.real
@@ -158,5 +158,5 @@ def test_real_biosses_has_the_reference_counts(real_data):
 
 @pytest.mark.parametrize("representation", ["mentions", "entity-starts"])
 def test_what_reads_entities_is_refused(representation: str) -> None:
-    with pytest.raises(UsageError, match="a similarity takes cls or cosine"):
+    with pytest.raises(UsageError, match="give cls or cosine"):
         open_task("similarity", Formulation(representation=representation))

@@ -1,1 +1,1 @@
-"""From examples to model inputs, and from model outputs back to predictions."""
+"""Encoding of examples as model inputs, and decoding of model outputs into predictions."""

@@ -1,4 +1,4 @@
-"""Sub-words of texts with two entities, and what is kept of a text that is too long: what lies around the two."""
+"""Sub-words of texts with two entities, and the truncation of long texts around the two entities."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,42 +9,42 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks.encoding.entities import FIRST, SECOND, Representation, Segment
+from biosqueeze.tasks.encoding.entities import FIRST, SECOND, EntitySegment, Representation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 TEXTS_AT_ONCE = 1024
-Span = tuple[int, int]  # pieces, end exclusive
+PieceRange = tuple[int, int]  # sub-words, end exclusive
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A text in sub-words."""
+class EntityPieces:
+    """The sub-words of a text, and which of them are those of the two entities."""
 
     ids: Ids  # (pieces,) without special tokens
-    entities: Ids  # (pieces,) bits of the entities whose representation is read here
-    first: Span | None  # the first entity with its markers; None where the entities are not known
-    second: Span | None
+    entities: Ids  # (pieces,) bits of the entities that a sub-word represents
+    first: PieceRange | None  # the first entity with its markers; None if the entities are unknown
+    second: PieceRange | None
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The pieces of a text that fit."""
+class TruncatedText:
+    """The sub-words of a text that fit into a window."""
 
-    places: Ids  # (kept,) rising
-    how: str  # whole, around (the entities), middle (what stands between them is cut), end (it is cut off)
+    indices: Ids  # (pieces that fit,) rising
+    cut: str  # where text was cut: none, ends (beyond the entities), middle (between the entities), end
 
 
-def pieces_of(
-    texts: Sequence[tuple[Segment, ...]], representation: Representation, tokenizer: "PreTrainedTokenizerBase"
-) -> Iterator[Pieces]:
-    """Tokenise texts, and find the entities among the pieces.
+def entity_pieces(
+    texts: Sequence[tuple[EntitySegment, ...]], representation: Representation, tokenizer: "PreTrainedTokenizerBase"
+) -> Iterator[EntityPieces]:
+    """Tokenise texts, and find the entities among the sub-words.
 
     Args:
-        texts: each as `_entities.shown` gives it.
-        representation: what is read from the entities, and so is marked in `Pieces.entities`.
-        tokenizer: a fast tokenizer, for the pieces' places in the text are needed.
+        texts: each as returned by `entities.segments_of`.
+        representation: decides which sub-words `EntityPieces.entities` marks.
+        tokenizer: a fast tokenizer, for character offsets.
     """
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         batch = texts[start : start + TEXTS_AT_ONCE]
@@ -56,83 +56,87 @@ def pieces_of(
             return_offsets_mapping=True,
             verbose=False,
         )
-        for segments, ids, places in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            yield _pieces(segments, ids, np.array(places, dtype=np.int64).reshape(-1, 2), representation)
+        for segments, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            yield _pieces(segments, ids, np.array(offsets, dtype=np.int64).reshape(-1, 2), representation)
 
 
-def _pieces(segments: Sequence[Segment], ids: list[int], places: Ids, representation: Representation) -> Pieces:
-    read = [segment.opens if representation == "entity-starts" else segment.inside for segment in segments]
+def _pieces(
+    segments: Sequence[EntitySegment], ids: list[int], offsets: Ids, representation: Representation
+) -> EntityPieces:
     entities = np.zeros(len(ids), dtype=np.int64)
     if representation != "cls":
-        entities = _bits(segments, read, places)
-    shows = _bits(segments, [segment.shows for segment in segments], places)
-    return Pieces(np.array(ids, dtype=np.int64), entities, _span(shows, FIRST), _span(shows, SECOND))
+        bits = [segment.opens if representation == "entity-starts" else segment.inside for segment in segments]
+        entities = _bits_of_pieces(segments, bits, offsets)
+    needed = _bits_of_pieces(segments, [segment.belongs for segment in segments], offsets)
+    return EntityPieces(np.array(ids, dtype=np.int64), entities, _range_of(needed, FIRST), _range_of(needed, SECOND))
 
 
-def _bits(segments: Sequence[Segment], bits: Sequence[int], places: Ids) -> Ids:
-    """For every piece the bits of the segments that it shares a character with, other than white space.
+def _bits_of_pieces(segments: Sequence[EntitySegment], bits: Sequence[int], offsets: Ids) -> Ids:
+    """Return for every sub-word the bits of the segments with which it shares a character other than white space.
 
-    A byte-level tokenizer may count the space before a word as the piece's own.
+    A byte-level tokenizer may include the space before a word in its first sub-word.
 
     Args:
         segments: of one text.
         bits: of each segment.
-        places: (pieces, 2) where each piece starts and ends in the text.
+        offsets: (pieces, 2) characters of the text at which each sub-word starts and ends.
     """
     lengths = [len(segment.text) for segment in segments]
     text = "".join(segment.text for segment in segments)
     of_characters = np.repeat(np.array(bits, dtype=np.int64), lengths)
     of_characters[[character.isspace() for character in text]] = 0
-    found = np.zeros(len(places), dtype=np.int64)
+    of_pieces = np.zeros(len(offsets), dtype=np.int64)
     for bit in (FIRST, SECOND):
         before = np.concatenate([[0], np.cumsum(of_characters & bit != 0)])  # (characters + 1,)
-        found |= np.where(before[places[:, 1]] > before[places[:, 0]], bit, 0)
-    return found
+        of_pieces |= np.where(before[offsets[:, 1]] > before[offsets[:, 0]], bit, 0)
+    return of_pieces
 
 
-def _span(shows: Ids, bit: int) -> Span | None:
-    places = np.flatnonzero(shows & bit)
-    return (int(places[0]), int(places[-1]) + 1) if len(places) else None
+def _range_of(bits: Ids, bit: int) -> PieceRange | None:
+    """Return the first sub-word with a bit, and the one after the last; None without any."""
+    indices = np.flatnonzero(bits & bit)
+    return (int(indices[0]), int(indices[-1]) + 1) if len(indices) else None
 
 
-def fitted(pieces: Pieces, room: int) -> Kept:
-    """What is kept of a text of which only `room` pieces fit.
+def truncate_around_entities(pieces: EntityPieces, room: int) -> TruncatedText:
+    """Truncate a text to at most `room` sub-words.
 
-    Both entities stay: in the middle of a window that holds them, or else with the middle between them cut out. An
-    entity that would leave no place for the other keeps its beginning.
+    Both entities are kept: in the middle of a window that contains them, or else with text between them cut out. An
+    entity that would leave no room for the other keeps its beginning.
 
     Raises:
         SqueezeError: there is no room for both.
     """
     count = len(pieces.ids)
     if count <= room:
-        return Kept(np.arange(count), "whole")
+        return TruncatedText(np.arange(count), "none")
     if pieces.first is None or pieces.second is None:
-        return Kept(np.arange(room), "end")
+        return TruncatedText(np.arange(room), "end")
     if room < 2:
         raise SqueezeError(
-            "a maximum length that holds one piece of text has no place for two entities; give --max-length more"
+            "a maximum length with room for one token cannot hold two entities; give a larger --max-length"
         )
     (start, end), (other_start, other_end) = sorted((pieces.first, pieces.second))
     last = max(end, other_end)
     if last - start <= room:
         begin = min(max(0, start - (room - (last - start)) // 2), count - room)
-        return Kept(np.arange(begin, begin + room), "around")
-    left = _share(end - start, other_end - other_start, room)
+        return TruncatedText(np.arange(begin, begin + room), "ends")
+    left = _room_of_first(end - start, other_end - other_start, room)
     right = room - left
     begin = other_start if other_end - other_start > right else last - right
-    if other_start < end:  # one entity lies in the other, and the whole is too long
+    if other_start < end:  # one entity is inside the other, and together they are too long
         begin = other_start
-    return Kept(np.union1d(np.arange(start, start + left), np.arange(begin, min(begin + right, last))), "middle")
+    indices = np.union1d(np.arange(start, start + left), np.arange(begin, min(begin + right, last)))
+    return TruncatedText(indices, "middle")
 
 
-def _share(first: int, second: int, room: int) -> int:
-    """How many of `room` pieces go to the first entity and what follows it: half, or what the entities need.
+def _room_of_first(first: int, second: int, room: int) -> int:
+    """Return how many of `room` sub-words the first entity and the text after it get: half, or what entities need.
 
     Args:
-        first: pieces of the first entity.
-        second: pieces of the second.
-        room: what they may have together.
+        first: sub-words of the first entity.
+        second: sub-words of the second entity.
+        room: sub-words of both together.
     """
     half = (room + 1) // 2
     if first + second <= room:
@@ -140,9 +144,9 @@ def _share(first: int, second: int, room: int) -> int:
     return min(first, max(half, room - second))
 
 
-def unknown_signs(signs: Sequence[str], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-    """Those of some dummies or markers that the tokenizer's vocabulary cannot spell."""
-    if not signs or tokenizer.unk_token_id is None:
+def unknown_texts(texts: Sequence[str], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """Return those of some dummies or markers that become an unknown token."""
+    if not texts or tokenizer.unk_token_id is None:
         return []
-    encoded: NDArray[np.object_] = tokenizer(list(signs), add_special_tokens=False, verbose=False)["input_ids"]
-    return [sign for sign, ids in zip(signs, encoded, strict=True) if tokenizer.unk_token_id in ids]
+    encoded: NDArray[np.object_] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [text for text, ids in zip(texts, encoded, strict=True) if tokenizer.unk_token_id in ids]

@@ -1,4 +1,4 @@
-"""What the kinds with one answer per text share: a text or a pair as one window, and logits as classes and scores."""
+"""Encoding of a text or a pair of texts as one window, and decoding of its logits into classes and probabilities."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
-from biosqueeze.data.feature_keys import LABELS
+from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, TOKEN_TYPE_IDS
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn
 
@@ -20,30 +20,30 @@ TEXTS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A text, or a pair of texts, and what holds of it."""
+class TextExample:
+    """A text, or a pair of texts, and its label."""
 
     texts: tuple[str, ...]  # one or two
-    gold: Any  # None where it is not known
+    gold: Any  # None if unlabelled
     id: str = ""
     where: str = ""  # file and line
 
 
 @dataclass(frozen=True)
 class SequenceWindow:
-    """One example as a model sees it."""
+    """The input sequence of one example."""
 
     example: int
     features: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """How an input was made to fit."""
+class _TruncatedInput:
+    """An input that fits into a window."""
 
     ids: Ids  # (length,) with special tokens
-    types: Ids  # (length,) 0 and 1 for the texts of a pair, where the tokenizer tells them apart
-    lost: int  # pieces that did not fit
+    types: Ids  # (length,) 0 and 1 for the texts of a pair, if the tokenizer distinguishes them
+    removed: int  # sub-words that were cut off
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class SequenceFrame:
     text_types: tuple[int, ...]  # the token type of each text
 
     def __len__(self) -> int:
-        """How many special tokens it has."""
+        """Return the number of special tokens."""
         return sum(map(len, self.parts))
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase", texts: int) -> "SequenceFrame":
-        """Ask the tokenizer by framing single letters."""
+        """Find the special tokens by encoding single letters."""
         encoded = tokenizer(*["a"] * texts, return_special_tokens_mask=True, return_token_type_ids=True)
         ids, types = (np.asarray(encoded[name], dtype=np.int64) for name in ("input_ids", "token_type_ids"))
         owners = np.array([-1 if owner is None else owner for owner in encoded.sequence_ids(0)])
@@ -73,8 +73,8 @@ class SequenceFrame:
             tuple(int(types[first]) for first, _ in spans),
         )
 
-    def around(self, texts: Sequence[Ids]) -> tuple[Ids, Ids]:
-        """Ids and token types of framed texts, each (length,)."""
+    def framed(self, texts: Sequence[Ids]) -> tuple[Ids, Ids]:
+        """Return ids and token types of texts with their special tokens, each (length,)."""
         ids, types = [self.parts[0]], [self.types[0]]
         for number, pieces in enumerate(texts):
             ids += [pieces, self.parts[number + 1]]
@@ -85,13 +85,13 @@ class SequenceFrame:
 def encode_sequences(
     inputs: Sequence[tuple[str, ...]], tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> list[dict[str, Ids]]:
-    """One window per input; what is longer than max_length loses its end, and how many do is said.
+    """Encode each input as one window; texts beyond max_length lose their end, with a warning.
 
-    Of a pair only the longer text is cut, down to the length of the shorter one; were that not enough, both
-    would be cut to half of the room.
+    Of a pair only the longer text is truncated, down to the length of the shorter one; if that is not enough, both are
+    truncated to half of the room.
 
     Args:
-        inputs: all of one text, or all pairs.
+        inputs: all single texts, or all pairs.
         tokenizer: a fast tokenizer.
         max_length: tokens in a window, special ones included.
 
@@ -107,29 +107,29 @@ def encode_sequences(
     frame = SequenceFrame.of(tokenizer, texts)
     room = _room(max_length, frame, texts)
     cuts = [_framed(pieces, frame, room) for pieces in _pieces_of(inputs, tokenizer)]
-    say_cut([len(cut.ids) + cut.lost for cut in cuts], max_length)
-    return [{"input_ids": cut.ids} | ({"token_type_ids": cut.types} if texts > 1 else {}) for cut in cuts]
+    warn_of_truncation([len(cut.ids) + cut.removed for cut in cuts], max_length)
+    return [{INPUT_IDS: cut.ids} | ({TOKEN_TYPE_IDS: cut.types} if texts > 1 else {}) for cut in cuts]
 
 
-def windows_of(
-    examples: Sequence[Labelled],
-    truths: Sequence[Mapping[str, NDArray[Any]]],
+def sequence_windows(
+    examples: Sequence[TextExample],
+    label_features: Sequence[Mapping[str, NDArray[Any]]],
     tokenizer: "PreTrainedTokenizerBase",
     max_length: int,
 ) -> list[SequenceWindow]:
-    """One window per example, with its truth (such as `labels` ()) among the features."""
+    """Return one window per example, with its label features (such as `labels` ()) among the features."""
     encoded = encode_sequences([example.texts for example in examples], tokenizer, max_length)
     return [
-        SequenceWindow(number, {**features, **truth})
-        for number, (features, truth) in enumerate(zip(encoded, truths, strict=True))
+        SequenceWindow(number, {**features, **labels})
+        for number, (features, labels) in enumerate(zip(encoded, label_features, strict=True))
     ]
 
 
-def class_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
-    """The truth of single-label examples: `labels` () each, or nothing where gold is None.
+def class_features(examples: Sequence[TextExample], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+    """Return the label features of single-label examples: `labels` () each; none for unlabelled examples.
 
     Raises:
-        SqueezeError: an example has a label that is none of these.
+        SqueezeError: an example has an unknown label.
     """
     ids = {label: number for number, label in enumerate(labels)}
     return [
@@ -139,24 +139,24 @@ def class_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> list[dict[
 
 
 def id_of(label: str, ids: Mapping[str, int], where: str) -> int:
-    """The id of a label.
+    """Return the id of a label.
 
     Raises:
-        SqueezeError: there is no such label.
+        SqueezeError: the label is unknown.
     """
     try:
         return ids[label]
     except KeyError as error:
         raise SqueezeError(
-            f"{where or 'the data'}: the label {label!r} is none of the model's ({', '.join(ids)}); "
+            f"{where or 'the data'}: the label {label!r} is not a label of the model ({', '.join(ids)}); "
             "evaluate on the data that it was fine-tuned on, or fine-tune it on these"
         ) from error
 
 
-def shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many pieces of each text of a pair fit: the longer one gives way, down to the length of the other.
+def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many sub-words of each text of a pair are kept: the longer text is cut first, to the other's length.
 
-    This is what BERT's own scripts do piece by piece. An odd piece goes to the longer text.
+    BERT's own scripts do the same one sub-word at a time. An odd sub-word is left to the longer text.
     """
     short, long = sorted((first, second))
     if short + long > room:
@@ -165,60 +165,59 @@ def shares(first: int, second: int, room: int) -> tuple[int, int]:
     return (long, short) if first > second else (short, long)
 
 
-def say_cut(lengths: Sequence[int], max_length: int) -> None:
-    """Warn of inputs that were cut, if any.
+def warn_of_truncation(lengths: Sequence[int], max_length: int) -> None:
+    """Warn if inputs were truncated.
 
     Args:
-        lengths: of all inputs before they were cut, in tokens with special ones.
-        max_length: what they were cut to.
+        lengths: of all inputs before truncation, in tokens with special ones.
+        max_length: of the windows.
     """
     cut = sum(length > max_length for length in lengths)
     if cut:
         detail = (
-            f" (the longest has {max(lengths):,}), and what is beyond is cut off; --max-length sets this, up to what "
-            "the model takes"
+            f" (the longest has {max(lengths):,}) and are truncated; --max-length sets this, up to the model's limit"
         )
         warn(CountedWarning(cut, f"examples are longer than {max_length} tokens", len(lengths), detail))
 
 
-def rows_of(windows: Sequence[SequenceWindow], logits: Sequence[Floats], examples: int) -> Floats:
-    """The logits in the order of the examples, (examples, labels).
+def logits_by_example(windows: Sequence[SequenceWindow], logits: Sequence[Floats], examples: int) -> Floats:
+    """Return the logits in the order of the examples, (examples, labels).
 
     Raises:
         ValueError: an example does not have exactly one window.
     """
     if sorted(window.example for window in windows) != list(range(examples)):
-        raise ValueError("every example has one window")
+        raise ValueError("every example must have exactly one window")
     if not examples:
         return np.zeros((0, 1), dtype=np.float32)
     order = np.argsort([window.example for window in windows])
     return np.stack(logits)[order]
 
 
-def likeliest(rows: Floats, labels: Sequence[str]) -> list[str]:
-    """The label with the highest logit in each row of (examples, labels)."""
+def likeliest_labels(rows: Floats, labels: Sequence[str]) -> list[str]:
+    """Return the label with the highest logit in each row of (examples, labels)."""
     return [labels[index] for index in rows.argmax(axis=-1)]
 
 
-def softmax(rows: Floats) -> NDArray[np.float64]:
-    """Probabilities of exclusive classes, (examples, labels)."""
-    raised = np.exp(rows.astype(np.float64) - rows.max(axis=-1, keepdims=True))
-    normal: NDArray[np.float64] = raised / raised.sum(axis=-1, keepdims=True)
-    return normal
+def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return the probabilities of exclusive classes, (..., classes), in float64 so that they add up to 1."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    probabilities: NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def sigmoid(rows: Floats) -> NDArray[np.float64]:
-    """Probabilities of independent classes, (examples, labels)."""
+    """Return the probabilities of independent classes, (examples, labels)."""
     # exp(-|x|) cannot overflow.
     small = np.exp(-np.abs(rows.astype(np.float64)))
     return np.where(rows >= 0, 1.0, small) / (1.0 + small)
 
 
 def describe_classes(rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The likeliest label of each row and the probability of every label."""
+    """Return the likeliest label of each row of logits, and the probability of every label."""
     return [
-        {"label": label, "score": float(chances.max()), "scores": dict(zip(labels, map(float, chances), strict=True))}
-        for label, chances in zip(likeliest(rows, labels), softmax(rows), strict=True)
+        {"label": label, "score": float(scores.max()), "scores": dict(zip(labels, map(float, scores), strict=True))}
+        for label, scores in zip(likeliest_labels(rows, labels), softmax(rows), strict=True)
     ]
 
 
@@ -232,15 +231,15 @@ def _room(max_length: int, frame: SequenceFrame, texts: int) -> int:
     return room
 
 
-def _framed(pieces: Sequence[Ids], frame: SequenceFrame, room: int) -> _Cut:
+def _framed(pieces: Sequence[Ids], frame: SequenceFrame, room: int) -> _TruncatedInput:
     lengths = [len(text) for text in pieces]
-    kept = shares(lengths[0], lengths[1], room) if len(lengths) > 1 else (min(lengths[0], room),)
-    ids, types = frame.around([text[:length] for text, length in zip(pieces, kept, strict=True)])
-    return _Cut(ids, types, sum(lengths) - sum(kept))
+    kept = kept_lengths(lengths[0], lengths[1], room) if len(lengths) > 1 else (min(lengths[0], room),)
+    ids, types = frame.framed([text[:length] for text, length in zip(pieces, kept, strict=True)])
+    return _TruncatedInput(ids, types, sum(lengths) - sum(kept))
 
 
 def _pieces_of(inputs: Sequence[tuple[str, ...]], tokenizer: "PreTrainedTokenizerBase") -> Iterator[tuple[Ids, ...]]:
-    """The pieces of each input's texts, without special tokens."""
+    """Yield the sub-words of each input's texts, without special tokens."""
     for start in range(0, len(inputs), TEXTS_AT_ONCE):
         batch = inputs[start : start + TEXTS_AT_ONCE]
         sides = [_ids(list(side), tokenizer) for side in zip(*batch, strict=True)]

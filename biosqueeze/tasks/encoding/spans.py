@@ -1,4 +1,4 @@
-"""Windows over passages beside their question, and the spans in them that score best."""
+"""Windows of a question and a part of a passage, and the best scoring spans in them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
-from biosqueeze.data.feature_keys import ENDS, STARTS
+from biosqueeze.data.feature_keys import ENDS, INPUT_IDS, STARTS, TOKEN_TYPE_IDS
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks.encoding.sequences import SequenceFrame
@@ -19,40 +19,40 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 STRIDE = 128  # tokens that neighbouring windows share
-QUESTION_TOKENS = 64  # of a question, as in BERT's script
-ANSWER_TOKENS = 30
-BEST = 20
+QUESTION_TOKENS = 64  # the most tokens of a question, as in BERT's script
+ANSWER_TOKENS = 30  # the most tokens of an answer
+BEST = 20  # the most candidates per question
 QUESTIONS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class SpanWindow:
-    """A question and a stretch of one of its passages."""
+    """A question and a part of one of its passages."""
 
     example: int
-    passage: int  # which one of the question's
+    passage: int  # index among the question's passages
     input_ids: Ids  # (length,) with special tokens
     token_type_ids: Ids  # (length,)
-    span: tuple[int, int]  # positions of the answer's first and last token; (0, 0), that is [CLS], if it is not here
+    span: tuple[int, int]  # positions of the answer's first and last token; (0, 0), which is [CLS], without one
     first: int  # position of the passage's first token
-    offsets: Ids  # (passage tokens, 2) the characters of the passage that each stands for, the end exclusive
-    asked: bool = True  # False: only there to be learnt from, placed around an answer that the others cut
+    offsets: Ids  # (passage tokens, 2) characters of the passage, the end exclusive
+    scored: bool = True  # False: for training only, placed around an answer that all other windows cut
 
     @property
     def features(self) -> dict[str, Ids]:
-        """What `data.collate.pad` takes; starts and ends are ()."""
+        """The features for `data.collate.pad`; starts and ends are ()."""
         start, end = self.span
         return {
-            "input_ids": self.input_ids,
-            "token_type_ids": self.token_type_ids,
+            INPUT_IDS: self.input_ids,
+            TOKEN_TYPE_IDS: self.token_type_ids,
             STARTS: np.array(start, dtype=np.int64),
             ENDS: np.array(end, dtype=np.int64),
         }
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A span that may be the answer."""
+class SpanCandidate:
+    """A span of a passage with its score."""
 
     score: float  # start logit + end logit
     passage: int
@@ -62,38 +62,40 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class _PassagePieces:
     ids: Ids  # (pieces,)
     offsets: Ids  # (pieces, 2) characters
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """How windows are cut, and what had to give way."""
+class _WindowPlan:
+    """The room of windows, and the counts of what does not fit."""
 
     frame: SequenceFrame
     room: int  # for question and passage together
-    questions: int  # how many there are
+    questions: int  # number of questions
     stride: int | None  # None: STRIDE, or half of the passage's room where that is less
-    counts: "Counter[tuple[str, int | None]]" = field(default_factory=Counter)  # of (what, total): see CountedWarning
+    counts: "Counter[tuple[str, int | None]]" = field(
+        default_factory=Counter
+    )  # by (warning, total): see CountedWarning
 
-    def count(self, what: str, total: int | None = None) -> None:
-        """Add one to the count of a warning that is given at the end."""
-        self.counts[what, total] += 1
+    def count(self, warning: str, total: int | None = None) -> None:
+        """Add one to the count of a warning that is printed at the end."""
+        self.counts[warning, total] += 1
 
-    def question(self, ids: Ids) -> Ids:
-        """The question's pieces, cut to QUESTION_TOKENS and to half of the room."""
+    def truncated_question(self, ids: Ids) -> Ids:
+        """Return the question's sub-words, truncated to QUESTION_TOKENS and to half of the room."""
         most = min(QUESTION_TOKENS, self.room // 2)
         if len(ids) > most:
-            self.count(f"questions are longer than {most} tokens and lose their end", self.questions)
+            self.count(f"questions are longer than {most} tokens and are truncated", self.questions)
         return ids[:most]
 
-    def shared(self, room: int) -> int:
-        """How many pieces neighbouring windows share, of `room`: always fewer, so that they get on."""
+    def overlap(self, room: int) -> int:
+        """Return how many sub-words neighbouring windows of a passage share: fewer than `room`, which each holds."""
         if self.stride is None:
             return min(STRIDE, room // 2)
         if self.stride >= room:
-            self.count(f"passages have less room than --stride {self.stride}: their windows share half of it")
+            self.count(f"passages have less room than --stride {self.stride}, so their windows share half of the room")
             return room // 2
         return self.stride
 
@@ -101,7 +103,7 @@ class _Layout:
 def encode_spans(
     examples: Sequence[Question], tokenizer: "PreTrainedTokenizerBase", max_length: int, stride: int | None
 ) -> list[SpanWindow]:
-    """Cut every passage into windows beside its question, in order.
+    """Cut every passage into windows, each after its question, in order.
 
     Args:
         examples: questions.
@@ -122,93 +124,93 @@ def encode_spans(
             f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; "
             f"give --max-length {len(frame) + 2} or more"
         )
-    layout = _Layout(frame, room, len(examples), stride)
+    layout = _WindowPlan(frame, room, len(examples), stride)
     windows = [
         window
-        for number, (question, (asked, passages)) in enumerate(
+        for number, (question, (ids, passages)) in enumerate(
             zip(examples, _tokenised(examples, tokenizer), strict=True)
         )
-        for window in _windows_of(number, question, layout.question(asked), passages, layout)
+        for window in _windows_of(number, question, layout.truncated_question(ids), passages, layout)
     ]
-    for (what, total), count in layout.counts.items():
-        warn(CountedWarning(count, what, total))
+    for (warning, total), count in layout.counts.items():
+        warn(CountedWarning(count, warning, total))
     return windows
 
 
 def best_spans(
     windows: Iterable[SpanWindow], logits: Iterable[NDArray[np.float32]], examples: Sequence[Question]
-) -> tuple[list[list[Candidate]], list[float]]:
-    """The best spans of every example over all of its windows, and its score of having no answer.
+) -> tuple[list[list[SpanCandidate]], list[float]]:
+    """Return the best spans of every example over all of its windows, and its score of no answer.
 
     Args:
-        windows: as `encode_spans` gave them.
+        windows: as returned by `encode_spans`.
         logits: for each window (length or more, 2), start and end.
-        examples: the questions that were encoded.
+        examples: the encoded questions.
 
     Returns:
-        for each example at most BEST candidates with different texts, the best first; and the least that [CLS]
-        scores as start and end in any of its windows (BERT's null score; 0 without windows).
+        for each example at most BEST candidates with different texts, the best first; and the lowest sum of [CLS]'s
+        start and end logits in its windows (BERT's null score; 0 without windows).
     """
-    found: list[list[Candidate]] = [[] for _ in examples]
+    candidates: list[list[SpanCandidate]] = [[] for _ in examples]
     nulls: list[list[float]] = [[] for _ in examples]
     for window, scores in zip(windows, logits, strict=True):
-        if window.asked:
-            found[window.example] += _candidates(window, scores, examples[window.example])
+        if window.scored:
+            candidates[window.example] += _candidates(window, scores, examples[window.example])
             nulls[window.example].append(float(scores[0, 0]) + float(scores[0, 1]))
-    return [_ranked(candidates) for candidates in found], [min(null, default=0.0) for null in nulls]
+    return [_ranked(spans) for spans in candidates], [min(null, default=0.0) for null in nulls]
 
 
-def _ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The best, each text once."""
-    different: dict[str, Candidate] = {}
+def _ranked(candidates: Sequence[SpanCandidate]) -> list[SpanCandidate]:
+    """Return the best candidates, each text once."""
+    different: dict[str, SpanCandidate] = {}
     for candidate in sorted(candidates, key=lambda c: (-c.score, c.passage, c.start, c.end)):
         different.setdefault(candidate.text, candidate)
     return list(different.values())[:BEST]
 
 
-def _candidates(window: SpanWindow, logits: NDArray[np.float32], question: Question) -> Iterator[Candidate]:
+def _candidates(window: SpanWindow, logits: NDArray[np.float32], question: Question) -> Iterator[SpanCandidate]:
     text = question.passages[window.passage].text
     for score, first, last in _top_pairs(logits[window.first : window.first + len(window.offsets)]):
         start, end = int(window.offsets[first, 0]), int(window.offsets[last, 1])
         answer = text[start:end]
-        if answer.strip():  # a tokenizer may count the space before a word to it
+        if answer.strip():  # a tokenizer may include the space before a word
             start += len(answer) - len(answer.lstrip())
-            yield Candidate(score, window.passage, start, start + len(answer.strip()), answer.strip())
+            yield SpanCandidate(score, window.passage, start, start + len(answer.strip()), answer.strip())
 
 
 def _top_pairs(logits: NDArray[np.float32]) -> list[tuple[float, int, int]]:
-    """The BEST highest sums of a start and an end not before it nor ANSWER_TOKENS or more after it.
+    """Return the BEST highest sums of start and end logits, over spans of at most ANSWER_TOKENS tokens.
 
     Args:
         logits: (pieces, 2).
 
     Returns:
-        (sum, first piece, last piece), in no order.
+        (sum, first piece, last piece), unordered.
     """
     starts, ends = logits.astype(np.float64).T
     width = min(ANSWER_TOKENS, len(starts))
-    behind = np.pad(ends, (0, width - 1), constant_values=-np.inf)
-    sums = starts[:, None] + np.lib.stride_tricks.sliding_window_view(behind, width)  # (pieces, width)
+    padded = np.pad(ends, (0, width - 1), constant_values=-np.inf)
+    sums = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)  # (pieces, width)
     flat = sums.ravel()
     chosen = np.argpartition(-flat, BEST)[:BEST] if len(flat) > BEST else np.arange(len(flat))
     chosen = chosen[np.isfinite(flat[chosen])]
-    return [(float(flat[at]), int(at // width), int(at // width + at % width)) for at in chosen]
+    return [(float(flat[i]), int(i // width), int(i // width + i % width)) for i in chosen]
 
 
 def _tokenised(
     examples: Sequence[Question], tokenizer: "PreTrainedTokenizerBase"
-) -> Iterator[tuple[Ids, list[_Pieces]]]:
-    """The pieces of each question and of its passages."""
+) -> Iterator[tuple[Ids, list[_PassagePieces]]]:
+    """Yield the sub-words of each question and of its passages."""
     for begin in range(0, len(examples), QUESTIONS_AT_ONCE):
         batch = examples[begin : begin + QUESTIONS_AT_ONCE]
-        asked = _pieces_of([question.text for question in batch], tokenizer)
+        questions = _pieces_of([question.text for question in batch], tokenizer)
         texts = dict.fromkeys(passage.text for question in batch for passage in question.passages)
         pieces = dict(zip(texts, _pieces_of(list(texts), tokenizer), strict=True))
-        for question, own in zip(batch, asked, strict=True):
-            yield own.ids, [pieces[passage.text] for passage in question.passages]
+        for question, tokenized in zip(batch, questions, strict=True):
+            yield tokenized.ids, [pieces[passage.text] for passage in question.passages]
 
 
-def _pieces_of(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[_Pieces]:
+def _pieces_of(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[_PassagePieces]:
     if not texts:
         return []
     encoded = tokenizer(
@@ -220,53 +222,53 @@ def _pieces_of(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[_
         verbose=False,
     )
     return [
-        _Pieces(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
+        _PassagePieces(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
         for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     ]
 
 
 def _windows_of(
-    number: int, question: Question, asked: Ids, passages: Sequence[_Pieces], layout: _Layout
+    number: int, question: Question, question_ids: Ids, passages: Sequence[_PassagePieces], layout: _WindowPlan
 ) -> Iterator[SpanWindow]:
-    room = layout.room - len(asked)
+    room = layout.room - len(question_ids)
     for index, (passage, pieces) in enumerate(zip(question.passages, passages, strict=True)):
         if not len(pieces.ids):
-            layout.count("passages hold nothing that the tokenizer reads")
+            layout.count("passages have no token and are left out")
             continue
-        shared = layout.shared(room) if len(pieces.ids) > room else 0
+        overlap = layout.overlap(room) if len(pieces.ids) > room else 0
         answer = _pieces_in(passage.answer, pieces.offsets) if passage.answer else None
         if passage.answer and answer is None:
-            layout.count("answers hold nothing that the tokenizer reads, and are not learnt")
-        for start, end, counts in _stretches(len(pieces.ids), room, shared, answer, layout):
-            ids, types = layout.frame.around([asked, pieces.ids[start:end]])
+            layout.count("answers have no token and are not trained on")
+        for start, end, scored in _ranges(len(pieces.ids), room, overlap, answer, layout):
+            ids, types = layout.frame.framed([question_ids, pieces.ids[start:end]])
             first = len(ids) - len(layout.frame.parts[2]) - (end - start)
             inside = answer is not None and start <= answer[0] and answer[1] < end
             span = (first + answer[0] - start, first + answer[1] - start) if answer and inside else (0, 0)
-            yield SpanWindow(number, index, ids, types, span, first, pieces.offsets[start:end], counts)
+            yield SpanWindow(number, index, ids, types, span, first, pieces.offsets[start:end], scored)
 
 
 def _pieces_in(answer: tuple[int, int], offsets: Ids) -> tuple[int, int] | None:
-    """The first and the last piece that stand for a character of the answer."""
-    within = (offsets[:, 1] > answer[0]) & (offsets[:, 0] < answer[1]) & (offsets[:, 1] > offsets[:, 0])
-    places = np.flatnonzero(within)
-    return (int(places[0]), int(places[-1])) if len(places) else None
+    """Return the first and the last sub-word with a character of the answer; None without any."""
+    inside = (offsets[:, 1] > answer[0]) & (offsets[:, 0] < answer[1]) & (offsets[:, 1] > offsets[:, 0])
+    indices = np.flatnonzero(inside)
+    return (int(indices[0]), int(indices[-1])) if len(indices) else None
 
 
-def _stretches(
-    length: int, room: int, shared: int, answer: tuple[int, int] | None, layout: _Layout
+def _ranges(
+    length: int, room: int, overlap: int, answer: tuple[int, int] | None, layout: _WindowPlan
 ) -> list[tuple[int, int, bool]]:
-    """Where windows begin and end in a passage, and whether they count when it is asked about.
+    """Return where the windows of a passage begin and end, and whether predictions are read from them.
 
-    Those that count depend on the passage alone. Where all of them cut the answer, one more is placed around it,
-    so that it can be learnt.
+    The windows for predictions depend on the passage alone. If all of them cut the answer, another window around it is
+    added for training.
     """
-    starts = range(0, max(1, length - shared), room - shared)
+    starts = range(0, max(1, length - overlap), room - overlap)
     spans = [(start, min(start + room, length), True) for start in starts]
     if answer is None or any(start <= answer[0] and answer[1] < end for start, end, _ in spans):
         return spans
     size = answer[1] + 1 - answer[0]
     if size > room:
-        layout.count("answers are longer than a window, and are not learnt; --max-length sets how long that is")
+        layout.count("answers are longer than a window and are not trained on; --max-length sets its length")
         return spans
     start = min(max(0, answer[0] - (room - size) // 2), length - room)
     return [*spans, (start, start + room, False)]

@@ -1,4 +1,4 @@
-"""Long sentences as overlapping windows of sub-words, and back: each word is owned by exactly one window."""
+"""Sentences as windows of sub-words, and back to words; long ones overlap, and each word belongs to one window."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
-from biosqueeze.data.feature_keys import IGNORED, LABELS, NO_WORD, WORDS
+from biosqueeze.data.feature_keys import IGNORED, INPUT_IDS, LABELS, NO_WORD, WORDS
 from biosqueeze.tasks.readers.tagged import Sentence
 
 if TYPE_CHECKING:
@@ -21,50 +21,50 @@ SENTENCES_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class TagWindow:
-    """A stretch of one sentence. Every word is owned by exactly one window of its sentence."""
+    """A part of one sentence. Every word belongs to exactly one window of its sentence."""
 
     example: int
     input_ids: Ids  # (length,) with special tokens
-    labels: Ids  # (length,) label id on the first sub-word of an owned word (or on all that are owned), -100 elsewhere
-    words: Ids  # (length,) word index on the first sub-word of an owned word, -1 elsewhere
+    labels: Ids  # (length,) label id on the first sub-word of the window's words (or on all sub-words), -100 elsewhere
+    words: Ids  # (length,) word index on the first sub-word of the window's words, -1 elsewhere
 
     @property
     def features(self) -> dict[str, Ids]:
-        """What `data.collate.pad` takes."""
-        return {"input_ids": self.input_ids, LABELS: self.labels, WORDS: self.words}
+        """The features for `data.collate.pad`."""
+        return {INPUT_IDS: self.input_ids, LABELS: self.labels, WORDS: self.words}
 
 
 class TagIds(NamedTuple):
-    """The labels of a sentence's words."""
+    """The label ids of a sentence's words."""
 
     first: Ids  # (words,) for the first sub-word of each
-    more: Ids | None = None  # (words,) for its other sub-words; None if these are not trained on
+    rest: Ids | None = None  # (words,) for its other sub-words; None if these are not trained on
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A sentence in sub-words."""
+class WordPieces:
+    """The sub-words of a sentence."""
 
     ids: Ids  # (pieces,)
-    words: Ids  # (pieces,) the word each piece begins, or -1
-    owners: Ids  # (pieces,) the word each piece belongs to
+    words: Ids  # (pieces,) the word that begins at a sub-word, or -1
+    owners: Ids  # (pieces,) the word that a sub-word belongs to
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def part(self, start: int, end: int) -> "Pieces":
-        """Some of the pieces."""
-        return Pieces(self.ids[start:end], self.words[start:end], self.owners[start:end])
+    def part(self, start: int, end: int) -> "WordPieces":
+        """Return the sub-words from `start` to `end`, exclusive."""
+        return WordPieces(self.ids[start:end], self.words[start:end], self.owners[start:end])
 
 
-def windows_of(
+def tag_windows(
     examples: Sequence[Sentence], tags: Sequence[TagIds], tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> list[TagWindow]:
-    """Cut sentences into windows of at most max_length tokens, special ones included, in order.
+    """Cut sentences into windows of at most max_length tokens, special tokens included, in order.
 
     Args:
         examples: sentences.
-        tags: the labels of each.
+        tags: the label ids of each.
         tokenizer: a fast tokenizer.
         max_length: tokens in a window.
 
@@ -75,32 +75,32 @@ def windows_of(
     room = room_within(max_length, frame)
     return [
         window
-        for number, (sentence, pieces) in enumerate(zip(examples, pieces_of(examples, tokenizer), strict=True))
+        for number, (sentence, pieces) in enumerate(zip(examples, tokenize_sentences(examples, tokenizer), strict=True))
         for part in _parts(pieces, sentence.starts)
         for window in _windows(number, part, tags[number], room, frame)
     ]
 
 
-def emissions(
+def word_logits(
     windows: Sequence[TagWindow], logits: Sequence[Floats], examples: Sequence[Sentence], labels: int
 ) -> list[Floats]:
-    """The logits of every word of whole sentences, (words, labels) each, from those of their windows.
+    """Return the logits of every word of each sentence, (words, labels), from those of its windows.
 
     Args:
-        windows: as `windows_of` gave them.
+        windows: as returned by `tag_windows`.
         logits: for each window (length or more, labels).
-        examples: the sentences that were encoded.
-        labels: how many there are.
+        examples: the encoded sentences.
+        labels: number of labels.
     """
-    made = [np.zeros((len(sentence.words), labels), np.float32) for sentence in examples]
-    for window, scores in zip(windows, logits, strict=True):
-        places = np.flatnonzero(window.words != NO_WORD)
-        made[window.example][window.words[places]] = scores[places]
-    return made
+    of_words = [np.zeros((len(sentence.words), labels), np.float32) for sentence in examples]
+    for window, of_tokens in zip(windows, logits, strict=True):
+        positions = np.flatnonzero(window.words != NO_WORD)
+        of_words[window.example][window.words[positions]] = of_tokens[positions]
+    return of_words
 
 
-def pieces_of(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase") -> Iterator[Pieces]:
-    """The sub-words of each sentence, without special tokens."""
+def tokenize_sentences(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase") -> Iterator[WordPieces]:
+    """Yield the sub-words of each sentence, without special tokens."""
     space = _word_prefix(tokenizer)
     for start in range(0, len(examples), SENTENCES_AT_ONCE):
         batch = examples[start : start + SENTENCES_AT_ONCE]
@@ -118,41 +118,41 @@ def pieces_of(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase"
 
 
 def _word_prefix(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """What to put before each word: a byte-level tokenizer (RoBERTa's) reads bare words as glued together."""
+    """Return the prefix of each word: a byte-level tokenizer (RoBERTa's) joins words without a space."""
     return " " if "ByteLevel" in repr(tokenizer.backend_tokenizer.pre_tokenizer) else ""
 
 
-def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int | None) -> Pieces:
-    """Mark where words begin; a word that the tokenizer drops (a control character) stands as unknown."""
+def _pieces(ids: list[int], word_ids: list[int | None], words: int, unknown: int | None) -> WordPieces:
+    """Mark where words begin; a word that the tokenizer drops (a control character) becomes an unknown token."""
     owners = np.array(word_ids, dtype=np.int64)
     begins = np.diff(owners, prepend=NO_WORD) != 0
     marked = np.where(begins, owners, NO_WORD)
     dropped = np.setdiff1d(np.arange(words), owners)
     at = np.searchsorted(owners, dropped)
     filler = 0 if unknown is None else unknown
-    return Pieces(
+    return WordPieces(
         np.insert(np.array(ids, dtype=np.int64), at, filler),
         np.insert(marked, at, dropped),
         np.insert(owners, at, dropped),
     )
 
 
-def _parts(pieces: Pieces, starts: Sequence[int]) -> Iterator[Pieces]:
-    """The pieces of each sentence of a text."""
+def _parts(pieces: WordPieces, starts: Sequence[int]) -> Iterator[WordPieces]:
+    """Yield the sub-words of each sentence of a text."""
     bounds = [0, *np.flatnonzero(np.isin(pieces.words, starts)).tolist(), len(pieces)]
     for start, end in pairwise(bounds):
         yield pieces.part(start, end)
 
 
-def _windows(example: int, pieces: Pieces, tags: TagIds, room: int, frame: Frame) -> Iterator[TagWindow]:
+def _windows(example: int, pieces: WordPieces, tags: TagIds, room: int, frame: Frame) -> Iterator[TagWindow]:
     spans = _spans(pieces, room)
     owner = _owner(spans, len(pieces))
     for number, (start, end) in enumerate(spans):
         owned = owner[start:end] == number
         words = np.where(owned, pieces.words[start:end], NO_WORD)
         labels = np.where(words == NO_WORD, IGNORED, tags.first[words])
-        if tags.more is not None:
-            labels = np.where(owned & (words == NO_WORD), tags.more[pieces.owners[start:end]], labels)
+        if tags.rest is not None:
+            labels = np.where(owned & (words == NO_WORD), tags.rest[pieces.owners[start:end]], labels)
         if (labels == IGNORED).all() and (words == NO_WORD).all():
             continue
         yield TagWindow(
@@ -167,8 +167,11 @@ def _framed(values: Ids, frame: Frame, fill: int) -> Ids:
     return np.pad(values, (len(frame.before), len(frame.after)), constant_values=fill)
 
 
-def _spans(pieces: Pieces, room: int) -> list[tuple[int, int]]:
-    """Stretches of at most `room` pieces, all covered, each about half over the last, begun at a word if near."""
+def _spans(pieces: WordPieces, room: int) -> list[tuple[int, int]]:
+    """Return ranges of at most `room` sub-words that cover all.
+
+    Each overlaps about half of the previous one, and starts at a word if one is near.
+    """
     word_starts = np.flatnonzero(pieces.words != NO_WORD)
     spans = [(0, min(room, len(pieces)))]
     while spans[-1][1] < len(pieces):
@@ -180,16 +183,16 @@ def _spans(pieces: Pieces, room: int) -> list[tuple[int, int]]:
 
 
 def _owner(spans: list[tuple[int, int]], length: int) -> Ids:
-    """For each piece the span in which it lies farthest from an edge, (pieces,).
+    """Return for each sub-word the range in which it is farthest from an edge, (pieces,).
 
-    At the ends of a sentence nothing is cut off, but there no other span comes farther from its edge either.
+    At the ends of a sentence no context is missing, but no other range is farther from its edge there either.
     """
-    farthest = np.full(length, -1)  # (pieces,) from the edge of its owner; the first of equal spans keeps it
+    farthest = np.full(length, -1)  # (pieces,) distance from an edge of the owner; of equal ranges the first is taken
     owner: Ids = np.zeros(length, dtype=np.int64)  # (pieces,)
     for number, (start, end) in enumerate(spans):
         from_left = np.arange(end - start)
-        inward = np.minimum(from_left, from_left[::-1])
-        better = inward > farthest[start:end]
-        farthest[start:end][better] = inward[better]
+        distance = np.minimum(from_left, from_left[::-1])
+        better = distance > farthest[start:end]
+        farthest[start:end][better] = distance[better]
         owner[start:end][better] = number
     return owner

@@ -8,83 +8,84 @@ from dataclasses import dataclass
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
-RANKS = 5  # BioASQ's lenient accuracy and reciprocal rank look at this many answers
+RANKS = 5  # how many answers count for BioASQ's lenient accuracy and reciprocal rank
 NULL_THRESHOLD = 0.0
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What answers a question: as gold every text that will do (none: it has no answer), as prediction ranked."""
+    """The answers to a question: as gold all accepted texts (none if there is no answer), as prediction ranked ones."""
 
     texts: tuple[str, ...]
     scores: tuple[float, ...] = ()  # of a prediction: start logit + end logit of each text, highest first
-    null: float = 0.0  # of a prediction: the score of there being no answer, on the same scale
+    null: float = 0.0  # of a prediction: the score of no answer, on the same scale
 
     @property
     def best(self) -> str:
-        """The first text, or "" without any."""
+        """The first text, or "" if there is none."""
         return self.texts[0] if self.texts else ""
 
     @property
-    def odds(self) -> float:
-        """By how much no answer scores over the best one; 0 where nothing was scored."""
+    def null_margin(self) -> float:
+        """The score of no answer minus that of the best answer; 0 without scores."""
         return self.null - self.scores[0] if self.scores else 0.0
 
 
 def normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation, English articles and repeated white space.
+    """Return the text in lower case, without ASCII punctuation, English articles and repeated white space.
 
-    Source: Rajpurkar et al. 2016, section 6.1, as the official script does it.
+    Source: Rajpurkar et al. 2016, section 6.1, as implemented in the official script.
     """
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def score(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
-    """Every score of span answers, each in 0..1.
+def score_answers(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
+    """Compute all scores of span answers, each in 0..1.
 
-    Where some question has no answer, SQuAD 2.0's definition holds, else 1.1's.
+    The definitions are those of SQuAD 2.0 if some question has no answer, and else those of 1.1.
 
     Args:
-        gold: for each question what will do.
-        predicted: for each question what was found.
+        gold: for each question the accepted answers.
+        predicted: for each question the predicted answers.
 
     Returns:
-        exact and f1 of the first answer, support (questions); strict_accuracy, lenient_accuracy and mrr; and where
-        some question has no answer also f1-HasAns, f1-NoAns and the like, and best_exact and best_f1: what the best
-        threshold on the odds of no answer would give, with that threshold (best_f1_thresh).
+        exact and f1 of the first answer, support (questions); strict_accuracy, lenient_accuracy and mrr; and if
+        some question has no answer also f1-HasAns, f1-NoAns and the like, and best_exact and best_f1: the scores at the
+        best threshold on `null_margin`, with that threshold (best_f1_thresh).
     """
-    open_world = any(not truth.texts for truth in gold)
-    said = [_said(guess) if open_world else guess.best for guess in predicted]
-    marks = [_marks(truth, text, open_world) for truth, text in zip(gold, said, strict=True)]
+    unanswerable = any(not answers.texts for answers in gold)
+    texts = [_text_or_none(answers) if unanswerable else answers.best for answers in predicted]
+    marks = [_marks(answers, text, unanswerable) for answers, text in zip(gold, texts, strict=True)]
     scores: dict[str, float] = {**_means(marks, ""), **_bioasq(gold, predicted)}
-    if open_world:
+    if unanswerable:
         for name, wanted in (("HasAns", True), ("NoAns", False)):
-            kept = [mark for mark, truth in zip(marks, gold, strict=True) if bool(truth.texts) is wanted]
-            scores |= _means(kept, f"-{name}")
-        scores |= _best(gold, predicted)
+            subset = [mark for mark, answers in zip(marks, gold, strict=True) if bool(answers.texts) is wanted]
+            scores |= _means(subset, f"-{name}")
+        scores |= _best_thresholds(gold, predicted)
     return scores
 
 
-def _said(guess: Answers) -> str:
-    return "" if guess.odds > NULL_THRESHOLD else guess.best
+def _text_or_none(predicted: Answers) -> str:
+    """Return the best text, or "" if no answer scores higher."""
+    return "" if predicted.null_margin > NULL_THRESHOLD else predicted.best
 
 
-def _marks(truth: Answers, text: str, open_world: bool) -> tuple[float, float]:
-    """Exact match and F1 against the gold text that fits best."""
-    right = [normalise(one) for one in truth.texts]
-    if open_world:
-        right = [one for one in right if one] or [""]
+def _marks(gold: Answers, text: str, unanswerable: bool) -> tuple[float, float]:
+    """Return exact match and F1 against the best fitting gold text."""
+    accepted = [normalise(gold_text) for gold_text in gold.texts]
+    if unanswerable:
+        accepted = [gold_text for gold_text in accepted if gold_text] or [""]
     answer = normalise(text)
-    return float(answer in right), max(_f1(one, answer, open_world) for one in right)
+    return float(answer in accepted), max(_f1(gold_text, answer, unanswerable) for gold_text in accepted)
 
 
-def _f1(right: str, answer: str, open_world: bool) -> float:
-    """F1 over the bags of words; two empty ones are equal in SQuAD 2.0 and have nothing in common in 1.1."""
-    truth, guess = right.split(), answer.split()
-    if not truth and not guess:
-        return float(open_world)
-    shared = (Counter(truth) & Counter(guess)).total()
-    return 2 * shared / (len(truth) + len(guess))
+def _f1(gold: str, predicted: str, unanswerable: bool) -> float:
+    """Return F1 over the bags of words; of two empty ones it is 1 in SQuAD 2.0 and 0 in 1.1."""
+    gold_words, predicted_words = gold.split(), predicted.split()
+    if not gold_words and not predicted_words:
+        return float(unanswerable)
+    shared = (Counter(gold_words) & Counter(predicted_words)).total()
+    return 2 * shared / (len(gold_words) + len(predicted_words))
 
 
 def _means(marks: Sequence[tuple[float, float]], suffix: str) -> dict[str, float]:
@@ -97,9 +98,9 @@ def _means(marks: Sequence[tuple[float, float]], suffix: str) -> dict[str, float
 
 
 def _bioasq(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
-    """BioASQ's measures of factoid questions, over those that have an answer: equal but for capitals is right."""
-    pairs = [(truth, guess) for truth, guess in zip(gold, predicted, strict=True) if truth.texts]
-    ranks = [_rank(truth, guess) for truth, guess in pairs]
+    """Return BioASQ's scores of factoid questions, over those with an answer; texts are compared without case."""
+    pairs = zip(gold, predicted, strict=True)
+    ranks = [_rank(answers, ranked) for answers, ranked in pairs if answers.texts]
     count = max(1, len(ranks))
     return {
         "strict_accuracy": sum(rank == 1 for rank in ranks) / count,
@@ -108,28 +109,28 @@ def _bioasq(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, 
     }
 
 
-def _rank(truth: Answers, guess: Answers) -> int:
-    """The place, from 1, of the first right text among the first different ones; 0 if it is not among them."""
-    right = {text.lower() for text in truth.texts}
-    different = list(dict.fromkeys(text.lower() for text in guess.texts))[:RANKS]
-    return next((place for place, text in enumerate(different, start=1) if text in right), 0)
+def _rank(gold: Answers, predicted: Answers) -> int:
+    """Return the rank, from 1, of the first accepted text among the first RANKS different ones; 0 without any."""
+    accepted = {text.lower() for text in gold.texts}
+    different = list(dict.fromkeys(text.lower() for text in predicted.texts))[:RANKS]
+    return next((rank for rank, text in enumerate(different, start=1) if text in accepted), 0)
 
 
-def _best(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
-    """The best scores that a threshold on the odds of no answer could reach.
+def _best_thresholds(gold: Sequence[Answers], predicted: Sequence[Answers]) -> dict[str, float]:
+    """Return the best scores that a threshold on `null_margin` could reach, and those thresholds.
 
-    As the official script of SQuAD 2.0 computes them: the questions are answered one after the other, those first
-    that are the least likely to have none (of equal ones the first in the data), and the best moment is kept.
+    Computed as in the official script of SQuAD 2.0: starting without any answers, the predictions are added by rising
+    margin (equal ones in the order of the data), and the maximum is kept.
     """
-    marks = [_marks(truth, guess.best, True) for truth, guess in zip(gold, predicted, strict=True)]
-    order = sorted(range(len(gold)), key=lambda index: predicted[index].odds)
+    marks = [_marks(answers, ranked.best, True) for answers, ranked in zip(gold, predicted, strict=True)]
+    order = sorted(range(len(gold)), key=lambda index: predicted[index].null_margin)
     best: dict[str, float] = {}
-    for place, name in enumerate(("exact", "f1")):
-        reached = now = float(sum(not truth.texts for truth in gold))
+    for column, name in enumerate(("exact", "f1")):
+        highest = total = float(sum(not answers.texts for answers in gold))
         threshold = 0.0
         for index in order:
-            now += marks[index][place] if gold[index].texts else -float(bool(predicted[index].best))
-            if now > reached:
-                reached, threshold = now, predicted[index].odds
-        best |= {f"best_{name}": reached / max(1, len(gold)), f"best_{name}_thresh": threshold}
+            total += marks[index][column] if gold[index].texts else -float(bool(predicted[index].best))
+            if total > highest:
+                highest, threshold = total, predicted[index].null_margin
+        best |= {f"best_{name}": highest / max(1, len(gold)), f"best_{name}_thresh": threshold}
     return best

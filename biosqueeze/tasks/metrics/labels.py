@@ -1,6 +1,9 @@
-"""Scores of labels and numbers, from counts; equal to scikit-learn's and scipy's where those have them."""
+"""Scores of labels, label sets, relations and numbers. scikit-learn and scipy are imported when something is scored."""
 
-from collections.abc import Collection, Sequence
+import math
+import warnings
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,48 +13,52 @@ Reals = NDArray[np.float64]
 
 
 def score_classes(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-    """Scores where every example has one label.
+    """Score one label per example.
 
     Args:
         gold: the label of each example.
         predicted: as gold.
 
     Returns:
-        accuracy; micro_f1, which is the same number where one label is given to each example; macro_f1, the mean
-        of the labels' F1; and f1-LABEL and support-LABEL for each label that occurs in either.
+        accuracy; micro_f1, which is equal to it where each example has one label; macro_f1, the mean of the labels'
+        F1; and f1-LABEL and support-LABEL for each label that occurs in either.
     """
-    names, true, guessed = _flags([{label} for label in gold], [{label} for label in predicted])
-    accuracy = float(np.mean([one == other for one, other in zip(gold, predicted, strict=True)]))
-    by_label = _f1(true, guessed, axis=0)
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+    names = sorted({*gold, *predicted})
+    ids = {name: number for number, name in enumerate(names)}
+    sides = [np.array([ids[label] for label in side], dtype=np.int64) for side in (gold, predicted)]
+    accuracy = float(accuracy_score(*sides))
+    _, _, f1, support = precision_recall_fscore_support(*sides, labels=range(len(names)), average=None, zero_division=0)
     return {
         "accuracy": accuracy,
-        "micro_f1": _micro(true, guessed)[2],
-        "macro_f1": float(by_label.mean()),
-        **_by_name(names, by_label, true),
+        "micro_f1": accuracy,
+        "macro_f1": float(f1.mean()),
+        **_by_name(names, f1, support),
     }
 
 
 def score_label_sets(gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]) -> dict[str, float]:
-    """Scores where an example has any number of labels.
+    """Score any number of labels per example.
 
-    BLURB scores HoC by the "average micro F1 across the ten cancer hallmarks" (PubMedBERT, section 4.5), and says no
-    more. The public code that scores BLURB's HoC, such as BioLinkBERT's, pools all decisions, of every abstract and
-    every hallmark, into one count of true positives, false positives and false negatives: `f1`. (The mean
-    of ten hallmarks' F1 is `macro_f1`.) BLUE and the studies that follow it, bio-lm among them, leave out the
-    abstracts without a label and average by abstract: `blue_f1`.
+    BLURB scores HoC by the "average micro F1 across the ten cancer hallmarks" (PubMedBERT, section 4.5) without further
+    definition. The public code that scores BLURB's HoC, such as BioLinkBERT's, pools all decisions, of every abstract
+    and every hallmark, into one count of true positives, false positives and false negatives: `f1`. (The mean of ten
+    hallmarks' F1 is `macro_f1`.) BLUE and the studies that follow it, bio-lm among them, leave out the abstracts
+    without a label and average by abstract: `blue_f1`.
 
     Args:
-        gold: the labels of each example, which may be none.
+        gold: the labels of each example, possibly none.
         predicted: as gold.
 
     Returns:
         precision, recall and f1 (micro: over all pairs of an example and a label); macro_f1 (the mean of the labels'
-        F1); example_f1 (the mean of the examples' F1, 1 where both say none); blue_f1 (the harmonic mean of the mean
-        precision and the mean recall over the examples with a label); accuracy (all labels of an example are right);
-        f1-LABEL and support-LABEL for each label that occurs in either.
+        F1); example_f1 (the mean of the examples' F1, 1 if both sets are empty); blue_f1 (the harmonic mean of the mean
+        precision and the mean recall over the examples with a label); accuracy (the share of equal sets); f1-LABEL
+        and support-LABEL for each label that occurs in either.
     """
     names, true, guessed = _flags(gold, predicted)
-    precision, recall, f1 = _micro(true, guessed)
+    precision, recall, f1 = _micro_scores(true, guessed)
     by_label = _f1(true, guessed, axis=0)
     return {
         "precision": precision,
@@ -59,44 +66,66 @@ def score_label_sets(gold: Sequence[Collection[str]], predicted: Sequence[Collec
         "f1": f1,
         "macro_f1": float(by_label.mean()) if names else 0.0,
         "example_f1": float(_f1(true, guessed, axis=1, empty=1.0).mean()),
-        "blue_f1": _blue(true, guessed),
+        "blue_f1": _blue_f1(true, guessed),
         "accuracy": float((true == guessed).all(axis=1).mean()),
-        **_by_name(names, by_label, true),
+        **_by_name(names, by_label, true.sum(axis=0)),
     }
 
 
-def pearson(one: Sequence[float], other: Sequence[float]) -> float:
-    """The correlation of two lists of numbers; 0.0 where one of them is constant, and there is none."""
-    first, second = _centred(one), _centred(other)
-    size = float(np.linalg.norm(first) * np.linalg.norm(second))
-    if size == 0.0 or len(set(one)) == 1 or len(set(other)) == 1:
+def score_relations(gold: Sequence[str], predicted: Sequence[str], positive: Sequence[str]) -> dict[str, float]:
+    """Compute micro and macro F1 over positive labels, each label's F1, and the accuracy over all labels.
+
+    The scores are those of scikit-learn's `f1_score(gold, predicted, labels=positive, average="micro")` and so on, with
+    `zero_division=0`, computed from counts: four times as fast.
+
+    Args:
+        gold: the label of each example.
+        predicted: as gold.
+        positive: the labels that stand for a relation.
+    """
+    support, predictions = Counter(gold), Counter(predicted)
+    hits = Counter(label for label, other in zip(gold, predicted, strict=True) if label == other)
+    true, in_gold, in_predicted = (sum(counts[label] for label in positive) for counts in (hits, support, predictions))
+    f1 = {label: _ratio(2 * hits[label], support[label] + predictions[label]) for label in positive}
+    return {
+        "f1": _ratio(2 * true, in_gold + in_predicted),
+        "macro_f1": _ratio(sum(f1.values()), len(f1)),
+        "precision": _ratio(true, in_predicted),
+        "recall": _ratio(true, in_gold),
+        "accuracy": _ratio(hits.total(), len(gold)),
+        **{f"f1-{label}": value for label, value in f1.items()},
+        **{f"support-{label}": support[label] for label in positive},
+    }
+
+
+def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Return Pearson's correlation of two lists of numbers; 0.0 if one is constant, where it is undefined."""
+    from scipy import stats
+
+    if len(set(gold)) < 2 or len(set(predicted)) < 2:
         return 0.0
-    # Divided one by one: their product may overflow.
-    value = (first / np.linalg.norm(first)) @ (second / np.linalg.norm(second))
-    return float(np.clip(value, -1.0, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a list may be nearly constant
+        correlation = float(stats.pearsonr(gold, predicted).statistic)
+    return correlation if math.isfinite(correlation) else 0.0
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """The correlation of two lists' ranks, equal numbers sharing the mean of theirs; 0.0 where one is constant."""
-    return pearson(_ranks(one).tolist(), _ranks(other).tolist())
+def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Return Spearman's rank correlation, equal numbers sharing their mean rank; 0.0 if one list is constant."""
+    from scipy import stats
 
-
-def _centred(values: Sequence[float]) -> Reals:
-    array = np.asarray(values, dtype=np.float64)
-    centred: Reals = array - array.mean()
-    return centred
-
-
-def _ranks(values: Sequence[float]) -> Reals:
-    _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ranks: Reals = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    return ranks
+    if len(set(gold)) < 2 or len(set(predicted)) < 2:
+        return 0.0
+    return float(stats.spearmanr(gold, predicted).statistic)
 
 
 def _flags(
     gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]]
 ) -> tuple[tuple[str, ...], Flags, Flags]:
-    """The labels that occur, and which example has which: (examples, labels) each."""
+    """Return the labels that occur, and which example has which: (examples, labels) each.
+
+    scikit-learn's scores of such arrays are equal, except for a single label, which it takes for two classes.
+    """
     names = tuple(sorted({label for labels in (*gold, *predicted) for label in labels}))
     true, guessed = (
         np.array([[name in labels for name in names] for labels in side], dtype=bool).reshape(len(side), len(names))
@@ -106,19 +135,20 @@ def _flags(
 
 
 def _f1(true: Flags, guessed: Flags, *, axis: int, empty: float = 0.0) -> Reals:
-    """F1 along an axis; `empty` where neither side has anything."""
+    """Return F1 along an axis; `empty` if neither side has anything there."""
     hits = (true & guessed).sum(axis=axis)
     both = true.sum(axis=axis) + guessed.sum(axis=axis)
     return np.where(both > 0, 2 * hits / np.maximum(both, 1), empty)
 
 
-def _micro(true: Flags, guessed: Flags) -> tuple[float, float, float]:
-    """Precision, recall and F1 over all decisions; 0 where there is nothing to count."""
-    hits, said, there = (int(flags.sum()) for flags in (true & guessed, guessed, true))
-    return hits / max(said, 1), hits / max(there, 1), 2 * hits / max(said + there, 1)
+def _micro_scores(true: Flags, guessed: Flags) -> tuple[float, float, float]:
+    """Return precision, recall and F1 over all pairs of an example and a label; an undefined score is 0."""
+    hits, in_predicted, in_gold = (int(flags.sum()) for flags in (true & guessed, guessed, true))
+    return _ratio(hits, in_predicted), _ratio(hits, in_gold), _ratio(2 * hits, in_predicted + in_gold)
 
 
-def _blue(true: Flags, guessed: Flags) -> float:
+def _blue_f1(true: Flags, guessed: Flags) -> float:
+    """Return the harmonic mean of the examples' mean precision and mean recall, over the examples with a label."""
     labelled = true.any(axis=1)
     true, guessed = true[labelled], guessed[labelled]
     if not len(true):
@@ -126,12 +156,15 @@ def _blue(true: Flags, guessed: Flags) -> float:
     hits = (true & guessed).sum(axis=1)
     precision = float((hits / np.maximum(guessed.sum(axis=1), 1)).mean())
     recall = float((hits / true.sum(axis=1)).mean())
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return _ratio(2 * precision * recall, precision + recall)
 
 
-def _by_name(names: Sequence[str], f1: Reals, true: Flags) -> dict[str, float]:
-    supports = true.sum(axis=0)
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _by_name(names: Sequence[str], f1: Reals, support: NDArray[np.int_]) -> Mapping[str, float]:
     return {
         **{f"f1-{name}": float(value) for name, value in zip(names, f1, strict=True)},
-        **{f"support-{name}": int(value) for name, value in zip(names, supports, strict=True)},
+        **{f"support-{name}": int(value) for name, value in zip(names, support, strict=True)},
     }

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from biosqueeze.data.tables import DataRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 
 COLUMNS = ("labels", "sentence", "index")
 _LABELS = re.compile(r"\d+_[01](,\d+_[01])*")
@@ -38,7 +38,7 @@ def is_hoc(records: Mapping[str, Sequence[DataRecord]]) -> bool:
     )
 
 
-def documents(records: Sequence[DataRecord]) -> list[Labelled]:
+def documents(records: Sequence[DataRecord]) -> list[TextExample]:
     """The abstracts in the order of their first sentences: texts joined in order, labels united.
 
     Raises:
@@ -57,12 +57,12 @@ def documents(records: Sequence[DataRecord]) -> list[Labelled]:
     return [_document(name, [rows[number] for number in sorted(rows)]) for name, rows in sentences.items()]
 
 
-def _document(name: str, rows: Sequence[tuple[DataRecord, frozenset[str]]]) -> Labelled:
+def _document(name: str, rows: Sequence[tuple[DataRecord, frozenset[str]]]) -> TextExample:
     text = " ".join(filter(None, (str(record.values["sentence"]).strip() for record, _ in rows)))
     where = rows[0][0].where
     if not text:
         raise SqueezeError(f"{where}: the abstract {name} has no text; fill in its sentences, or remove it")
-    return Labelled((text,), frozenset().union(*(labels for _, labels in rows)), name, where)
+    return TextExample((text,), frozenset().union(*(labels for _, labels in rows)), name, where)
 
 
 def _place(record: DataRecord) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 from biosqueeze.data.tables import DataRecord, read_file
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
 
 NAME = "PubMedQA's files"
@@ -26,7 +26,7 @@ def is_here(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (QUESTIONS, "train_set.json", f"{FOLD}/train_set.json"))
 
 
-def read(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
     """The splits that are asked for, and test too where it must be told apart from train.
 
     Raises:
@@ -38,7 +38,7 @@ def read(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]:
     return _folded(directory, looked)
 
 
-def _folded(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+def _folded(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
     """The files of a fold, with test_set.json beside them or one directory above."""
     fold = directory / FOLD if (directory / FOLD).is_dir() else directory
     files = {split: fold / f"{split}_set.json" for split in splits}
@@ -51,7 +51,7 @@ def _folded(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]
     return {split: _examples(read_file(path)) for split, path in files.items()}
 
 
-def _dealt(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+def _dealt(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
     """All questions, split here as the authors' script splits them."""
     records = {str(record.values["id"]): record for record in read_file(directory / QUESTIONS)}
     decisions = {name: _decision(record) for name, record in records.items()}
@@ -132,9 +132,9 @@ def _test_ids(directory: Path, records: Mapping[str, DataRecord]) -> frozenset[s
     return frozenset(truth)
 
 
-def _examples(records: Sequence[DataRecord]) -> list[Labelled]:
+def _examples(records: Sequence[DataRecord]) -> list[TextExample]:
     rows = ROLES.rows(records, ROLES.columns(()))
     return [
-        Labelled(_rows.pair_of(row), _decision(record), str(row.values["id"]), row.where)
+        TextExample(_rows.pair_of(row), _decision(record), str(row.values["id"]), row.where)
         for row, record in zip(rows, records, strict=True)
     ]

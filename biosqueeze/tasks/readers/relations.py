@@ -10,7 +10,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
-from biosqueeze.tasks.encoding.entities import Entities, Relation, shown
+from biosqueeze.tasks.encoding.entities import Entities, Relation, segments_of
 from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
@@ -228,7 +228,7 @@ def _check_labels(relations: Sequence[Relation], labels: Sequence[str]) -> None:
 def _check_disjoint(parsed: _Parsed, source: str) -> None:
     """What was trained on or selected by must not be the test split: the same pair in the same sentence."""
     texts = {
-        split: ["".join(segment.text for segment in shown(relation, "markers")) for relation in relations]
+        split: ["".join(segment.text for segment in segments_of(relation, "markers")) for relation in relations]
         for split, relations in parsed.items()
     }
     for split in [name for name in ("train", "dev") if name in texts and "test" in texts]:

@@ -8,14 +8,14 @@ from biosqueeze.data.tables import Columns, DataRecord, parse_column_options, re
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
 FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
 
-Splits = Mapping[str, Sequence[Labelled]]
+Splits = Mapping[str, Sequence[TextExample]]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def classes_of(examples: Splits) -> tuple[str, ...]:
     return labels
 
 
-def learned(examples: Splits) -> list[Labelled]:
+def learned(examples: Splits) -> list[TextExample]:
     """The examples whose labels count: those of train, or all where train is not among them."""
     return list(examples["train"]) if "train" in examples else [one for split in examples.values() for one in split]
 
@@ -267,11 +267,11 @@ def counts(examples: Splits) -> str:
     return ", ".join(f"{split} {len(items):,}" for split, items in examples.items())
 
 
-def _texts(examples: Sequence[Labelled]) -> list[str]:
+def _texts(examples: Sequence[TextExample]) -> list[str]:
     return ["\t".join(example.texts) for example in examples]
 
 
-def _check_ids(examples: Sequence[Labelled]) -> None:
+def _check_ids(examples: Sequence[TextExample]) -> None:
     seen: dict[str, str] = {}
     for example in examples:
         if example.id and example.id in seen:

@@ -11,14 +11,14 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import (
     OUTSIDE,
     convert,
-    detect,
-    fault,
+    detect_scheme,
     is_tag,
-    join,
+    join_tag,
+    keep_types,
     labels_of,
-    of_types,
-    parts,
+    order_error,
     spans_of,
+    split_tag,
     types_of,
 )
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
@@ -76,12 +76,12 @@ class _Labelling:
 
     def trained(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as labels."""
-        tags = of_types(tags, self.types)
+        tags = keep_types(tags, self.types)
         return tags if self.target == self.scheme != "BIOUL" else convert(tags, self.target)  # BIOES becomes BIOUL
 
     def gold(self, tags: Sequence[str]) -> Sequence[str]:
         """Tags as they are scored: as they stand in BIO or IO, and in BIO what the data write in another scheme."""
-        tags = of_types(tags, self.types)
+        tags = keep_types(tags, self.types)
         return tags if self.scheme in ("BIO", "IO") else convert(tags, "BIO")
 
 
@@ -140,7 +140,7 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
     taken whole, for a word of train need not have been in every place of an entity. So is their own where another split
     has a longer entity of a type than train.
     """
-    scheme = detect(tagged.tags for tagged in _every(read))
+    scheme = detect_scheme(tagged.tags for tagged in _every(read))
     own = "BIO" if scheme == "IOB1" else scheme
     draft = _Labelling(scheme, form.scheme or own, (), _types(read, form.types))
     known = read["train"] if "train" in read else [*_every(read)]
@@ -151,7 +151,7 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
             f"{source} has no tag but O, so there is nothing to learn or to score; check the tags' column"
         )
     lacking = set().union(*(draft.trained(tagged.tags) for tagged in _every(read))) - set(labels)
-    longer = any(parts(tag)[1] in types_of(labels) for tag in lacking)
+    longer = any(split_tag(tag)[1] in types_of(labels) for tag in lacking)
     if "train" in read and (longer or form.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
         labels = labels_of(types_of(labels), draft.target)
     return replace(draft, labels=labels)
@@ -202,7 +202,7 @@ def _check_order(read: Splits, scheme: str) -> None:
     for tagged in _every(read):
         before = OUTSIDE
         for word, tag in enumerate((*tagged.tags, OUTSIDE)):
-            wrong = fault(scheme, before, tag)
+            wrong = order_error(scheme, before, tag)
             if wrong:
                 raise SqueezeError(_out_of_place(tagged, word) if wrong == "begin" else _unended(tagged, word, read))
             before = tag
@@ -212,7 +212,7 @@ def _out_of_place(tagged: SourceSentence, word: int) -> str:
     before, tag = tagged.tags[word - 1] if word else OUTSIDE, tagged.tags[word]
     return (
         f"{tagged.where(word)}: {tag!r} at {tagged.words[word]!r} follows {before!r}, "
-        f"but an entity begins with B in this data; write {join('B', parts(tag)[1])} here"
+        f"but an entity begins with B in this data; write {join_tag('B', split_tag(tag)[1])} here"
     )
 
 
@@ -225,7 +225,7 @@ def _unended(tagged: SourceSentence, word: int, read: Splits) -> str:
     return (
         f"{tagged.where(word - 1)}: {tag!r} at {tagged.words[word - 1]!r} is followed by {after}, but where entities "
         f"have ends ({bioes or _first(read, 'LU')}) this one lacks its own; "
-        f"write {join(unit if tag[0] == 'B' else last, parts(tag)[1])} here"
+        f"write {join_tag(unit if tag[0] == 'B' else last, split_tag(tag)[1])} here"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
 
 NAME = "BioASQ's files"
@@ -27,7 +27,7 @@ def is_here(directory: Path) -> bool:
     return directory.is_dir() and any(map(_is_bioasq, directory.glob("*.json")))
 
 
-def read(directory: Path, splits: Sequence[str]) -> dict[str, list[Labelled]]:
+def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
     """The splits that are asked for, and test too where it must be told apart from train.
 
     A file is of the split that its name has: train, dev or valid, test or golden (7B1_golden.json and so on: all
@@ -58,7 +58,7 @@ def _is_bioasq(path: Path) -> bool:
         return re.match(r'\s*\{\s*"questions"\s*:\s*\[', stream.read(_BEGINNING)) is not None
 
 
-def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[Labelled]:
+def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExample]:
     items = [(item, where) for path in paths for item, where in _questions(path)]
     examples = [_example(item, where) for item, where in items if item.get("type") == "yesno"]
     if not examples:
@@ -82,10 +82,10 @@ def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
         yield item, where
 
 
-def _example(item: Mapping[str, Any], where: str) -> Labelled:
+def _example(item: Mapping[str, Any], where: str) -> TextExample:
     snippets = [snippet.get("text") for snippet in item.get("snippets") or [] if isinstance(snippet, Mapping)]
     row = _rows.RoleValues(where, {"first": item.get("body"), "second": snippets})
-    return Labelled(_rows.pair_of(row), _answer(item, where), str(item.get("id") or ""), where)
+    return TextExample(_rows.pair_of(row), _answer(item, where), str(item.get("id") or ""), where)
 
 
 def _answer(item: Mapping[str, Any], where: str) -> str:

@@ -10,7 +10,7 @@ from biosqueeze.data.collate import pad
 from biosqueeze.models.custom_heads.cosine import select_text
 from biosqueeze.models.custom_heads.load import build_headed_encoder, load_headed_encoder, set_score_range
 from biosqueeze.tasks import Formulation, similarity
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from tests import pico
 
 PAIRS = [
@@ -26,7 +26,7 @@ def test_score_is_the_cosine_of_the_mean_states(family, tmp_path):
     set_score_range(model, [1.0, 3.0, 0.0])
     tokenizer = pico.tokenizer_of(family)
     kind = similarity.Kind(Formulation(representation="cosine"))
-    windows = kind.encode([Labelled(pair, 1.0) for pair in PAIRS], ("score",), tokenizer, 128)
+    windows = kind.encode([TextExample(pair, 1.0) for pair in PAIRS], ("score",), tokenizer, 128)
     batch = pad([window.features for window in windows], tokenizer.pad_token_id)
     with torch.no_grad():
         names = ("input_ids", "attention_mask", "entities")
@@ -62,6 +62,6 @@ def test_range_is_saved_beside_a_stock_encoder(tmp_path):
 def test_each_text_may_have_the_maximum_length():
     kind = similarity.Kind(Formulation(representation="cosine"))
     tokenizer = pico.tokenizer_of("bert")
-    (window,) = kind.encode([Labelled(("the " * 300, "cells"), None)], ("score",), tokenizer, 16)
+    (window,) = kind.encode([TextExample(("the " * 300, "cells"), None)], ("score",), tokenizer, 16)
     owners = window.features["entities"]
     assert np.bincount(owners).tolist() == [0, 16, 3]
