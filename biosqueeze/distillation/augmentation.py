@@ -25,9 +25,9 @@ from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.progress import note, track
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
-from biosqueeze.tasks.encoding.word_windows import Pieces, pieces_of
+from biosqueeze.tasks.encoding.word_windows import WordPieces, tokenize_sentences
 from biosqueeze.tasks.readers.tagged import Sentence
 from biosqueeze.training.device import own_device
 
@@ -116,7 +116,7 @@ def _draw(free: int, copies: int, words: int, seed: int, number: int) -> Draws:
     return Draws(replaced, rng.integers(min(CANDIDATES, words), size=(copies, free)))
 
 
-def text_of(example: Sentence | Labelled) -> ReplaceableText:
+def text_of(example: Sentence | TextExample) -> ReplaceableText:
     """Split an example into words, and select those that may be replaced."""
     if isinstance(example, Sentence):
         free = [w.isalpha() and tag == OUTSIDE for w, tag in zip(example.words, example.tags, strict=True)]
@@ -162,7 +162,7 @@ class Proposer:
 
         Each place is masked alone; the other words keep their originals.
         """
-        pieces = list(pieces_of([Sentence(tuple(words), ()) for words in texts], self.tokenizer))
+        pieces = list(tokenize_sentences([Sentence(tuple(words), ()) for words in texts], self.tokenizer))
         masked = [self._masked(pieces[place.text], place.word) for place in places]
         best = np.zeros((len(places), min(CANDIDATES, len(self))), dtype=np.int64)
         device = own_device()
@@ -176,7 +176,7 @@ class Proposer:
         self.model.to("cpu")  # type: ignore[arg-type]
         return best
 
-    def _masked(self, pieces: Pieces, word: int) -> Features:
+    def _masked(self, pieces: WordPieces, word: int) -> Features:
         """Encode the text around a masked word: `input_ids` (length,) with special tokens, and its position `at` ()."""
         before, after = pieces.ids[pieces.owners < word], pieces.ids[pieces.owners > word]
         left = min(len(before), max(self.room // 2, self.room - len(after)))
@@ -201,7 +201,7 @@ def word_tokens(tokenizer: PreTrainedTokenizerBase) -> Ids:
     """Return the ids of the tokens that are whole alphabetic words: the tokenizer maps each word to this one token."""
     decoded = ((token, _decoded(tokenizer, token)) for token in sorted(tokenizer.get_vocab().values()))
     alphabetic = [(token, text) for token, text in decoded if text.isalpha()]
-    pieces = pieces_of([Sentence((text,), ()) for _, text in alphabetic], tokenizer)
+    pieces = tokenize_sentences([Sentence((text,), ()) for _, text in alphabetic], tokenizer)
     words = [token for (token, _), encoded in zip(alphabetic, pieces, strict=True) if encoded.ids.tolist() == [token]]
     return np.array(words, dtype=np.int64)
 

@@ -49,7 +49,7 @@ class DistillationResult:
             "data": data,
             "labels": models.labels,
             "max_length": models.length,
-            "formulation": models.task.form.chosen() if models.task else None,
+            "formulation": models.task.formulation.non_defaults() if models.task else None,
         }
         return {key: value for key, value in facts.items() if value}
 

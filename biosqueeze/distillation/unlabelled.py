@@ -146,7 +146,7 @@ def _examples(settings: DataSettings, models: DistillationModels) -> Iterator[An
     for source in settings.corpus:
         if models.task_name in PLAIN_TEXT_KINDS:
             plain = _without_columns(task)
-            yield from (plain.pose({"text": line}) for line in read_lines(source, settings.field))
+            yield from (plain.example_from_record({"text": line}) for line in read_lines(source, settings.field))
         else:
             yield from _records(source, task)
 
@@ -186,14 +186,14 @@ def _records(source: str, task: Task) -> Iterator[Any]:
             if incoming.error:
                 raise SqueezeError(incoming.error)
             try:
-                yield task.pose(incoming.values)
+                yield task.example_from_record(incoming.values)
             except SqueezeError:  # the fields may have the usual names
-                yield plain.pose(incoming.values)
+                yield plain.example_from_record(incoming.values)
 
 
 def _without_columns(task: Task) -> Task:
     """Return the task reading fields by their usual names: --column names the columns of the labelled data alone."""
-    return replace(task, form=replace(task.form, column=()))  # type: ignore[type-var] # every Kind is a dataclass
+    return replace(task, formulation=replace(task.formulation, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:

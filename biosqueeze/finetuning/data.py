@@ -42,7 +42,7 @@ class TaskSetup:
             scheme=data.scheme,
             metric=metric,
             max_length=max_length,
-            formulation=self.task.form.chosen(),
+            formulation=self.task.formulation.non_defaults(),
             benchmark=self.name if self.name != self.kind else None,
         )
 
@@ -51,7 +51,7 @@ def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
     """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's."""
     kind, benchmark = resolve(name)
     if benchmark:
-        formulation = replace(formulation, **{**benchmark.form, **formulation.chosen()})
+        formulation = replace(formulation, **{**benchmark.formulation, **formulation.non_defaults()})
     return TaskSetup(name, kind, open_task(kind, formulation), benchmark)
 
 

@@ -10,7 +10,7 @@ from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.load import decoding_parameters
-from biosqueeze.tasks import Task, Window, bound
+from biosqueeze.tasks import Task, Window, with_decoding_parameters
 
 EVALUATION_BATCH_SIZE = 32
 
@@ -37,7 +37,7 @@ class DevSet:
             predictor = TorchPredictor(model, precision, device)
             features = [window.features for window in self.windows]
             logits = predict_all(predictor, features, self.pad_token_id, EVALUATION_BATCH_SIZE)
-            task = bound(self.task, decoding_parameters(model))
+            task = with_decoding_parameters(self.task, decoding_parameters(model))
             predicted = task.decode(self.windows, logits, self.examples, self.labels)
             return self.task.score([example.gold for example in self.examples], predicted)
 

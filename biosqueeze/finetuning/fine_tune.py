@@ -53,7 +53,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
         "data": source_hash(train_source),
         "labels": list(data.labels),
         "metric": inputs.metric,
-        **task.form.chosen(),
+        **task.formulation.non_defaults(),
     }
     summary = train(
         TrainingJob(
@@ -82,7 +82,7 @@ def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> 
         data: whose labels the head gets.
         seed: of a new head's weights.
     """
-    custom = custom_head_of(task.form)
+    custom = custom_head_of(task.formulation)
     if custom:
         model = build_headed_encoder(source, custom, data.labels, seed)
         set_score_range(model, [example.gold for example in data.splits["train"]])

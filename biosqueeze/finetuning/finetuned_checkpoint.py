@@ -43,8 +43,8 @@ def task_of(
     is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
     default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
     scheme = recorded.scheme or "" if recorded else default_scheme
-    formulation = Formulation.noted(recorded.formulation if recorded else {})
-    return name, open_task(name, formulation.with_reading(reading) if reading else formulation, scheme)
+    formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
+    return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
 
 
 def _kind(checkpoint: Checkpoint, task: str | None, purpose: str) -> str:

@@ -124,7 +124,7 @@ def paper_options(benchmark: Benchmark) -> dict[str, Any]:
         "epochs": min(hyper.epochs or MOST_EPOCHS, MOST_EPOCHS),
         "max_length": hyper.max_length,
         "warmup": hyper.warmup,
-        **benchmark.form,
+        **benchmark.formulation,
     }
     return {name: value for name, value in options.items() if value is not None}
 
@@ -154,7 +154,7 @@ def _read_splits(
 ) -> str:
     """Read these splits; return how the data differ from those of the paper."""
     known = {f.name for f in fields(Formulation)}
-    formulation = {**benchmark.form, **{name: value for name, value in options.items() if name in known}}
+    formulation = {**benchmark.formulation, **{name: value for name, value in options.items() if name in known}}
     task = open_task(benchmark.kind, Formulation(**formulation))
     data = [task.read(str(directory), splits) for directory in directories]
     # Of a cross-validated set the papers count the whole, not the folds.

@@ -134,7 +134,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def _task_setup(options: Options) -> "TaskSetup":
     from biosqueeze.finetuning.data import open_task_setup
 
-    return open_task_setup(options.task, Formulation.of(options))
+    return open_task_setup(options.task, Formulation.from_options(options))
 
 
 def _split_options(options: Options) -> "SplitOptions":
@@ -165,7 +165,7 @@ def plan(options: Options) -> Plan:
     data = read_splits(setup, _split_options(options))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
-    custom_head = custom_head_of(setup.task.form)
+    custom_head = custom_head_of(setup.task.formulation)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=out,

@@ -36,14 +36,14 @@ def test_batches_are_ragged_and_of_different_shapes() -> None:
     assert max(batch["input_ids"].shape[1] for batch in random_batches(50, 16, 0)) == 16
 
 
-def test_same_is_same_whatever_is_in_the_padding() -> None:
+def test_padding_does_not_count() -> None:
     parity = compare(Table(logits()), Table(logits(), garbage=99.0), BATCHES)
     assert (parity.max_difference, parity.mean_difference, parity.agreement) == (0, 0, 1)
     assert parity.cosine == pytest.approx(1)
     assert parity.tokens == sum(batch["attention_mask"].sum() for batch in BATCHES)
 
 
-def test_difference_is_the_largest_of_all_batches() -> None:
+def test_largest_difference_of_all_batches() -> None:
     changed = logits()
     changed[BATCHES[2]["input_ids"][0, -1]] += [0, 0.25, 0]
     parity = compare(Table(logits()), Table(changed), BATCHES)
@@ -58,7 +58,7 @@ def test_mean_counts_tokens_and_not_batches() -> None:
     assert parity.mean_difference == pytest.approx((used % 2).mean(), abs=1e-5)
 
 
-def test_collapse_to_the_commonest_answer_scores_one_half() -> None:
+def test_collapse_to_the_commonest_class_agrees_by_half() -> None:
     mostly_first = np.tile([3.0, 0.0, 0.0], (50, 1))
     mostly_first[:10] = [0.0, 3.0, 0.0]
     collapsed = np.tile([3.0, 0.0, 0.0], (50, 1))
@@ -67,7 +67,7 @@ def test_collapse_to_the_commonest_answer_scores_one_half() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_no_number_never_agrees(value) -> None:
+def test_nan_and_infinity_never_agree(value) -> None:
     broken = logits()
     broken[7] = value
     for pair in ((Table(logits()), Table(broken)), (Table(broken), Table(broken))):
@@ -76,12 +76,12 @@ def test_no_number_never_agrees(value) -> None:
         assert parity.agreement == 0
 
 
-def test_other_number_of_labels_never_agrees() -> None:
+def test_another_number_of_labels_never_agrees() -> None:
     parity = compare(Table(logits()), Table(logits(labels=4)), BATCHES)
     assert (parity.max_difference, parity.agreement) == (np.inf, 0)
 
 
-def test_whole_sequence_answers_are_compared_row_by_row() -> None:
+def test_sequence_outputs_are_compared_row_by_row() -> None:
     class First(Table):
         def predict(self, batch):
             return self.logits[batch["input_ids"][:, 0]]
@@ -91,13 +91,13 @@ def test_whole_sequence_answers_are_compared_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("labels", [3, 4])
-def test_as_many_labels_as_tokens_are_no_tokens(labels: int) -> None:
+def test_as_many_labels_as_tokens(labels: int) -> None:
     right = np.eye(2, labels)
     parity = compare(Fixed(right), Fixed(right[::-1]), PAIR, SINGLE)
     assert (parity.tokens, parity.agreement) == (2, 0)
 
 
-def test_a_discriminator_says_of_each_token_whether_it_was_replaced() -> None:
+def test_discriminator_outputs_are_compared_by_token() -> None:
     right = np.array([[1.0, -1.0, 2.0, -2.0], [1.0, 3.0, 9.0, 9.0]])  # the nines are padding
     wrong = right.copy()
     wrong[0, 1] = 0.5
@@ -119,7 +119,7 @@ class Fixed:
 PAIR = [{"input_ids": np.ones((2, 4), dtype=np.int64), "attention_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]])}]
 
 
-def test_spans_agree_where_they_start_and_end_at_the_same_tokens() -> None:
+def test_spans_agree_on_equal_starts_and_ends() -> None:
     starts = [[0, 5, 1, 0], [0, 3, 9, 9]]  # the nines are padding
     ends = [[0, 1, 5, 0], [3, 0, 9, 9]]
     right = np.stack([starts, ends], axis=-1)
@@ -130,7 +130,7 @@ def test_spans_agree_where_they_start_and_end_at_the_same_tokens() -> None:
     assert compare(Fixed(right), Fixed(wrong), PAIR, SPAN).agreement == 0.75
 
 
-def test_scores_agree_as_far_as_they_are_correlated() -> None:
+def test_agreement_of_scores_is_their_correlation() -> None:
     right = np.array([[0.1], [0.9], [0.4]])
     assert compare(Fixed(right), Fixed(2 * right + 1), PAIR, SCORE).agreement == pytest.approx(1)
     assert compare(Fixed(right), Fixed(-right), PAIR, SCORE).agreement == pytest.approx(-1)
@@ -138,7 +138,7 @@ def test_scores_agree_as_far_as_they_are_correlated() -> None:
     assert compare(Fixed(right), Fixed(right * np.nan), PAIR, SCORE).agreement == 0
 
 
-def test_each_label_of_several_counts() -> None:
+def test_agreement_counts_each_label_of_several() -> None:
     right = np.array([[2.0, 1.0, -1.0], [-1.0, -2.0, 3.0]])
     wrong = right * np.array([1.0, -1.0, 1.0])  # the likeliest labels are the same
     assert compare(Fixed(right), Fixed(wrong), PAIR, MULTI).agreement == pytest.approx(4 / 6)

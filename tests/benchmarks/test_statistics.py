@@ -42,7 +42,7 @@ def test_overlaps_are_those_of_a_naive_search(train: list[tuple[str, ...]], test
     }
 
 
-def test_golds_of_every_kind() -> None:
+def test_gold_counts_of_every_kind() -> None:
     tags = [("B-X", "I-X", "B-X"), ("O", "B-Y", "B")]
     assert surveys.golds("ner", tags) == {"X": 2, "Y": 1, "entity": 1}
     assert surveys.golds("pico", [("I-PAR", "I-PAR", "O"), ("I-INT",)]) == {"PAR": 2, "INT": 1}
@@ -132,33 +132,33 @@ def test_nothing_fits(tmp_path: Path) -> None:
         guess(str(tmp_path), Formulation())
 
 
-def test_a_kind_that_knows_nothing_of_an_option_is_no_guess(tmp_path: Path) -> None:
+def test_kind_without_the_option_is_not_guessed(tmp_path: Path) -> None:
     source = str(splits(tmp_path, *DATA["ner"]))
     with pytest.raises(SqueezeError, match="no kind"):
         guess(source, Formulation(negative="none"))
 
 
-def test_splits_that_are_there_are_read(tmp_path: Path) -> None:
+def test_available_splits_are_read(tmp_path: Path) -> None:
     suffix, text = DATA["ner"]
     (tmp_path / f"train{suffix}").write_text(text(0))
     (tmp_path / f"test{suffix}").write_text(text(1))
     assert list(read_there(open_task("ner"), str(tmp_path)).splits) == ["train", "test"]
 
 
-def test_a_damaged_split_is_not_passed_over(tmp_path: Path) -> None:
+def test_damaged_split_is_an_error(tmp_path: Path) -> None:
     splits(tmp_path, *DATA["ner"])
     (tmp_path / "dev.tsv").write_text("a\tO\nb\n")
     with pytest.raises(SqueezeError, match=r"dev\.tsv:2"):
         read_there(open_task("ner"), str(tmp_path))
 
 
-def test_what_has_no_named_files_is_tried(tmp_path: Path) -> None:
+def test_splits_without_named_files_are_tried(tmp_path: Path) -> None:
     assert list(read_there(open_task("ner"), "demo:ner").splits) == ["train", "dev", "test"]
     with pytest.raises(SqueezeError, match="no train split"):
         read_there(open_task("ner"), str(tmp_path))
 
 
-def test_a_kind_may_make_splits_that_no_file_is_named_after(tmp_path: Path) -> None:
+def test_splits_that_no_file_is_named_after(tmp_path: Path) -> None:
     """As PubMedQA's does, whose files are called ori_pqal.json and test_ground_truth.json."""
     (tmp_path / "test_ground_truth.json").write_text("{}")
     asked = []

@@ -22,7 +22,7 @@ BENCHMARKS = [benchmark for suite in SUITES.values() for benchmark in suite.benc
 ROUNDING = {"blurb": 0.0051, "biolm": 0.071, "bioformer": 0.0075}
 
 
-def test_the_suites_are_those_of_the_papers() -> None:
+def test_suite_names() -> None:
     sizes = {name: len(suite.benchmarks) for name, suite in SUITES.items()}
     # The compact paper's ten data sets are eleven scores: BC5CDR has one for diseases and one for chemicals.
     assert sizes == {"blurb": 13, "biolm": 18, "bioformer": 15, "compact": 11}
@@ -30,7 +30,7 @@ def test_the_suites_are_those_of_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ROUNDING))
-def test_the_published_columns_add_up_to_the_printed_averages(name: str) -> None:
+def test_published_scores_give_the_printed_averages(name: str) -> None:
     suite = SUITES[name]
     checked = 0
     for average in suite.averages:
@@ -42,7 +42,7 @@ def test_the_published_columns_add_up_to_the_printed_averages(name: str) -> None
     assert checked == len(suite.averages) * len(suite.models) > 0
 
 
-def test_compact_means_are_those_that_the_abstract_speaks_of() -> None:
+def test_compact_means_equal_the_abstract_s() -> None:
     suite = SUITES["compact"]
     ner = suite.averages[0]
     mean = {m: ner.of({b.name: b.published_score(m) for b in suite.benchmarks}) for m in suite.models}
@@ -53,7 +53,7 @@ def test_compact_means_are_those_that_the_abstract_speaks_of() -> None:
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.key)
-def test_a_benchmark_is_whole(benchmark: Benchmark) -> None:
+def test_benchmark_fields_are_valid(benchmark: Benchmark) -> None:
     suite = SUITES[benchmark.suite]
     assert all(tuple(row.scores) == suite.models for row in benchmark.published)
     assert all(0 < score < 100 for row in benchmark.published for score in row.scores.values())
@@ -88,7 +88,7 @@ def test_the_kind_has_the_metrics(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
-def test_a_suite_is_whole(suite: suites.Suite) -> None:
+def test_suite_fields_are_valid(suite: suites.Suite) -> None:
     assert suite.total.missing({}) == tuple(b.name for b in sorted(suite.benchmarks, key=lambda b: _order(suite, b)))
     assert suite.path.is_file() and suite.path.stem == suite.name
     assert suite.total.of({}) is None
@@ -169,7 +169,7 @@ def place(path: Path, name: str = "train.tsv") -> Path:
 @pytest.mark.parametrize(
     "folder", ["ncbi-disease", "NCBI-disease", "NCBI-disease-IOB", "NCBI_disease", "blurb/ncbi-disease"]
 )
-def test_locate_knows_the_usual_folders(folder: str, tmp_path: Path) -> None:
+def test_locate_finds_the_usual_folders(folder: str, tmp_path: Path) -> None:
     benchmark = suites.find("blurb/ncbi-disease")
     assert suites.locate(benchmark, tmp_path) is None
     assert suites.locate(benchmark, tmp_path / "nowhere") is None
@@ -177,7 +177,7 @@ def test_locate_knows_the_usual_folders(folder: str, tmp_path: Path) -> None:
     assert suites.locate(benchmark, tmp_path) == wanted
 
 
-def test_locate_passes_over_folders_without_data(tmp_path: Path) -> None:
+def test_locate_skips_folders_without_data(tmp_path: Path) -> None:
     benchmark = suites.find("blurb/hoc")
     place(tmp_path / "hoc", "README.md")
     place(tmp_path / "hoc", "LICENSE")
@@ -219,7 +219,7 @@ def test_counting_relations() -> None:
     assert suites.count(made, "examples") == {"train": 4}
 
 
-def test_differences_say_how_much() -> None:
+def test_differences_have_numbers() -> None:
     benchmark = suites.find("blurb/ncbi-disease")
     assert suites.check_counts(benchmark, {"train": 5134, "dev": 787, "test": 960}) == []
     assert suites.check_counts(benchmark, {"train": 5100, "test": 970}) == [
@@ -228,7 +228,7 @@ def test_differences_say_how_much() -> None:
     ]
 
 
-def test_a_count_of_the_whole_needs_the_whole() -> None:
+def test_total_count_needs_all_splits() -> None:
     benchmark = suites.find("biolm/bc2gm")
     assert suites.check_counts(benchmark, {"train": 15197, "dev": 3061}) == []
     assert suites.check_counts(benchmark, {"train": 15197, "dev": 3061, "test": 6325}) == []
@@ -245,7 +245,7 @@ def test_differences_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_no_heavy_imports() -> None:
     code = (
         "import sys; from biosqueeze.benchmarks import suite; [suite.load_suite(name) for name in suite.names()];"
         "sys.exit(','.join({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules)) or 0)"

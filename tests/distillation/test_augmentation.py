@@ -33,7 +33,7 @@ from biosqueeze.distillation.request import AugmentationSettings, DataSettings, 
 from biosqueeze.errors import UsageError
 from biosqueeze.model_facts import sha256_of
 from biosqueeze.models.load import load_model, load_tokenizer
-from biosqueeze.tasks.encoding.sequences import Labelled
+from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers.tagged import Sentence
 from biosqueeze.training.options import TrainingOptions
 from tests import pico
@@ -92,7 +92,7 @@ def _unchanged(former: Sentence, made: Sentence) -> bool:
 
 @given(st.text(max_size=80), st.integers(0, 9))
 def test_rest_of_the_text_is_kept(text: str, seed: int) -> None:
-    example = Labelled((text,), "yes", "id7", "train.tsv:3")
+    example = TextExample((text,), "yes", "id7", "train.tsv:3")
     parts = text_of(example)
     assert with_words(example, parts, parts.words) == example
     for made in augment([example], 3, FakeProposer(), seed):
@@ -105,8 +105,8 @@ def test_rest_of_the_text_is_kept(text: str, seed: int) -> None:
 
 def test_words_with_signs_and_digits_are_kept() -> None:
     text = "IL-2 binds CD25-positive cells, p53 doesn't."
-    free = text_of(Labelled((text,), None)).free
-    assert [text_of(Labelled((text,), None)).words[i] for i in free] == ["binds", "cells"]
+    free = text_of(TextExample((text,), None)).free
+    assert [text_of(TextExample((text,), None)).words[i] for i in free] == ["binds", "cells"]
 
 
 def test_two_of_five_words_are_replaced() -> None:

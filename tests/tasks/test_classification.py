@@ -94,7 +94,7 @@ def test_scores_of_label_sets_equal_scikit_learn(pairs):
 
 @given(LABEL_SETS)
 @settings(max_examples=60, deadline=None)
-def test_blue_f1_is_the_harmonic_mean_of_means_over_labelled_examples(pairs):
+def test_blue_f1_of_labelled_examples(pairs):
     precisions, recalls = [], []
     for gold, predicted in pairs:
         if gold:
@@ -112,7 +112,7 @@ def test_micro_f1_of_an_example_by_hand():
     assert scores["accuracy"] == 0.25
 
 
-def test_single_label_table_is_read_and_said(tmp_path, capsys):
+def test_reads_single_label_table(tmp_path, capsys):
     data = read(write(tmp_path, "tsv", **table({"train": ["yes", "no", "no"], "dev": ["no"], "test": ["yes", "no"]})))
     assert data.labels == ("no", "yes")
     assert data.scheme == "single"
@@ -124,7 +124,7 @@ def test_single_label_table_is_read_and_said(tmp_path, capsys):
     assert "one label each; 2 labels (no, yes); train 3, dev 1, test 2" in said
 
 
-def test_table_without_header_goes_by_the_places_of_its_columns(tmp_path):
+def test_headerless_table_uses_column_order(tmp_path):
     data = read(write(tmp_path, "tsv", **table({"train": list("010"), "dev": ["1"], "test": list("01")}, header="")))
     assert [example.gold for example in data.splits["train"]] == ["0", "1", "0"]
     write(tmp_path, "tsv", dev="\t".join("abcde") + "\n")
@@ -137,7 +137,7 @@ def test_numbers_are_ordered_by_value(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [";", "|"])
-def test_labels_parted_by_a_sign_are_multi(tmp_path, capsys, sign):
+def test_separated_labels_are_multi(tmp_path, capsys, sign):
     labels = {
         "train": [f"Treatment{sign}Mechanism", "", "Prevention"],
         "dev": ["Prevention"],
@@ -164,7 +164,7 @@ def test_labels_in_lists_are_multi(tmp_path, capsys):
     assert [example.gold for example in in_a_table.splits["train"]] == [{"x"}, set(), {"x", "y"}]
 
 
-def test_bound_kind_reads_as_it_was_trained(tmp_path):
+def test_scheme_of_the_model_decides_how_data_are_read(tmp_path):
     labels = {"train": ["a;b", "a", "b"], "dev": ["a"], "test": ["a", "b"]}
     write(tmp_path, "tsv", **table(labels))
     assert [example.gold for example in read(tmp_path, ("test",)).splits["test"]] == ["a", "b"]
@@ -201,7 +201,7 @@ def test_column_names_another_text(tmp_path):
         ("A text.\tyes\tx\n", ("train.tsv:2: 3 columns",)),
     ],
 )
-def test_bad_rows_are_explained_with_their_place(tmp_path, rows, words):
+def test_bad_rows_are_named_by_file_and_line(tmp_path, rows, words):
     files = table({"train": ["yes", "no", "no"], "dev": ["no"], "test": ["yes", "no"]})
     write(tmp_path, "tsv", **{**files, "train": "text\tlabel\n" + rows})
     explained(lambda: read(tmp_path), *words)
@@ -258,7 +258,7 @@ def test_hoc_sentences_are_merged_to_abstracts(tmp_path, capsys):
     assert "all labels of their sentences" in said
 
 
-def test_hoc_has_no_columns_to_name(tmp_path):
+def test_hoc_refuses_column_option(tmp_path):
     with pytest.raises(UsageError, match="text=sentence is not used for BLURB's HoC"):
         read(hoc(tmp_path), column=("text=sentence",))
 
@@ -316,7 +316,7 @@ def test_multi_windows_and_predictions(tmp_path):
     explained(lambda: task.encode(examples, ("a", "b"), pico.tokenizer_of("bert"), 16), "train.tsv:2", "'c'")
 
 
-def test_what_cannot_be_posed_is_explained():
+def test_record_without_text_is_refused():
     explained(lambda: Kind().example_from_record({"words": "x"}), "no column for 'text'", "--column text=NAME")
     explained(lambda: Kind().example_from_record({"text": " "}), "no text")
     with pytest.raises(UsageError, match="single or multi"):
@@ -335,7 +335,7 @@ def test_real_hoc_has_the_reference_counts(real_data):
 
 
 @pytest.mark.parametrize("hidden", ['{"text": "d"}', '{"text": "d", "label": null}', '{"text": "d", "label": ""}'])
-def test_a_test_split_of_secret_labels_is_left_alone_until_it_is_asked_for(tmp_path, hidden, capfd):
+def test_unlabelled_test_split_is_read_only_on_request(tmp_path, hidden, capfd):
     for split, label in (("train", "x"), ("train", "y"), ("dev", "x")):
         with (tmp_path / f"{split}.jsonl").open("a") as file:
             file.write(json.dumps({"text": f"{split} {label}", "label": label}) + "\n")

@@ -50,7 +50,7 @@ def _logits_of(windows, count: int = len(LABELS)) -> list[np.ndarray]:
     return rows
 
 
-def test_the_module_fits_the_protocol():
+def test_kind_has_the_methods_of_the_protocol():
     assert "ner" in registry.names("tasks")
     assert (KIND.HEAD, KIND.METRIC) == ("token-classification", "f1")
     methods = ("with_scheme", "read", "encode", "decode", "score", "example_from_record", "describe")
@@ -59,7 +59,7 @@ def test_the_module_fits_the_protocol():
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.sampled_from([3, 4, 16, 128]))
-def test_windows_give_back_every_tag(family, max_length, sentences):
+def test_windows_decode_to_every_tag(family, max_length, sentences):
     windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
     decoded = KIND.decode(windows, _logits_of(windows), sentences, LABELS)
     assert decoded == [list(s.tags) for s in sentences]
@@ -68,7 +68,7 @@ def test_windows_give_back_every_tag(family, max_length, sentences):
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.integers(3, 40))
-def test_each_word_is_owned_once_and_labelled_there(family, sentences, max_length):
+def test_each_word_belongs_to_one_window(family, sentences, max_length):
     windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
     owned = sorted((w.example, word) for w in windows for word in w.words.tolist() if word >= 0)
     assert owned == [(i, word) for i, s in enumerate(sentences) for word in range(len(s.words))]
@@ -81,7 +81,7 @@ def test_each_word_is_owned_once_and_labelled_there(family, sentences, max_lengt
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_a_short_sentence_reads_as_the_whole_text_would(family):
+def test_short_sentence_is_tokenised_like_its_text(family):
     tokenizer = _tokenizer(family)
     words = ["the", "patients", "with", "carcino", "in", "cells"]
     (window,) = KIND.encode([Sentence(tuple(words), ("O",) * 6)], LABELS, tokenizer, 64)
@@ -98,7 +98,7 @@ def test_only_first_sub_words_are_labelled():
     assert window.words.tolist() == [-1, 0, -1, -1, 1, -1]
 
 
-def test_a_word_that_the_tokenizer_drops_stands_as_unknown():
+def test_dropped_word_becomes_unknown_token():
     tokenizer = _tokenizer("bert")
     sentence = Sentence(("\u200b", "the", "\ufeff", "\u200b"), ("B-Gene", "O", "B-Gene", "I-Gene"))
     (window,) = KIND.encode([sentence], LABELS, tokenizer, 16)
@@ -107,7 +107,7 @@ def test_a_word_that_the_tokenizer_drops_stands_as_unknown():
     assert window.words.tolist()[1:-1] == [0, 1, 2, 3]
 
 
-def test_words_are_owned_where_most_context_is_seen():
+def test_words_belong_to_the_window_with_most_context():
     tokenizer = _tokenizer("bert")
     sentence = Sentence(("the",) * 30, ("O",) * 30)
     windows = KIND.encode([sentence], LABELS, tokenizer, 12)
@@ -120,7 +120,7 @@ def test_words_are_owned_where_most_context_is_seen():
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=12))
-def test_owners_are_those_of_a_table_of_all_distances(drawn):
+def test_owners_equal_exhaustive_search(drawn):
     spans = [(start, min(start + size, 60)) for start, size in drawn]
     table = np.full((len(spans) + 1, 60), -1)  # one more, so that there is a maximum where there is no span
     for number, (start, end) in enumerate(spans):
@@ -129,7 +129,7 @@ def test_owners_are_those_of_a_table_of_all_distances(drawn):
     assert _owner(spans, 60).tolist() == table.argmax(axis=0).tolist()
 
 
-def test_owners_of_a_long_text_take_little_memory():
+def test_owners_of_long_text_need_little_memory():
     spans = [(start, start + 4) for start in range(0, 100_000, 2)]  # a table of them all would take 40 GB
     assert _owner(spans, 100_002)[-4:].tolist() == [49_998, 49_999, 49_999, 49_999]
 
@@ -151,7 +151,7 @@ def test_features_collate():
     assert batch["labels"].tolist() == [[-100, 0, 2, -100], [-100, 0, -100, -100]]
 
 
-def test_a_label_that_the_model_lacks():
+def test_unknown_label_is_refused():
     with pytest.raises(SqueezeError, match=r"label B-Drug, and the model has only O, B-Disease"):
         KIND.encode([Sentence(("x",), ("B-Drug",))], LABELS, _tokenizer("bert"), 16)
 
@@ -170,7 +170,7 @@ def _entities(sentences: list[list[str]]) -> set[tuple[int, int, int, str]]:
 
 
 @given(pairs=st.lists(st.tuples(_tags(), _tags()), min_size=1, max_size=5))
-def test_score_equals_a_count_by_hand(pairs):
+def test_score_by_hand(pairs):
     gold = [a + ["O"] * (len(b) - len(a)) for a, b in pairs]
     predicted = [b + ["O"] * (len(a) - len(b)) for a, b in pairs]
     true, guessed = _entities(gold), _entities(predicted)
@@ -203,7 +203,7 @@ def test_many_sentences_encode_quickly(benchmark_seconds=20):
     assert time.monotonic() - started < benchmark_seconds
 
 
-def test_no_entity_goes_on_from_one_sentence_to_the_next():
+def test_entities_end_with_their_sentence():
     task, tokenizer = open_task("ner"), pico.tokenizer_of("bert")
     labels = ("O", "I-Disease")
     (sentence,) = [task.example_from_record({"text": "Breast cancer\nBreast cancer kills"})]

@@ -39,7 +39,7 @@ def test_counts_as_published(real_data, name):
 
 @pytest.mark.parametrize("name", list(COUNTS))
 @pytest.mark.parametrize("damage", [0.05, 0.7])
-def test_scores_equal_seqeval_on_damaged_truth(real_data, name, damage):
+def test_scores_equal_seqeval_on_damaged_tags(real_data, name, damage):
     dataset = KIND.read(str(real_data / name), ("test",))
     rng = random.Random(name)
     gold = [list(s.gold) for s in dataset.splits["test"]]
@@ -58,7 +58,7 @@ def test_scores_equal_seqeval_on_damaged_truth(real_data, name, damage):
 
 
 @pytest.mark.parametrize("name", list(COUNTS))
-def test_schemes_lose_nothing_but_io(real_data, name):
+def test_all_schemes_but_io_are_lossless(real_data, name):
     dataset = KIND.read(str(real_data / name), ("test",))
     gold = [list(s.gold) for s in dataset.splits["test"]]
     for scheme in ("BIO", "BIOUL"):
@@ -81,7 +81,7 @@ def test_windows_lose_nothing(real_data, scheme, max_length):
     assert (scores["f1"], scores["support"]) == (1, COUNTS["jnlpba"]["dev"][2])
 
 
-def test_pubtator_with_the_names_that_it_was_published_under(real_data):
+def test_pubtator_files_under_their_published_names(real_data):
     source = str(real_data / "ncbi-disease" / "original-pubtator")
     dataset = KIND.read(source, ("train", "dev", "test"))
     found = {split: sum(count_entities(s.tags) for s in rows) for split, rows in dataset.splits.items()}

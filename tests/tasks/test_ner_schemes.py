@@ -49,14 +49,14 @@ def perfect(windows, labels: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOUL"])
 @given(examples=st.lists(sentences(), max_size=4), max_length=st.integers(3, 40), pieces=st.booleans())
-def test_a_perfect_model_of_either_scheme_finds_every_entity(scheme, examples, max_length, pieces):
+def test_perfect_model_finds_every_entity(scheme, examples, max_length, pieces):
     kind, labels = _kind(scheme=scheme, label_all_pieces=pieces), labels_of(TYPES, scheme)
     windows = kind.encode(examples, labels, _tokenizer(), max_length)
     assert kind.decode(windows, perfect(windows, len(labels)), examples, labels) == [list(s.tags) for s in examples]
 
 
 @given(examples=st.lists(sentences(), min_size=1, max_size=4))
-def test_a_perfect_model_of_io_loses_the_entities_that_touch(examples):
+def test_perfect_io_model_misses_adjacent_entities(examples):
     kind, labels = _kind(scheme="IO"), labels_of(TYPES, "IO")
     windows = kind.encode(examples, labels, _tokenizer(), 32)
     predicted = kind.decode(windows, perfect(windows, len(labels)), examples, labels)
@@ -133,7 +133,7 @@ def test_labels_on_every_sub_word():
 
 
 @given(pairs=st.lists(st.tuples(any_tags("BILU"), any_tags("BILU")), min_size=1, max_size=5))
-def test_predictions_of_any_scheme_are_scored_as_seqeval_reads_them(pairs):
+def test_predictions_of_any_scheme_score_like_seqeval(pairs):
     """Random BIOUL labels for random words: what decode gives has the score that seqeval gives the raw labels."""
     labels = labels_of(TYPES, "BIOUL")
     gold = [tuple(a + ["O"] * (len(b) - len(a))) for a, b in pairs if a or b]
@@ -183,7 +183,7 @@ def _written(directory, **files: str) -> str:
 
 @pytest.mark.parametrize("text", [BIO, BIOES, BIOES.replace("E-", "L-").replace("S-", "U-"), IOB1])
 @pytest.mark.parametrize("scheme", [None, "BIO", "IO", "BIOUL"])
-def test_whatever_the_file_has(tmp_path, text, scheme, capsys):
+def test_schemes_of_files(tmp_path, text, scheme, capsys):
     own = "BIOUL" if text[9:].count("\tE-") or "U-" in text else "BIO"
     dataset = _kind(scheme=scheme).read(_written(tmp_path, train=text), ("train",))
     assert [s.gold for s in dataset.splits["train"]] == GOLD
@@ -209,7 +209,7 @@ def test_labels_for_every_sub_word_have_an_inside(tmp_path):
     assert _kind(label_all_pieces=True).read(source, ("train",)).labels == ("O", "B-X", "I-X")
 
 
-def test_a_place_in_an_entity_that_train_lacks_is_no_unknown_label(tmp_path):
+def test_letter_that_train_lacks_is_a_known_label(tmp_path):
     source = _written(tmp_path, train="a\tB-X\nb\tO\n", dev="a\tB-X\nb\tI-X\nc\tI-X\n")
     for scheme in ("BIOUL", None):
         dataset = _kind(scheme=scheme).read(source, ("train", "dev"))
@@ -227,7 +227,7 @@ def test_only_some_types(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "IO", "BIOUL"])
-def test_a_model_of_more_types_is_asked_for_some_only(scheme):
+def test_types_select_predictions(scheme):
     gold = ("B-Gene", "I-Gene", "O", "B-Disease", "B-Gene")
     sentence = Sentence(("carcino", "the", "(", "hepatitis", "qqq"), gold)
     labels = labels_of(("Disease", "Gene"), scheme)
@@ -243,7 +243,7 @@ def test_a_model_of_more_types_is_asked_for_some_only(scheme):
         assert [(one["type"], one["words"]) for one in told["entities"]] == [("Gene", [0, 2]), ("Gene", [4, 5])]
 
 
-def test_a_type_that_is_not_there(tmp_path):
+def test_missing_type_is_refused(tmp_path):
     source = _written(tmp_path, train=BIO, test="a\tB-Y\n")
     with pytest.raises(UsageError, match=r"no entity of the type 'x'.*There are: X, Y"):
         _kind(types=("x",)).read(source, ("train",))
@@ -274,7 +274,7 @@ def test_bioul_out_of_order_is_named_by_file_and_line(tmp_path, text, says):
     assert "\n" not in str(caught.value)
 
 
-def test_what_has_no_meaning_here_is_refused():
+def test_unused_options_are_refused():
     assert open_task("ner").with_scheme("IO").formulation.scheme == "IO"
     with pytest.raises(UsageError, match="--negative"):
         _kind(negative="none")

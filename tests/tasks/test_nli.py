@@ -142,7 +142,7 @@ def test_dealt_parts_share_every_question_and_every_label(decisions, parts, seed
         assert all(count == counts[0] for count in counts)
 
 
-def test_official_pubmedqa_folds_are_used_where_they_are(tmp_path):
+def test_official_pubmedqa_folds_are_used(tmp_path):
     questions = json.loads((pubmedqa(tmp_path) / "ori_pqal.json").read_text())
     names = list(questions)
     shares = {"pqal_fold0/train_set": names[:40], "pqal_fold0/dev_set": names[40:45], "test_set": names[45:]}
@@ -292,7 +292,7 @@ def test_predictions_and_scores():
 
 
 @pytest.mark.real
-def test_real_pubmedqa_has_the_reference_counts_and_its_authors_split(real_data, capsys):
+def test_real_pubmedqa_has_the_reference_counts_and_split(real_data, capsys):
     data = read(real_data / "pubmedqa")
     assert [len(data.splits[split]) for split in ALL] == [450, 50, 500]
     assert "to the id" in capsys.readouterr().err

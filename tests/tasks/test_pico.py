@@ -69,14 +69,14 @@ def test_by_hand():
     assert KIND.score([["O"]], [["O"]])["macro_f1"] == 0
 
 
-def test_it_is_a_kind_of_its_own():
+def test_kind_has_its_own_metric():
     assert "pico" in registry.names("tasks")
     assert (KIND.METRIC, KIND.HEAD) == ("macro_f1", "token-classification")
     gold = [["I-PAR", "O"]]
     assert KIND.METRIC in KIND.score(gold, gold)
 
 
-def test_reads_what_is_tagged_inside_only(tmp_path):
+def test_reads_tags_with_inside_only(tmp_path):
     dataset = KIND.read(_write(tmp_path, train=ROWS, test=ROWS.replace("Zinc", "Tin")), ("train", "test"))
     assert dataset.labels == ("O", "I-INT", "I-OUT", "I-PAR")
     assert dataset.scheme == "IO"

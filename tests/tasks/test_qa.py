@@ -60,7 +60,7 @@ def encode(examples, family="bert", length=40, stride=None):
 @pytest.mark.parametrize("family", FAMILIES)
 @given(asked=questions(), length=st.integers(9, 70), stride=st.one_of(st.none(), st.integers(0, 70)))
 @settings(deadline=None)
-def test_every_answer_is_recovered_from_some_window(family, asked, length, stride):
+def test_every_answer_is_in_some_window(family, asked, length, stride):
     windows = encode([asked], family, length, stride)
     assert all(len(window.input_ids) == len(window.token_type_ids) <= length for window in windows)
     for index, passage in enumerate(asked.passages):
@@ -102,7 +102,7 @@ def test_windows_cover_each_passage_without_a_gap(family, asked, length, stride)
 @pytest.mark.parametrize("family", FAMILIES)
 @given(asked=questions(most=12), stride=st.integers(0, 9))
 @settings(deadline=None)
-def test_a_window_reads_as_the_tokenizer_frames_a_pair(family, asked, stride):
+def test_windows_equal_the_tokenizer_s_pairs(family, asked, stride):
     tokenizer = tokenizer_of(family)
     assume(len(tokenizer(asked.text, add_special_tokens=False)["input_ids"]) <= 64)  # a longer question loses its end
     for window in encode([asked], family, 500, stride):
@@ -117,13 +117,13 @@ def test_a_window_reads_as_the_tokenizer_frames_a_pair(family, asked, stride):
 
 @given(asked=st.lists(questions(most=60), min_size=1, max_size=3), length=st.integers(12, 60))
 @settings(deadline=None)
-def test_what_is_asked_does_not_depend_on_the_answer(asked, length):
+def test_scored_windows_do_not_depend_on_the_answer(asked, length):
     blind = [Question(q.id, q.text, tuple(Passage(p.text) for p in q.passages)) for q in asked]
     seen = [(w.example, w.passage, w.input_ids.tolist()) for w in encode(asked, length=length, stride=2) if w.scored]
     assert seen == [(w.example, w.passage, w.input_ids.tolist()) for w in encode(blind, length=length, stride=2)]
 
 
-def test_an_answer_that_every_window_cuts_is_learnt_and_not_asked():
+def test_window_around_a_cut_answer_is_for_training_only():
     text = " ".join(["the"] * 30)
     asked = Question("q", "which", (Passage(text, (4 * 10, 4 * 18 - 1)),), (text[40:71],))
     windows = encode([asked], length=3 + 5 + 10, stride=0)  # "which" is five pieces: ten for the passage
@@ -153,7 +153,7 @@ def test_features_collate():
     assert batch["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 
-def test_a_long_question_is_cut_and_said(capsys):
+def test_long_question_is_truncated_with_a_warning(capsys):
     long = Question("q", " ".join(["the"] * 90), (Passage("gene protein"),))
     windows = encode([long, Question("r", "the", (Passage("gene"),))], length=128)
     assert [window.first for window in windows] == [1 + 62 + 1, 3]
@@ -162,7 +162,7 @@ def test_a_long_question_is_cut_and_said(capsys):
     assert "1 of 1 questions are longer than 64 tokens" in capsys.readouterr().err
 
 
-def test_strides_that_cannot_be_are_explained(capsys):
+def test_invalid_strides_are_explained(capsys):
     asked = Question("q", "the", (Passage(" ".join(["gene"] * 60)),))
     with pytest.raises(UsageError, match="--stride -1 is negative"):
         encode([asked], stride=-1)
@@ -172,7 +172,7 @@ def test_strides_that_cannot_be_are_explained(capsys):
         encode([asked], length=4)
 
 
-def test_a_passage_of_nothing_is_said_and_has_no_answer(capsys):
+def test_passage_without_tokens_has_no_answer(capsys):
     asked = [Question("q", "the", (Passage("\u200b"),)), Question("r", "the", (Passage("gene"),))]
     windows = encode(asked)
     assert [window.example for window in windows] == [1]
@@ -197,7 +197,7 @@ def every_span(windows, logits, question: Question) -> list[tuple[float, str]]:
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @given(asked=questions(), seed=st.integers(0, 9), length=st.integers(12, 60))
 @settings(deadline=None, max_examples=60)
-def test_the_best_spans_are_those_of_an_exhaustive_search(family, asked, seed, length):
+def test_best_spans_equal_exhaustive_search(family, asked, seed, length):
     windows = [window for window in encode([asked], family, length, 3) if window.scored]
     rng = np.random.default_rng(seed)
     logits = [rng.normal(size=(len(w.input_ids) + 2, 2)).astype(np.float32) for w in windows]
@@ -218,7 +218,7 @@ def test_the_best_spans_are_those_of_an_exhaustive_search(family, asked, seed, l
 @pytest.mark.parametrize("family", FAMILIES)
 @given(asked=questions(most=25), length=st.integers(40, 80))
 @settings(deadline=None, max_examples=60)
-def test_a_perfect_model_gives_back_the_answer(family, asked, length):
+def test_perfect_model_returns_the_answer(family, asked, length):
     windows = encode([asked], family, length)
     logits = []
     for window in windows:
@@ -234,7 +234,7 @@ def test_a_perfect_model_gives_back_the_answer(family, asked, length):
         assert found.texts[0] in wanted
 
 
-def test_answers_are_taken_over_all_passages_and_described():
+def test_answers_of_all_passages_are_described():
     asked = Question("q", "the", (Passage("gene protein"), Passage("the cells of mutation")), ("cells",))
     windows = encode([asked])
     logits = [np.full((len(window.input_ids), 2), -9, dtype=np.float32) for window in windows]
@@ -256,7 +256,7 @@ def test_answers_are_taken_over_all_passages_and_described():
         assert asked.passages[answer["passage"]].text[answer["start"] : answer["end"]] == answer["text"]
 
 
-def test_a_question_is_posed_from_a_record():
+def test_question_from_record():
     asked = Kind().example_from_record({"question": "which", "context": "the gene", "more": 1})
     assert (asked.text, asked.passages, asked.answers) == ("which", (Passage("the gene"),), ())
     renamed = Kind(Formulation(column=("context=abstract_text",)))
@@ -271,7 +271,7 @@ def test_a_question_is_posed_from_a_record():
         Kind().example_from_record({"question": " ", "context": "x"})
 
 
-def test_the_kind_opens_and_refuses_what_it_does_not_read():
+def test_unused_option_is_refused():
     assert open_task("qa", Formulation(stride=64), "span").formulation.stride == 64
     with pytest.raises(UsageError, match="--scheme is not used by the task qa"):
         open_task("qa", Formulation(scheme="IO"))

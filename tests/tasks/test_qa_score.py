@@ -80,12 +80,12 @@ def odds(guess: Answers) -> float:
 
 
 @given(TEXT)
-def test_normalising_is_what_the_definition_says(text):
+def test_normalise(text):
     assert normalise(text) == bare(text)
 
 
 @given(st.lists(st.tuples(GOLD, guesses()), min_size=1, max_size=6))
-def test_closed_world_scores_equal_naive_ones(pairs):
+def test_squad_1_scores_equal_naive_ones(pairs):
     gold, predicted = zip(*pairs, strict=True)
     scores = Kind().score(gold, predicted)
     marks = [one(g, p.texts[0] if p.texts else "", False) for g, p in pairs]
@@ -96,7 +96,7 @@ def test_closed_world_scores_equal_naive_ones(pairs):
 
 
 @given(st.lists(st.tuples(OPEN_GOLD, guesses()), max_size=6))
-def test_open_world_scores_equal_naive_ones(pairs):
+def test_squad_2_scores_equal_naive_ones(pairs):
     pairs = [*pairs, (Answers(()), Answers(("x",), (1.0,), 0.0))]
     gold, predicted = zip(*pairs, strict=True)
     scores = Kind().score(gold, predicted)
@@ -110,7 +110,7 @@ def test_open_world_scores_equal_naive_ones(pairs):
 
 
 @given(st.lists(st.tuples(OPEN_GOLD, guesses()), max_size=6))
-def test_the_best_threshold_is_found_by_trying_all(pairs):
+def test_best_threshold_equals_exhaustive_search(pairs):
     pairs = [*pairs, (Answers(()), Answers(("x",), (1.0,), 0.0))]
     # Without equal odds every number of answered questions is some threshold.
     pairs = [
@@ -138,7 +138,7 @@ def test_the_best_threshold_is_found_by_trying_all(pairs):
 
 
 @given(st.lists(st.tuples(OPEN_GOLD, guesses()), min_size=1, max_size=6))
-def test_bioasq_measures_equal_naive_ones(pairs):
+def test_bioasq_scores_equal_naive_ones(pairs):
     gold, predicted = zip(*pairs, strict=True)
     scores = Kind().score(gold, predicted)
     ranks = []

@@ -122,7 +122,7 @@ def test_windows_are_padded_with_no_entity():
     assert [window.example for window in windows] == [0, 1]
 
 
-def test_long_sentences_keep_their_entities_and_are_counted(capsys):
+def test_long_sentences_keep_their_entities(capsys):
     far = "gene " + "cells " * 50 + "protein"
     near = "cells " * 40 + "gene and protein" + " cells" * 40
     examples = [
@@ -142,25 +142,25 @@ def test_long_sentences_keep_their_entities_and_are_counted(capsys):
     assert "1 to a window around their two entities, 1 between their entities, which are too far apart" in said
 
 
-def test_nothing_is_said_where_nothing_is_cut(capsys):
+def test_no_warning_without_truncation(capsys):
     kind().encode([EXAMPLE], LABELS, TOKENIZERS["bert"], 100)
     assert capsys.readouterr().err == ""
 
 
-def test_dummies_that_the_vocabulary_cannot_spell_are_said(capsys):
+def test_dummies_missing_in_the_vocabulary_are_warned_of(capsys):
     odd = Relation(TEXT, (Mention(0, 4, "☂"), Mention(18, 25, "GENE")), "A")
     kind().encode([odd], LABELS, TOKENIZERS["bert"], 100)
     assert "vocabulary lacks @☂$, which marks the entities" in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_entity_without_a_piece_is_explained():
+def test_entity_without_token_is_refused():
     gone = Relation("gene \x01 protein", (Mention(5, 6), Mention(7, 14)), "A", where="dev.tsv:3")
     with pytest.raises(SqueezeError, match=r"dev.tsv:3: the tokenizer returns no token for the entity '\\x01'"):
         kind(entities="original", representation="mentions").encode([gone], LABELS, TOKENIZERS["bert"], 50)
     kind().encode([gone], LABELS, TOKENIZERS["bert"], 50)
 
 
-def test_a_label_that_the_model_lacks():
+def test_unknown_label_is_refused():
     with pytest.raises(SqueezeError, match=r"train.tsv:7: the label 'A' is not a label of the model"):
         kind().encode([EXAMPLE], ("x", "y"), TOKENIZERS["bert"], 50)
 
@@ -175,7 +175,7 @@ def test_decoding_follows_the_examples():
     assert task.describe([], [], [], LABELS) == []
 
 
-def test_a_posed_record_is_answered_with_its_entities():
+def test_prediction_for_a_record_has_its_entities():
     task = kind()
     posed = task.example_from_record({"text": "In mice << carci >> cuts [[ cino ]].", "label": "ignored"})
     assert posed.gold is None
@@ -190,7 +190,7 @@ def test_a_posed_record_is_answered_with_its_entities():
     assert answer["text"][answer["tail"]["start"] : answer["tail"]["end"]] == "cino"
 
 
-def test_a_posed_record_with_offsets():
+def test_record_with_offsets():
     record = {"text": TEXT, "head": {"start": 0, "end": 4}, "tail": {"start": 18, "end": 25, "type": "X"}}
     assert kind(entities="markers").example_from_record(record).mentions == (Mention(0, 4), Mention(18, 25, "X"))
 
@@ -204,25 +204,25 @@ def test_a_posed_record_with_offsets():
         ({"text": TEXT, "head": {"start": 0, "end": 4}}, "there is only a head"),
     ],
 )
-def test_a_record_that_cannot_be_posed(record, message):
+def test_bad_records_are_refused(record, message):
     with pytest.raises(SqueezeError, match=message):
         kind().example_from_record(record)
 
 
-def test_a_record_without_the_column_of_the_fine_tunings_label_is_posed():
+def test_record_without_the_label_column():
     task = kind(column=("label=rel", "text=body"))
     assert task.example_from_record({"body": "In mice << carci >> cuts [[ cino ]]."}).gold is None
     with pytest.raises(SqueezeError, match="no column 'body'"):
         task.example_from_record({"text": "In mice << carci >> cuts [[ cino ]]."})
 
 
-def test_text_as_it_stands_may_be_posed_if_that_is_asked():
+def test_original_text_needs_no_marks():
     posed = kind(entities="original").example_from_record({"text": "no marks"})
     assert kind(entities="original").describe([], [], [], LABELS) == []
     assert posed.mentions is None
 
 
-def test_the_kind_says_what_it_is():
+def test_head_metric_and_unused_option():
     task = kind()
     assert (task.HEAD, task.METRIC) == ("sequence-classification", "f1")
     assert output_type_of_scheme("single") is SINGLE
@@ -231,6 +231,6 @@ def test_the_kind_says_what_it_is():
         kind(stride=4)
 
 
-def test_what_compares_two_texts_is_refused() -> None:
+def test_cosine_representation_is_refused() -> None:
     with pytest.raises(UsageError, match="cosine compares two texts"):
         open_task("relation", Formulation(representation="cosine"))

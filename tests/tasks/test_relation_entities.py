@@ -57,7 +57,7 @@ def relations(draw):
         ("original", ("Gene", "drug"), TEXT),
     ],
 )
-def test_entities_are_shown_in_each_way(entities, types, expected):
+def test_segments_of_each_way(entities, types, expected):
     assert text_of(relation(TEXT, "Gene", "protein", types), entities) == expected
 
 
@@ -67,7 +67,7 @@ def test_the_second_entity_may_come_first_in_the_text():
     assert text_of(swapped, "markers") == "# Gene # carci blocks @ protein @ cino."
 
 
-def test_an_entity_in_the_other_is_one_dummy_and_nested_markers():
+def test_nested_entities():
     nested = relation("the ethanol dehydrogenase gene", "ethanol", "ethanol dehydrogenase", ("CHEMICAL", "GENE"))
     assert text_of(nested, "dummy") == "the @CHEMICAL-GENE$ gene"
     assert text_of(nested, "markers") == "the # @ ethanol @ dehydrogenase # gene"
@@ -79,14 +79,14 @@ def test_an_entity_in_the_other_is_one_dummy_and_nested_markers():
     assert text_of(Relation("a drug b", (Mention(2, 6), Mention(2, 6)), "x"), "dummy") == "a @ENTITY1-ENTITY2$ b"
 
 
-def test_data_that_have_dummies_are_left_as_they_are():
+def test_data_with_dummies_are_unchanged():
     replaced = Relation("@GENE$ in @DISEASE$", (Mention(0, 6, "GENE"), Mention(10, 19, "DISEASE")), "1", replaced=True)
     assert text_of(replaced, "dummy") == replaced.text
     assert [segment.inside for segment in segments_of(replaced, "dummy") if segment.inside] == [FIRST, SECOND]
 
 
 @given(relations())
-def test_without_what_was_added_the_text_is_the_old_one(example):
+def test_text_without_markers_is_the_original(example):
     assert text_of(example, "original") == example.text
     marked = segments_of(example, "markers")
     added = [segment for segment in marked if segment.belongs and not segment.inside]
@@ -99,7 +99,7 @@ def test_without_what_was_added_the_text_is_the_old_one(example):
 
 @given(st.sampled_from(sorted(TOKENIZERS)), relations())
 @settings(deadline=None, max_examples=150)
-def test_pieces_of_a_mention_are_those_that_share_a_visible_character_with_it(family, example):
+def test_mention_pieces_share_a_visible_character(family, example):
     tokenizer = TOKENIZERS[family]
     (pieces,) = entity_pieces([segments_of(example, "original")], "mentions", tokenizer)
     places = tokenizer(example.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
@@ -113,7 +113,7 @@ def test_pieces_of_a_mention_are_those_that_share_a_visible_character_with_it(fa
 
 @given(st.sampled_from(sorted(TOKENIZERS)), relations())
 @settings(deadline=None, max_examples=100)
-def test_an_entity_starts_at_its_own_marker_alone(family, example):
+def test_entity_starts_are_opening_markers(family, example):
     tokenizer = TOKENIZERS[family]
     (pieces,) = entity_pieces([segments_of(example, "markers")], "entity-starts", tokenizer)
     for bit, sign, span in ((FIRST, "@", pieces.first), (SECOND, "#", pieces.second)):
@@ -122,7 +122,7 @@ def test_an_entity_starts_at_its_own_marker_alone(family, example):
         assert span[0] == place
 
 
-def test_a_space_that_a_piece_counts_as_its_own_makes_it_no_marker():
+def test_space_inside_a_piece_is_no_marker():
     tokenizer = TOKENIZERS["spaced"]
     places = tokenizer("Gene carci", add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     assert any("Gene carci"[start] == " " for start, _ in places)
@@ -132,7 +132,7 @@ def test_a_space_that_a_piece_counts_as_its_own_makes_it_no_marker():
     assert tokenizer.decode(pieces.ids[pieces.entities == FIRST]).strip() == "carci"
 
 
-def test_nothing_is_marked_for_the_first_token():
+def test_cls_marks_no_entity():
     (pieces,) = entity_pieces([segments_of(relation(TEXT, "Gene", "protein"), "dummy")], "cls", TOKENIZERS["bert"])
     assert not pieces.entities.any()
     assert pieces.first is not None
@@ -184,23 +184,23 @@ def test_the_entities_are_in_the_middle_of_the_window():
     assert truncate_around_entities(pieces_at(100, (97, 98), (98, 100)), 20).indices.tolist() == list(range(80, 100))
 
 
-def test_the_middle_is_cut_where_entities_are_far_apart():
+def test_middle_is_cut_between_distant_entities():
     kept = truncate_around_entities(pieces_at(100, (90, 92), (10, 13)), 12)
     assert kept.indices.tolist() == [*range(10, 16), *range(86, 92)]
     assert kept.cut == "middle"
 
 
-def test_a_text_without_known_entities_loses_its_end():
+def test_text_without_known_entities_loses_its_end():
     kept = truncate_around_entities(pieces_at(9, None, None), 4)
     assert (kept.indices.tolist(), kept.cut) == ([0, 1, 2, 3], "end")
 
 
-def test_one_place_is_not_enough_for_two_entities():
+def test_room_for_one_token_is_refused():
     with pytest.raises(SqueezeError, match="cannot hold two entities"):
         truncate_around_entities(pieces_at(9, (1, 2), (3, 4)), 1)
 
 
-def test_signs_that_a_vocabulary_lacks_are_found():
+def test_unknown_texts():
     assert unknown_texts(["@", "@GENE$"], TOKENIZERS["bert"]) == []
     assert unknown_texts(["@", "☂"], TOKENIZERS["bert"]) == ["☂"]
     assert unknown_texts([], TOKENIZERS["bert"]) == []

@@ -70,14 +70,14 @@ def test_spans_to_tags_and_back(scheme, made):
 
 
 @given(made=spans())
-def test_the_old_way_of_writing_comes_back_too(made):
+def test_iob1_to_spans_and_back(made):
     found, length = made
     assert spans_of(iob1(found, length)) == found
     assert spans_of(spelt(tags_of(found, length, "BIOUL"))) == found
 
 
 @given(made=spans())
-def test_valid_tags_mean_what_seqeval_strictly_reads(made):
+def test_valid_tags_equal_strict_seqeval(made):
     found, length = made
     for tags, scheme in (
         (tags_of(found, length, "BIO"), IOB2),
@@ -90,26 +90,26 @@ def test_valid_tags_mean_what_seqeval_strictly_reads(made):
 
 
 @given(tags=any_tags("BILUES"))
-def test_any_tags_mean_what_seqeval_leniently_reads(tags):
+def test_any_tags_equal_lenient_seqeval(tags):
     expected = [EntitySpan(start, end + 1, kind) for kind, start, end in get_entities(spelt(tags))]
     assert spans_of(tags) == expected
 
 
 @given(tags=st.lists(st.sampled_from(["O", "B", "I", "E", "S"]), max_size=12))
-def test_tags_without_a_type_too(tags):
+def test_untyped_tags_equal_seqeval(tags):
     assert spans_of(tags) == [EntitySpan(start, end + 1, "") for _, start, end in get_entities(tags)]
     assert spans_of(convert(tags, "BIO")) == spans_of(tags)
 
 
 @given(tags=any_tags())
-def test_to_convert_is_to_mean_the_same(tags):
+def test_conversion_keeps_entities(tags):
     assert spans_of(convert(tags, "BIO")) == spans_of(convert(tags, "BIOUL")) == spans_of(tags)
     assert all(tag == "O" or tag[0] == "I" for tag in convert(tags, "IO"))
     assert [tag[2:] for tag in convert(tags, "IO")] == [tag[2:] for tag in tags]
 
 
 @given(made=spans())
-def test_io_merges_what_touches_and_loses_nothing_else(made):
+def test_io_merges_adjacent_entities_only(made):
     found, length = made
     alone = [
         one
@@ -137,14 +137,14 @@ def test_the_scheme_of_a_file_is_detected(made):
 
 
 @given(made=st.lists(spans(), min_size=1, max_size=4))
-def test_what_is_taken_for_iob1_reads_rightly(made):
+def test_detected_iob1_has_the_right_entities(made):
     tags = [iob1(found, length) for found, length in made]
     bs = sum(tag[0] == "B" for sentence in tags for tag in sentence)
     firsts = sum(len(found) for found, _ in made) - bs
     assert detect_scheme(tags) == ("IO" if not bs else "IOB1" if firsts > bs else "BIO")
 
 
-def test_a_slip_in_bio_is_not_taken_for_iob1():
+def test_error_in_bio_is_not_iob1():
     right = ["B-X", "I-X", "O", "B-X"]
     assert detect_scheme([right, ["O", "I-X", "B-X"]]) == "BIO"
     assert detect_scheme([["I-X", "O", "I-X", "B-X", "O", "I-X"]]) == "IOB1"
@@ -170,12 +170,12 @@ def test_a_slip_in_bio_is_not_taken_for_iob1():
         ("BIOUL", "L-X", "O", ""),
     ],
 )
-def test_tags_out_of_place(scheme, before, tag, wrong):
+def test_order_errors(scheme, before, tag, wrong):
     assert order_error(scheme, before, tag) == wrong
 
 
 @given(tags=any_tags("BILU"))
-def test_only_valid_tags_are_without_fault(tags):
+def test_only_valid_tags_have_no_order_error(tags):
     """Whatever has no fault says the same in strict reading; whatever has one does not survive conversion."""
     faults = [order_error("BIOUL", a, b) for a, b in zip(["O", *tags], [*tags, "O"], strict=True)]
     assert any(faults) == (convert(tags, "BIOUL") != tags)
@@ -183,7 +183,7 @@ def test_only_valid_tags_are_without_fault(tags):
     assert any(order_error("BIO", a, b) for a, b in zip(["O", *bio], bio, strict=False)) == (convert(bio, "BIO") != bio)
 
 
-def test_labels_and_what_they_tell():
+def test_labels_types_and_scheme():
     assert labels_of(("b", "a"), "BIO") == ("O", "B-a", "B-b", "I-a", "I-b")
     assert labels_of(("a",), "BIOUL") == ("O", "B-a", "I-a", "L-a", "U-a")
     assert labels_of(("",), "IO") == ("O", "I")
@@ -193,7 +193,7 @@ def test_labels_and_what_they_tell():
     assert scheme_of(("O", "B-X", "I-X", "E-X", "S-X")) == "BIOUL"
 
 
-def test_what_is_a_tag():
+def test_is_tag():
     good = ["O", "B", *(f"{letter}-a-b" for letter in LETTERS)]
     assert all(map(is_tag, good))
     assert not any(map(is_tag, ["", "X-a", "B-", "-a", "a", "Ba", "b-a", "BI-a", "O-a", " "]))
@@ -204,7 +204,7 @@ def test_inside():
     assert begins("B-a", "I-b") and not begins("B-a", "I-a")
 
 
-def test_seqeval_says_nothing_against_our_tags():
+def test_seqeval_accepts_our_tags():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         get_entities(tags_of([EntitySpan(0, 2, "X"), EntitySpan(2, 3, "Y")], 4, "BIO"))

@@ -18,7 +18,7 @@ ROWS = st.lists(st.lists(st.floats(-800, 800, width=32), min_size=3, max_size=3)
 
 @given(FAMILY, WORDS, WORDS, st.integers(8, 60))
 @settings(max_examples=60, deadline=None)
-def test_pair_is_framed_and_cut_as_the_tokenizer_does(family, first, second, length):
+def test_pair_equals_the_tokenizer_s(family, first, second, length):
     tokenizer = TOKENIZERS[family]
     (mine,) = sequences.encode_sequences([(first, second)], tokenizer, length)
     theirs = tokenizer(first, second, truncation="longest_first", max_length=length, return_token_type_ids=True)
@@ -28,7 +28,7 @@ def test_pair_is_framed_and_cut_as_the_tokenizer_does(family, first, second, len
 
 @given(FAMILY, st.lists(WORDS, min_size=1, max_size=4), st.integers(4, 60))
 @settings(max_examples=60, deadline=None)
-def test_single_text_is_framed_and_cut_as_the_tokenizer_does(family, texts, length):
+def test_single_text_equals_the_tokenizer_s(family, texts, length):
     tokenizer = TOKENIZERS[family]
     mine = sequences.encode_sequences([(text,) for text in texts], tokenizer, length)
     assert [one["input_ids"].tolist() for one in mine] == [
@@ -39,7 +39,7 @@ def test_single_text_is_framed_and_cut_as_the_tokenizer_does(family, texts, leng
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(2, 60))
 @settings(max_examples=60, deadline=None)
-def test_shares_pop_one_piece_after_another_off_the_longer_text(first, second, room):
+def test_kept_lengths_equal_bert_s_truncation(first, second, room):
     lengths = [first, second]
     while sum(lengths) > room:
         lengths[lengths[1] > lengths[0] or (lengths[0] == lengths[1] and second >= first)] -= 1
@@ -55,7 +55,7 @@ def test_bert_pair_has_token_types_of_both_texts():
     assert one["token_type_ids"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_what_was_cut_is_said_once(capsys):
+def test_truncation_is_warned_of_once(capsys):
     inputs = [("cells " * 30,), ("gene",), ("protein " * 10,)]
     sequences.encode_sequences(inputs, TOKENIZERS["bert"], 8)
     said = capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_no_examples_are_no_windows():
     assert sequences.encode_sequences([], TOKENIZERS["bert"], 8) == []
 
 
-def test_windows_hold_the_truth_and_rows_follow_the_examples():
+def test_windows_have_labels_and_logits_follow_examples():
     examples = [sequences.TextExample(("cells",), "b"), sequences.TextExample(("gene",), "a")]
     windows = sequences.sequence_windows(
         examples, sequences.class_features(examples, ("a", "b")), TOKENIZERS["bert"], 8
@@ -88,7 +88,7 @@ def test_windows_hold_the_truth_and_rows_follow_the_examples():
         sequences.logits_by_example(windows[:1], logits[:1], 2)
 
 
-def test_unknown_label_is_refused_with_its_place_and_an_unlabelled_example_has_no_truth():
+def test_unknown_label_is_refused():
     with pytest.raises(SqueezeError, match=r"dev.tsv:4: the label 'c' is not a label of the model \(a, b\)"):
         sequences.class_features([sequences.TextExample(("x",), "c", where="dev.tsv:4")], ("a", "b"))
     assert sequences.class_features([sequences.TextExample(("x",), None)], ("a", "b")) == [{}]

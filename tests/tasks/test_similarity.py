@@ -85,7 +85,7 @@ def test_perfect_correlation_does_not_depend_on_the_unit():
     assert task().score(gold, [-value for value in gold])["pearson"] == pytest.approx(-1.0)
 
 
-def test_table_is_read_and_said(tmp_path, capsys):
+def test_reads_table(tmp_path, capsys):
     data = task().read(str(write(tmp_path)), ("train", "dev"))
     assert (data.labels, data.scheme) == (("score",), "score")
     assert list(data.splits) == ["train", "dev"]
@@ -139,7 +139,7 @@ def test_windows_hold_the_score_and_predictions_are_in_its_unit(tmp_path):
     explained(lambda: kind.encode(examples, ("no", "yes"), pico.tokenizer_of("bert"), 32), "2 outputs (no, yes)")
 
 
-def test_a_record_is_posed_without_a_score():
+def test_record_has_no_score():
     posed = task().example_from_record({"sentence1": "a", "sentence2": "b", "id": 3})
     assert (posed.texts, posed.gold, posed.id) == (("a", "b"), None, "3")
     assert "targets" not in task().encode([posed], ("score",), pico.tokenizer_of("bert"), 32)[0].features
@@ -157,6 +157,6 @@ def test_real_biosses_has_the_reference_counts(real_data):
 
 
 @pytest.mark.parametrize("representation", ["mentions", "entity-starts"])
-def test_what_reads_entities_is_refused(representation: str) -> None:
+def test_representations_of_entities_are_refused(representation: str) -> None:
     with pytest.raises(UsageError, match="give cls or cosine"):
         open_task("similarity", Formulation(representation=representation))

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from biosqueeze.models.custom_heads.crf import LEARNING_RATE_FACTOR, Crf, CrfScores, negative_log_likelihood
-from biosqueeze.tasks.encoding.crf_decoding import chances, viterbi
+from biosqueeze.tasks.encoding.crf_decoding import marginals, viterbi
 
 
 def path_scores(emissions: np.ndarray, scores: dict[str, np.ndarray]) -> dict[tuple[int, ...], float]:
@@ -147,8 +147,8 @@ def test_marginals_are_shares_of_paths_through_a_label(labels: int, words: int, 
     wanted = np.zeros((words, labels))
     for path, score in paths.items():
         wanted[np.arange(words), path] += np.exp(score - whole)
-    assert np.allclose(chances(emissions, scores), wanted, atol=1e-12)
+    assert np.allclose(marginals(emissions, scores), wanted, atol=1e-12)
 
 
 def test_marginals_of_no_words() -> None:
-    assert chances(np.zeros((0, 3)), random_scores(3, 0)).shape == (0, 3)
+    assert marginals(np.zeros((0, 3)), random_scores(3, 0)).shape == (0, 3)
