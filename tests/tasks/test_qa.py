@@ -186,7 +186,7 @@ def every_span(windows, logits, question: Question) -> list[tuple[float, str]]:
     """Sum and text of every span of up to 30 tokens in every window, the highest sum first."""
     found = []
     for window, scores in zip(windows, logits, strict=True):
-        text = asked.passages[window.passage].text
+        text = question.passages[window.passage].text
         for i, (start, _) in enumerate(window.offsets):
             for j in range(i, min(i + ANSWER_TOKENS, len(window.offsets))):
                 total = float(scores[window.first + i, 0]) + float(scores[window.first + j, 1])
