@@ -1,4 +1,4 @@
-"""tasks/_suites.py: the transcribed tables add up to the papers' own averages, and data are found and counted."""
+"""The transcribed tables add up to the papers' own averages, and data are found and counted."""
 
 import subprocess
 import sys
