@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parent
 SUPPORT = {
     "backends": {"onnx-export", "onnx-files", "parity", "predict"},
     "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
-    "tasks": {"formulation", "sequence-kind"},
+    "tasks": {"formulation", "sequence-kind", "sniffing"},
 }
 
 

@@ -7,18 +7,18 @@ from typing import Literal
 
 from biosqueeze.data.annotated import Annotation, Document
 from biosqueeze.data.bioc import read_bioc
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import read_beginning
 from biosqueeze.data.pubtator import TEXT_LINE, parse_pubtator, pubtator_lines, read_pubtator
 from biosqueeze.data.sentences import sentences_of, words_of
 from biosqueeze.data.tagging import TaggedSentence, tag_document, tag_documents, without_overlaps
 from biosqueeze.errors import SqueezeError
 
 __all__ = [
-    "SUFFIXES",
     "Annotation",
     "Document",
     "TaggedSentence",
     "detect_format",
+    "format_of_text",
     "parse_pubtator",
     "pubtator_lines",
     "read_bioc",
@@ -31,14 +31,15 @@ __all__ = [
     "words_of",
 ]
 
-SUFFIXES = (".pubtator", ".xml", ".json", ".txt")
+DocumentFormat = Literal["pubtator", "bioc"]
+_BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')
 
 
 def read_documents(path: Path) -> Iterator[Document]:
-    """Stream the documents of a PubTator or BioC file, whichever it is.
+    """Stream the documents of a PubTator or BioC file; its format is detected.
 
     Raises:
-        SqueezeError: it is neither, or it is damaged.
+        SqueezeError: it has neither format, or is damaged.
     """
     kind = detect_format(path)
     if kind is None:
@@ -49,18 +50,21 @@ def read_documents(path: Path) -> Iterator[Document]:
     return read_pubtator(path) if kind == "pubtator" else read_bioc(path)
 
 
-def detect_format(path: Path) -> Literal["pubtator", "bioc"] | None:
-    """Which format a file begins as, or None where it is neither.
+def detect_format(path: Path) -> DocumentFormat | None:
+    """Return the format that the beginning of a file has, or None if it is another one.
 
     Raises:
         SqueezeError: it cannot be read.
     """
+    return format_of_text(path, read_beginning(path))
+
+
+def format_of_text(path: Path, text: str) -> DocumentFormat | None:
+    """Return the format of a file from the beginning of its text, or None if it is another one."""
     kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if kind == ".xml":
         return "bioc"
-    lines = numbered_lines(path)
-    first = next((line.lstrip() for _, line in lines if line.strip()), "")
     if kind == ".json":
-        rest = first + "".join(line for _, (_, line) in zip(range(200), lines, strict=False))
-        return "bioc" if re.search(r'"(documents|passages|PubTator3)"\s*:', rest) else None
-    return "pubtator" if TEXT_LINE.match(first) else None
+        return "bioc" if _BIOC_KEY.search(text) else None
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    return "pubtator" if TEXT_LINE.match(first.lstrip()) else None

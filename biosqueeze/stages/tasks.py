@@ -240,8 +240,8 @@ def _inspect(options: Options, source: str) -> Outcome:
     """Read a data set and show what it holds."""
     from biosqueeze.benchmarks.statistics import survey
     from biosqueeze.benchmarks.suite import count, warn_of_counts
-    from biosqueeze.benchmarks.task_guess import guess, read_there
     from biosqueeze.tasks import open_task
+    from biosqueeze.tasks.sniffing import guess, read_available
 
     form = Formulation.from_options(options)
     kind, benchmark = resolve(options.task) if options.task else (None, None)
@@ -251,7 +251,7 @@ def _inspect(options: Options, source: str) -> Outcome:
         kind, others = guessed.kind, guessed.others
         also = f"; {' and '.join(others)} would read it too" if others else ""
         warn(f"{source} is read as {kind}, which is a guess{also}; say which it is with --task")
-    data = read_there(open_task(kind, form), source)
+    data = read_available(open_task(kind, form), source)
     facts = {"kind": kind, "guessed": options.task is None, "other_kinds": list(others), **survey(data, kind)}
     _show_survey(source, facts)
     if benchmark is not None:

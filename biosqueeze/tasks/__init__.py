@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from biosqueeze.data.output_types import OutputType
+    from biosqueeze.data.sample import SourceSample
 
 __all__ = [
     "Dataset",
@@ -71,7 +72,6 @@ class Task(Protocol):
 
     HEAD: ClassVar[str]  # the head that models.load knows, such as "token-classification"
     METRIC: ClassVar[str]  # the key of `score` that selects the best checkpoint; higher is better
-    SPLITS: ClassVar[tuple[str, ...]]  # the names of splits that `read` accepts
     USES: ClassVar[tuple[str, ...]]  # the fields of a Formulation that the kind uses
 
     @property
@@ -80,6 +80,23 @@ class Task(Protocol):
 
     def with_scheme(self, scheme: str) -> Self:
         """Return the kind for data of this `Dataset.scheme`, on which decoding may depend."""
+
+    def sniff(self, sample: "SourceSample") -> float:
+        """Return how likely a source is for this kind, from its first records: 0.0 for no, up to 1.0.
+
+        Kinds that read the same data differ in confidence: the more specific a format, the higher. Confidence below
+        0.5 marks data that the kind reads but was not made for, such as entities of any type for pico.
+
+        Raises:
+            SqueezeError: the kind does not read these records.
+        """
+
+    def splits(self, source: str) -> tuple[str, ...]:
+        """Return which of train, dev and test a source has, without reading it.
+
+        Raises:
+            SqueezeError: there is no such source.
+        """
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits of a data set; its labels are those of the train split.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import MULTI, SINGLE
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -52,6 +53,16 @@ class Kind(SequenceKind):
         if scheme not in kinds:
             raise UsageError(f"a classification is single or multi, not {scheme!r}; see the task in biosqueeze.json")
         return kinds[scheme](self.formulation, scheme)
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return 0.9 for BLURB's HoC, and 0.4 for texts with labels."""
+        records = sample.records(ROLES.columns(self.formulation.column).header)
+        if records and _hoc.is_hoc({"": records}):
+            return 0.9
+        rows = _rows.first_rows(sample, ROLES, self.formulation.column)
+        style = _label_style(rows, self.scheme)
+        golds = [_example(row, style).gold for row in rows]
+        return 0.4 if _rows.are_classes(golds) else 0.0
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: records with a text (or title and abstract) and a label, or BLURB's HoC.
@@ -190,7 +201,7 @@ def _id(row: _rows.RoleValues) -> str:
 
 
 def _label_names(examples: _rows.Splits) -> tuple[str, ...]:
-    labels = _rows.ordered(label for example in _rows.learned(examples) for label in example.gold)
+    labels = _rows.ordered(label for example in _rows.labelled_examples(examples) for label in example.gold)
     if not labels:
         raise SqueezeError(
             "no example has a label, so nothing can be trained or scored; check the label column, or name another "

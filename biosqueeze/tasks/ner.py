@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
+from biosqueeze.data.sample import SourceSample, available_splits
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.crf_decoding import CrfParameters, marginals, viterbi
 from biosqueeze.tasks.encoding.sequences import softmax
-from biosqueeze.tasks.encoding.tag_schemes import EntitySpan, convert, inside, keep_types, scheme_of, spans_of
+from biosqueeze.tasks.encoding.tag_schemes import EntitySpan, convert, inside, is_tag, keep_types, scheme_of, spans_of
 from biosqueeze.tasks.encoding.word_windows import Floats, TagIds, TagWindow, tag_windows, word_logits
 from biosqueeze.tasks.metrics.entities import score_entities
 from biosqueeze.tasks.readers import tagged_sources as _sources
@@ -39,7 +40,7 @@ class Kind:
 
     HEAD: ClassVar[str] = "token-classification"
     METRIC: ClassVar[str] = "f1"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
+    CONFIDENCE: ClassVar[float] = 0.8
     USES: ClassVar[tuple[str, ...]] = ("column", "types", "scheme", "label_all_pieces", "tagger")
 
     def with_scheme(self, scheme: str) -> Self:
@@ -50,6 +51,15 @@ class Kind:
     def with_decoding_parameters(self, parameters: CrfParameters) -> Self:
         """Return the kind that decodes with a CRF."""
         return replace(self, crf=parameters)
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return `CONFIDENCE` for tagged sentences and annotated texts."""
+        tags = _sources.sniff_tags(sample, self.formulation)
+        return self.CONFIDENCE if tags and all(is_tag(tag) for sentence in tags for tag in sentence) else 0.0
+
+    def splits(self, source: str) -> tuple[str, ...]:
+        """Return the splits that a source has."""
+        return available_splits(source)
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read tagged sentences: see `readers.tagged_sources.read`."""

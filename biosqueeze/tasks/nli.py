@@ -6,7 +6,8 @@ from typing import Any
 
 from biosqueeze.data.hub import is_hub
 from biosqueeze.data.output_types import SINGLE
-from biosqueeze.data.splits import check_splits
+from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.splits import SPLITS, check_splits
 from biosqueeze.data.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -33,6 +34,22 @@ MEDNLI = "mli_{}_v1.jsonl"
 class Kind(SequenceKind):
     """One label for each pair."""
 
+    def sniff(self, sample: SourceSample) -> float:
+        """Return 0.5 for the files of MedNLI, PubMedQA and BioASQ, and for pairs of texts with a label."""
+        directory = sample.directory
+        if directory is not None and (_pubmedqa.is_here(directory) or _yesno.has_questions(directory, sample)):
+            return 0.0 if self.formulation.column else 0.5
+        if directory is not None and _is_mednli(directory):
+            return 0.5
+        rows = _rows.first_rows(sample, ROLES, self.formulation.column)
+        return 0.5 if _rows.are_classes([_example(row).gold for row in rows]) else 0.0
+
+    def splits(self, source: str) -> tuple[str, ...]:
+        """Return the splits that a source has; PubMedQA's files have all of them, under other names."""
+        if not is_hub(source) and _pubmedqa.is_here(Path(source).expanduser()):
+            return SPLITS
+        return super().splits(source)
+
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: MedNLI's, PubMedQA's or BioASQ's own files, or records with two texts and a label.
 
@@ -55,7 +72,7 @@ class Kind(SequenceKind):
         if not is_hub(source) and _yesno.is_here(directory):
             self._check_no_columns(_yesno.NAME)
             return _yesno.read(directory, splits)
-        if (directory / MEDNLI.format("train")).is_file() or (directory / MEDNLI.format("test")).is_file():
+        if _is_mednli(directory):
             rows = _mednli_rows(directory, splits, self.formulation.column)
         else:
             rows = _rows.read_rows(source, splits, ROLES, self.formulation.column)
@@ -75,13 +92,17 @@ class Kind(SequenceKind):
         return TextExample(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
 
 
+def _is_mednli(directory: Path) -> bool:
+    return any((directory / MEDNLI.format(split)).is_file() for split in ("train", "test"))
+
+
 def _example(row: _rows.RoleValues) -> TextExample:
     return TextExample(_rows.pair_of(row), _rows.label_of(row), _rows.id_of_row(row, "id"), row.where)
 
 
 def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.RoleValues]]:
     """Read MedNLI in PhysioNet's files: mli_train_v1.jsonl, mli_dev_v1.jsonl, mli_test_v1.jsonl."""
-    files = {split: directory / MEDNLI.format(split) for split in Kind.SPLITS}
+    files = {split: directory / MEDNLI.format(split) for split in SPLITS}
     looked = _rows.to_read(splits, [split for split, path in files.items() if path.is_file()])
     lacking = next((split for split in looked if not files[split].is_file()), None)
     if lacking:

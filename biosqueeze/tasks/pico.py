@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.tasks import ner
+from biosqueeze.tasks.encoding.tag_schemes import split_tag
 from biosqueeze.tasks.metrics.entities import score_words_by_type
+from biosqueeze.tasks.readers import tagged_sources as _sources
+
+_ELEMENTS = {"par", "int", "out", "p", "i", "o", "participants", "interventions", "outcomes"}
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,14 @@ class Kind(ner.Kind):
     """PICO elements: participants (PAR), interventions (INT) and outcomes (OUT), or whatever types the data have."""
 
     METRIC: ClassVar[str] = "macro_f1"
+    CONFIDENCE: ClassVar[float] = 0.9
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return `CONFIDENCE` if all types are PICO elements, and 0.45 for entities of other types."""
+        confidence = super().sniff(sample)
+        tags = _sources.sniff_tags(sample, self.formulation)
+        types = {split_tag(tag)[1].casefold() for sentence in tags for tag in sentence} - {""}
+        return confidence if types and types <= _ELEMENTS else min(confidence, 0.45)
 
     def score(self, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return F1 over words, for each element and as their mean: see `score_words_by_type`."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.sample import SourceSample, available_splits
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.sequences import softmax
 from biosqueeze.tasks.encoding.spans import SpanCandidate, SpanWindow, best_spans, encode_spans
 from biosqueeze.tasks.metrics.answers import Answers, score_answers
 from biosqueeze.tasks.readers.questions import Question, columns_of, unlabelled_question
-from biosqueeze.tasks.readers.squad import read_questions
+from biosqueeze.tasks.readers.squad import read_questions, sniff_questions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,6 @@ class Kind:
 
     HEAD: ClassVar[str] = "question-answering"
     METRIC: ClassVar[str] = "f1"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column", "stride")
 
     formulation: Formulation = field(default_factory=Formulation)
@@ -34,6 +34,14 @@ class Kind:
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 # nothing here depends on it
         """Return the kind itself."""
         return self
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return 1.0 for SQuAD's format, BioASQ's factoid questions, and records of questions with answers."""
+        return float(sniff_questions(sample, self.formulation.column))
+
+    def splits(self, source: str) -> tuple[str, ...]:
+        """Return the splits that a source has."""
+        return available_splits(source)
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits from SQuAD's or BioASQ's JSON, or from records: see `read_questions`.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks import Dataset
@@ -52,6 +53,13 @@ class Kind(SequenceKind):
             raise UsageError(
                 "--representation cosine compares two texts; a relation takes cls, mentions or entity-starts"
             )
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return 0.6 for sentences with two entities and a label, and 0.3 for sentences without known entities."""
+        relations = _relations.first_relations(sample, self.formulation)
+        if not relations:
+            return 0.0
+        return 0.6 if any(each.mentions is not None or each.replaced for each in relations) else 0.3
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits: see `readers.relations.read`."""

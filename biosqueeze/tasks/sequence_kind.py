@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
+from biosqueeze.data.sample import available_splits
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.sequences import (
     Floats,
@@ -29,7 +30,6 @@ class SequenceKind:
 
     HEAD: ClassVar[str] = "sequence-classification"
     METRIC: ClassVar[str] = "accuracy"
-    SPLITS: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
     USES: ClassVar[tuple[str, ...]] = ("column",)
 
     formulation: Formulation = field(default_factory=Formulation)
@@ -37,6 +37,10 @@ class SequenceKind:
     def with_scheme(self, scheme: str) -> Self:  # noqa: ARG002 -- there is one
         """Return the kind itself."""
         return self
+
+    def splits(self, source: str) -> tuple[str, ...]:
+        """Return the splits that a source has."""
+        return available_splits(source)
 
     def encode(
         self,

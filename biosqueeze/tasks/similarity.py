@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import INPUT_IDS, TARGETS
 from biosqueeze.data.output_types import SCORE
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -33,6 +34,7 @@ ROLES = _rows.Roles(
     {3: ("first", "second", "label"), 4: ("id", "first", "second", "label")},
 )
 LABELS = ("score",)
+_MOST_CLASSES = 5  # more different whole numbers than that are scores, not classes
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ class Kind(SequenceKind):
                 f"--representation {self.formulation.representation} needs two entities, and a similarity has none; "
                 "give cls or cosine"
             )
+
+    def sniff(self, sample: SourceSample) -> float:
+        """Return 0.7 for pairs of texts with a score, and 0.45 if the scores are few whole numbers, as of classes."""
+        rows = _rows.first_rows(sample, ROLES, self.formulation.column)
+        scores = {_example(row).gold for row in rows}
+        if not scores:
+            return 0.0
+        return 0.7 if len(scores) > _MOST_CLASSES or any(score != int(score) for score in scores) else 0.45
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: records with two sentences and a score (BLURB's TSV of BIOSSES, or STS-B's names).

@@ -197,7 +197,7 @@ def test_column_names_another_text(tmp_path):
     [
         ("\tyes\n", ("train.tsv:2: no text", "remove")),
         ("A text.\t\n", ("train.tsv:2: no label",)),
-        ("A text.\tyes\nB text.\tyes\n", ("train.tsv:2", "every example of train is labelled 'yes'")),
+        ("A text.\tyes\nB text.\tyes\n", ("train.tsv:2", "every example of train has the label 'yes'")),
         ("A text.\tyes\tx\n", ("train.tsv:2: 3 columns",)),
     ],
 )

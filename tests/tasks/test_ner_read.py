@@ -15,16 +15,16 @@ def _write(directory, **files: str | bytes):
     return str(directory)
 
 
-def _explained(source: str, *words: str, splits=("train",)) -> None:
+def _assert_error(source: str, *fragments: str, splits=("train",)) -> None:
     with pytest.raises(SqueezeError) as caught:
         KIND.read(source, splits)
     message = str(caught.value)
     assert "\n" not in message
-    for word in words:
-        assert word in message, message
+    for fragment in fragments:
+        assert fragment in message, message
 
 
-def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
+def test_reads_and_logs_splits_labels_and_scheme(tmp_path, capsys):
     dataset = KIND.read(
         _write(tmp_path, train=TRAIN, devel="None\tO\n\n", test="TP53\tB-Gene\n"), ("train", "dev", "test")
     )
@@ -34,11 +34,11 @@ def test_reads_splits_labels_and_scheme_and_says_so(tmp_path, capsys):
     assert first.words == ("BRCA1", "in", "breast", "cancer")
     assert first.gold == first.tags == ("B-Gene", "O", "B-Disease", "I-Disease")
     assert second.words == ("None", ".")
-    said = " ".join(capsys.readouterr().err.split())
-    assert "(BIO): train 2 sentences, 6 words, 2 entities; dev 1 sentences, 1 words, 0 entities" in said
+    log = " ".join(capsys.readouterr().err.split())
+    assert "(BIO): train 2 sentences, 6 words, 2 entities; dev 1 sentences, 1 words, 0 entities" in log
 
 
-def test_crlf_byte_order_mark_document_lines_and_trailing_breaks(tmp_path):
+def test_crlf_byte_order_mark_and_document_lines(tmp_path):
     plain = KIND.read(_write(tmp_path, train=TRAIN), ("train",))
     odd = "\ufeff-DOCSTART- (77)\n\n\n" + TRAIN.replace("None", "-DOCSTART-\tO\n\nNone") + "\n \t\n\n"
     (tmp_path / "odd").mkdir()
@@ -69,10 +69,10 @@ def test_tags_without_a_type(tmp_path):
     assert dataset.labels == ("O", "B", "I")
     assert count_entities(dataset.splits["train"][0].tags) == 2
     (tmp_path / "bad").mkdir()
-    _explained(_write(tmp_path / "bad", train="a\tB\nc\tO\nd\tI\n"), "train.tsv:3:", "write B here")
+    _assert_error(_write(tmp_path / "bad", train="a\tB\nc\tO\nd\tI\n"), "train.tsv:3:", "write B here")
 
 
-def test_labels_of_a_split_alone_are_its_own(tmp_path):
+def test_without_train_the_labels_are_those_of_the_split(tmp_path):
     assert KIND.read(_write(tmp_path, test="a\tB-X\n"), ("test",)).labels == ("O", "B-X")
 
 
@@ -98,31 +98,33 @@ def test_demo():
         ("a\tI-Gene", ("'I-Gene' at 'a' follows 'O'", "write B-Gene here")),
     ],
 )
-def test_malformed_rows_are_named_by_file_and_line(tmp_path, row, words):
-    _explained(_write(tmp_path, train=f"x\tB-Gene\ny\tO\n{row}\n"), f"{tmp_path / 'train.tsv'}:3:", *words)
+def test_malformed_rows_are_reported_with_file_and_line(tmp_path, row, words):
+    _assert_error(_write(tmp_path, train=f"x\tB-Gene\ny\tO\n{row}\n"), f"{tmp_path / 'train.tsv'}:3:", *words)
 
 
 @pytest.mark.parametrize("before", ["", "x\tO\n", "x\tB-Gene\n\n", "x\tB-Disease\n", "x\tB-Disease\ny\tI-Disease\n"])
 def test_an_inside_tag_without_its_beginning(tmp_path, before):
     text = "q\tB-Gene\nr\tI-Gene\n\n" + before + "z\tI-Gene\n"
-    _explained(_write(tmp_path, train=text), f":{text.count(chr(10))}:", "write B-Gene here")
+    _assert_error(_write(tmp_path, train=text), f":{text.count(chr(10))}:", "write B-Gene here")
 
 
-def test_an_inside_tag_in_a_bio_test_file_is_found_too(tmp_path):
+def test_an_inside_tag_without_beginning_in_test(tmp_path):
     _write(tmp_path, train="a\tB-X\nb\tI-X\n", test="a\tO\nb\tI-X\n")
-    _explained(str(tmp_path), "test.tsv:2:", "write B-X here", splits=("train", "test"))
+    _assert_error(str(tmp_path), "test.tsv:2:", "write B-X here", splits=("train", "test"))
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_a_label_that_train_lacks(tmp_path, split):
     _write(tmp_path, train=TRAIN, **{split: "a\tO\n\nb\tB-Drug\n"})
-    _explained(str(tmp_path), f"{split}.tsv:3:", "'B-Drug' is none of train's (O, B-Disease", splits=("train", split))
+    _assert_error(
+        str(tmp_path), f"{split}.tsv:3:", "'B-Drug' is none of train's (O, B-Disease", splits=("train", split)
+    )
 
 
 def test_missing_files_and_directories(tmp_path):
-    _explained(str(tmp_path / "none"), "there is no directory", "demo:ner")
+    _assert_error(str(tmp_path / "none"), "there is no directory", "demo:ner")
     _write(tmp_path, train=TRAIN)
-    _explained(str(tmp_path), "no dev split", "dev, devel, valid, validation", ".conll", splits=("train", "dev"))
+    _assert_error(str(tmp_path), "no dev split", "dev, devel, valid, validation", ".conll", splits=("train", "dev"))
 
 
 def test_unknown_split(tmp_path):
@@ -132,14 +134,14 @@ def test_unknown_split(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "\n \n", "-DOCSTART-\n\n"])
 def test_an_empty_split(tmp_path, content):
-    _explained(_write(tmp_path, train=content), "train.tsv is empty")
+    _assert_error(_write(tmp_path, train=content), "train.tsv is empty")
 
 
-def test_nothing_but_outside(tmp_path):
-    _explained(_write(tmp_path, train="a\tO\n"), "no tag but O")
+def test_data_without_entities(tmp_path):
+    _assert_error(_write(tmp_path, train="a\tO\n"), "no tag but O")
 
 
-def test_longer_entities_than_those_of_train_are_learned_from_none(tmp_path):
+def test_a_longer_entity_of_dev_completes_the_labels(tmp_path):
     long = "a\tB-Gene\nb\tI-Gene\n"
     dataset = KIND.read(_write(tmp_path, train="a\tB-Gene\nb\tO\n", dev=long), ("train", "dev"))
     assert dataset.labels == ("O", "B-Gene", "I-Gene")
@@ -154,10 +156,10 @@ def test_a_test_split_without_entities_is_no_error(tmp_path):
 
 
 def test_not_utf8(tmp_path):
-    _explained(_write(tmp_path, train=b"a\tB-X\nna\xefve\tO\n"), "train.tsv:2:", "not UTF-8", "iconv")
+    _assert_error(_write(tmp_path, train=b"a\tB-X\nna\xefve\tO\n"), "train.tsv:2:", "not UTF-8", "iconv")
 
 
-# As the benchmark's own README counts them: sentences, tokens, entities.
+# The counts in the README of the benchmark: sentences, tokens, entities.
 NCBI = {"train": (5424, 135701, 5134), "dev": (923, 23969, 787), "test": (940, 24497, 960)}
 
 

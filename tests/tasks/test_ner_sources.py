@@ -52,7 +52,7 @@ def _tagged(dataset, split="train"):
 @pytest.mark.parametrize(
     "name", ["train.pubtator", "train.txt", "train.PubTator.txt", "XYtrainset_corpus.txt", "CDR_TrainingSet.PubTator"]
 )
-def test_pubtator_under_the_names_that_it_has(tmp_path, name, capsys):
+def test_pubtator_under_its_usual_names(tmp_path, name, capsys):
     (tmp_path / name).write_text(PUBTATOR)
     dataset = KIND.read(str(tmp_path), ("train",))
     assert _tagged(dataset) == (WORDS, TAGS)
@@ -62,7 +62,7 @@ def test_pubtator_under_the_names_that_it_has(tmp_path, name, capsys):
     assert f"train is {name} (PubTator)" in " ".join(capsys.readouterr().err.split())
 
 
-def test_all_splits_of_pubtator_and_a_test_that_is_looked_at(tmp_path):
+def test_pubtator_splits_and_a_checked_test_split(tmp_path):
     for name, text in (("trainset", PUBTATOR), ("developset", OTHER), ("testset", OTHER.replace("grim", "rare"))):
         (tmp_path / f"XY{name}_corpus.txt").write_text(text)
     dataset = KIND.read(str(tmp_path), ("train", "dev"))
@@ -73,7 +73,7 @@ def test_all_splits_of_pubtator_and_a_test_that_is_looked_at(tmp_path):
         KIND.read(str(tmp_path), ("train", "dev"))
 
 
-def test_files_that_could_be_either_are_not_guessed(tmp_path):
+def test_several_matching_files_are_refused(tmp_path):
     for name in ("A_train.txt", "B_train.txt", "train_dev.txt"):
         (tmp_path / name).write_text(PUBTATOR)
     with pytest.raises(SqueezeError, match=r"A_train.txt and B_train.txt could both be the train split"):
@@ -84,22 +84,22 @@ def test_files_that_could_be_either_are_not_guessed(tmp_path):
         KIND.read(str(tmp_path), ("train",))
 
 
-def test_train_and_dev_together_are_said_to_be_left_out(tmp_path, capsys):
+def test_a_file_with_train_and_dev_together_is_not_read(tmp_path, capsys):
     for name in ("train", "train_dev", "devel"):
         (tmp_path / f"{name}.tsv").write_text(f"{name}\tB-X\n\n")
     dataset = KIND.read(str(tmp_path), ("train", "dev"))
     assert _tagged(dataset)[0] == [("train",)]
-    said = " ".join(capsys.readouterr().err.split())
-    assert "train is train.tsv, dev is devel.tsv (columns: word first, tag last); train_dev.tsv (train and dev" in said
+    log = " ".join(capsys.readouterr().err.split())
+    assert "train is train.tsv, dev is devel.tsv (columns: word first, tag last); train_dev.tsv (train and dev" in log
 
 
-def test_offsets_beyond_the_text_are_named(tmp_path):
+def test_offsets_beyond_the_text_are_reported(tmp_path):
     (tmp_path / "train.pubtator").write_text(PUBTATOR.replace("35\t39", "350\t354"))
     with pytest.raises(SqueezeError, match=r"train.pubtator:6: 'Zinc' has the offsets 350-354"):
         KIND.read(str(tmp_path), ("train",))
 
 
-def test_an_overlap_is_settled_among_the_types_that_are_kept(tmp_path, capsys):
+def test_only_kept_types_compete_in_overlaps(tmp_path, capsys):
     (tmp_path / "train.pubtator").write_text(PUBTATOR.replace("2|t", "1\t8\t13\tacute\tModifier\n\n2|t"))
     assert "Modifier" not in "".join(KIND.read(str(tmp_path), ("train",)).labels)
     assert "1 of 5 annotations lie within or across" in " ".join(capsys.readouterr().err.split())
@@ -152,41 +152,41 @@ def test_records_with_a_text_and_its_entities(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "says"),
+    ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, ":5: 2 tokens and 1 tags"),
-        ({"tokens": ["a"], "tags": [1]}, ":5: tags is no list of strings"),
-        ({"tokens": "a", "tags": ["O"]}, ":5: tokens is no list of strings"),
+        ({"tokens": ["a"], "tags": [1]}, ":5: tags is not a list of strings"),
+        ({"tokens": "a", "tags": ["O"]}, ":5: tokens is not a list of strings"),
         ({"tokens": ["a", " "], "tags": ["O", "O"]}, ":5: word 2 of tokens is empty"),
         ({"tokens": ["a"], "tags": ["I-Disease"]}, ":5: 'I-Disease' at 'a' follows 'O'"),
         ({"tokens": ["a"], "tags": ["Disease"]}, ":5: the tag 'Disease' is none of O"),
         ({"tokens": ["a"]}, ":5: no field 'tags'"),
     ],
 )
-def test_records_that_do_not_fit(tmp_path, record, says):
+def test_invalid_records(tmp_path, record, message):
     (tmp_path / "train.jsonl").write_text(_lines([*RECORDS, record]))
     with pytest.raises(SqueezeError) as caught:
         KIND.read(str(tmp_path), ("train",))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("entity", "says"),
+    ("entity", "message"),
     [
         ({"start": 0, "end": 40, "label": "X"}, "has 4 characters"),
         ({"start": 3, "end": 2, "label": "X"}, "0-"),
-        ({"start": 0, "end": 4}, "is no entity"),
-        ({"start": "0", "end": 4, "label": "X"}, "is no entity"),
-        ([0, 4, "X"], "is no entity"),
+        ({"start": 0, "end": 4}, "is not an entity"),
+        ({"start": "0", "end": 4, "label": "X"}, "is not an entity"),
+        ([0, 4, "X"], "is not an entity"),
         ({"start": 0, "end": 4, "label": "X", "text": "Zing"}, "but the text there is 'Zinc'"),
     ],
 )
-def test_entities_that_do_not_fit(tmp_path, entity, says):
+def test_invalid_entities(tmp_path, entity, message):
     (tmp_path / "train.jsonl").write_text(_lines([{"text": "Zinc", "entities": [entity]}]))
     with pytest.raises(SqueezeError) as caught:
         KIND.read(str(tmp_path), ("train",))
-    assert says.replace("0-", "3-2") in str(caught.value)
+    assert message.replace("0-", "3-2") in str(caught.value)
     assert "train.jsonl:1: " in str(caught.value)
 
 
@@ -217,7 +217,7 @@ def test_columns_by_number_and_by_name(tmp_path, column):
 
 
 @pytest.mark.parametrize(
-    ("column", "says"),
+    ("column", "message"),
     [
         (("tag=4",), "no column '4'; its first row is B-X, a, O: give a number from 1 to 3"),
         (("tag=0",), "no column '0'"),
@@ -226,15 +226,15 @@ def test_columns_by_number_and_by_name(tmp_path, column):
         (("tag",), "not ROLE=COLUMN"),
     ],
 )
-def test_columns_that_are_not_there(tmp_path, column, says):
+def test_unknown_columns(tmp_path, column, message):
     (tmp_path / "train.tsv").write_text("B-X\ta\tO\n")
     with pytest.raises(UsageError) as caught:
         _kind(column=column).read(str(tmp_path), ("train",))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_columns_of_what_has_none_are_said_to_be_of_no_use(tmp_path, capsys):
-    """As when a model that learnt from columns is scored on PubTator: its manifest names them."""
+def test_column_options_for_pubtator_are_a_warning(tmp_path, capsys):
+    """The manifest of a model that was trained on columns names them, and it may be evaluated on PubTator."""
     (tmp_path / "test.pubtator").write_text(PUBTATOR)
     kind = _kind(column=("word=2", "tag=1"))
     assert kind.read(str(tmp_path), ("test",)) == KIND.read(str(tmp_path), ("test",))
@@ -273,18 +273,18 @@ def test_one_file_as_two_splits_is_refused(tmp_path):
     KIND.read(str(tmp_path), ("dev",))
 
 
-def test_what_is_shared_besides_is_said(capsys):
-    own, shared = [f"sentence {i} is ours alone" for i in range(10)], [f"both have text number {i}" for i in range(90)]
-    check_disjoint("dev", own + shared, shared, "there")
+def test_small_overlaps_are_logged(capsys):
+    unique, shared = [f"sentence {i} is unique" for i in range(10)], [f"both have text number {i}" for i in range(90)]
+    check_disjoint("dev", unique + shared, shared, "there")
     assert "90 of 100 dev texts of 4 words or more are in test too" in capsys.readouterr().err
     with pytest.raises(SqueezeError):
-        check_disjoint("dev", own[:9] + shared, shared, "there")
-    check_disjoint("dev", own, shared, "there")
+        check_disjoint("dev", unique[:9] + shared, shared, "there")
+    check_disjoint("dev", unique, shared, "there")
     check_disjoint("dev", ["Methods", ("Results", ":"), "In brief :"] * 50, ["Methods", "Results :", "In brief :"], "x")
     assert capsys.readouterr().err == ""
 
 
-def test_the_demo_is_clean(capsys):
+def test_generated_splits_are_disjoint(capsys):
     KIND.read("demo:ner", ("train", "dev", "test"))
     assert "in test too" not in capsys.readouterr().err
 
@@ -292,15 +292,15 @@ def test_the_demo_is_clean(capsys):
 # ------------------------------------------------------------------ records to predict on
 
 
-def test_a_text_is_cut_into_words_and_sentences():
+def test_a_text_is_split_into_words_and_sentences():
     sentence = KIND.example_from_record({"text": "Zinc in acute gout. Gout was mild.\nEnd", "id": 3})
     assert sentence.words == (*WORDS[0], *WORDS[1], "End")
     assert sentence.starts == (5, 9)
     assert [sentence.text[a:b] for a, b in sentence.offsets] == list(sentence.words)
     labels = ("O", "B-X", "I-X")
     windows = KIND.encode([sentence], labels, pico.tokenizer_of("bert"), 64)
-    apart = [Sentence(words, ("O",) * len(words)) for words in (*WORDS[:2], ("End",))]
-    expected = KIND.encode(apart, labels, pico.tokenizer_of("bert"), 64)
+    sentences = [Sentence(words, ("O",) * len(words)) for words in (*WORDS[:2], ("End",))]
+    expected = KIND.encode(sentences, labels, pico.tokenizer_of("bert"), 64)
     assert [w.input_ids.tolist() for w in windows] == [w.input_ids.tolist() for w in expected]
     assert [w for window in windows for w in window.words.tolist() if w >= 0] == list(range(10))
 
@@ -320,19 +320,19 @@ def test_a_record_without_text(record):
 
 def test_entities_with_offsets_and_scores():
     labels = ("O", "B-Disease", "I-Disease")
-    posed = [
+    examples = [
         KIND.example_from_record({"text": "Gout, or acute  gout."}),
         KIND.example_from_record({"tokens": ["Zinc"]}),
         KIND.example_from_record({"text": ""}),
     ]
-    windows = KIND.encode(posed, labels, pico.tokenizer_of("bert"), 64)
+    windows = KIND.encode(examples, labels, pico.tokenizer_of("bert"), 64)
     chosen = {0: 1, 3: 1, 4: 2}  # word -> label, in the first
     logits = [np.zeros((len(w.input_ids), 3), np.float32) for w in windows]
     for rows, window in zip(logits, windows, strict=True):
         for place in np.flatnonzero(window.words >= 0):
             word = int(window.words[place])
             rows[place, chosen.get(word, 0) if window.example == 0 else 0] = np.log(2 * (word + 1))
-    first, second, third = KIND.describe(windows, logits, posed, labels)
+    first, second, third = KIND.describe(windows, logits, examples, labels)
     assert first == {
         "entities": [
             {"type": "Disease", "text": "Gout", "start": 0, "end": 4, "words": [0, 1], "score": 0.5},
@@ -342,5 +342,5 @@ def test_entities_with_offsets_and_scores():
     }  # fmt: skip
     assert second == third == {"entities": []}
     json.dumps(first)
-    (tokens,) = KIND.describe(windows[1:2], [logits[1][:, [1, 0, 2]]], [posed[0], posed[1]], labels)[1:]
+    (tokens,) = KIND.describe(windows[1:2], [logits[1][:, [1, 0, 2]]], [examples[0], examples[1]], labels)[1:]
     assert tokens == {"entities": [{"type": "Disease", "text": "Zinc", "words": [0, 1], "score": 0.5}]}

@@ -162,7 +162,7 @@ def test_damaged_pubmedqa_is_explained(tmp_path):
     dump(truth, {"1000": "yes"})
     explained(lambda: read(tmp_path), "does not fit ori_pqal.json")
     truth.write_text("{")
-    explained(lambda: read(tmp_path), "is not JSON")
+    explained(lambda: read(tmp_path), "invalid JSON")
     truth.unlink()
     explained(lambda: read(tmp_path), "test_ground_truth.json")
     questions = json.loads((tmp_path / "ori_pqal.json").read_text())
@@ -196,7 +196,7 @@ def test_bioasq_yes_or_no_questions_are_read_from_its_own_files(tmp_path, capsys
     assert [golds(data, split) for split in ALL] == [["yes", "no", "yes"], ["no"], ["yes", "no"]]
     assert data.splits["test"][0].texts == ("Is drug 5 of use in the eye?", "Drug 5 works. It cured 5 mice.")
     said = capsys.readouterr().err
-    assert "test is 7B1_golden.json, 7B2_golden.json: 2 of 3 questions are yes or no" in said
+    assert "test is 7B1_golden.json, 7B2_golden.json: 2 of 3 questions are yes-or-no questions" in said
     assert "training7b.json: 3 of 4 questions" in said
 
 
@@ -220,7 +220,7 @@ def test_damaged_bioasq_is_explained(tmp_path, changed, words):
 def test_missing_bioasq_split_and_broken_file_are_explained(tmp_path):
     dev = bioasq(tmp_path) / "dev.json"
     dev.write_text('{"questions": [\n{"id": }]}')
-    explained(lambda: read(tmp_path), "dev.json:2: not JSON")
+    explained(lambda: read(tmp_path), "dev.json:2: invalid JSON")
     dev.unlink()
     explained(lambda: read(tmp_path), "no dev split", "dev.json")
     with pytest.raises(UsageError, match="is not used for BioASQ's files"):

@@ -1,4 +1,4 @@
-"""Reading questions: SQuAD's JSON, BioASQ's JSON, records; and what is said of files that are wrong."""
+"""Reading questions: SQuAD's JSON, BioASQ's JSON, records, and the errors for invalid files."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from biosqueeze.tasks.readers.questions import Passage, Question
 
 CONTEXT = "Lopimab is an antibody. It binds KRT5 in the skin."
 SPLITS = ("train", "dev")
-A, B = "56bf365eef6e39474100001a", "56bf365eef6e39474100001b"  # ids as BioASQ's are
+A, B = "56bf365eef6e39474100001a", "56bf365eef6e39474100001b"  # ids like BioASQ's
 
 
 def item(name: str, *answers: tuple[str, int], **more: object) -> dict:
@@ -56,7 +56,7 @@ def read(source: str, *splits: str, column: tuple[str, ...] = ()):
     return Kind(Formulation(column=column)).read(source, splits or SPLITS)
 
 
-def test_squad_1_1_by_its_usual_names(tmp_path, capsys):
+def test_squad_1_1_under_its_usual_names(tmp_path, capsys):
     (tmp_path / "train-v1.1.json").write_text(json.dumps(squad(item("a1", ("KRT5", 33)), item("a2", ("antibody", 14)))))
     with gzip.open(tmp_path / "dev-v1.1.json.gz", "wt") as stream:
         json.dump(squad(item("b1", ("Lopimab", 0), ("Lopimab is an antibody", 0), ("Lopimab", 0))), stream)
@@ -69,10 +69,10 @@ def test_squad_1_1_by_its_usual_names(tmp_path, capsys):
     (dev,) = data.splits["dev"]
     assert dev.passages == (Passage(CONTEXT, (0, 7)),)
     assert dev.gold.texts == ("Lopimab", "Lopimab is an antibody")
-    said = capsys.readouterr().err
-    assert "train is train-v1.1.json" in said
-    assert "dev is dev-v1.1.json.gz" in said
-    assert "train 2 questions, 2 passages" in said
+    log = capsys.readouterr().err
+    assert "train is train-v1.1.json" in log
+    assert "dev is dev-v1.1.json.gz" in log
+    assert "train 2 questions, 2 passages" in log
 
 
 def test_squad_2_0_has_questions_without_an_answer(tmp_path, capsys):
@@ -109,7 +109,7 @@ def test_numbered_ids_that_are_not_of_bioasq_stay_apart(tmp_path):
     assert [question.id for question in read(source, "train").splits["train"]] == names
 
 
-def test_biobert_test_sets_take_their_answers_from_the_golden_file(tmp_path, capsys):
+def test_biobert_test_sets_have_answers_in_the_golden_file(tmp_path, capsys):
     unlabelled = [squad({"id": f"{name}_001", "question": f"{name[-1]}?"}) for name in (A, B)]
     for number, content in enumerate(unlabelled, 1):
         (tmp_path / f"BioASQ-test-factoid-7b-{number}.json").write_text(json.dumps(content))
@@ -184,66 +184,66 @@ def test_columns_are_named(tmp_path):
     (question,) = read(str(tmp_path), "train", column=named).splits["train"]
     assert (question.text, question.answers) == ("What?", ("KRT5",))
     folder(tmp_path, dev=GOOD)
-    with pytest.raises(UsageError, match=r"--column question=q means nothing to dev.json"):
+    with pytest.raises(UsageError, match=r"--column question=q does not apply to dev.json"):
         read(str(tmp_path), "dev", column=named)
 
 
 @pytest.mark.parametrize(
-    ("train", "says"),
+    ("train", "message"),
     [
-        (squad(item("a1", ("KRT5", 30))), r"a1: the answer 'KRT5' is not at .* 30 .* is 'ds K'; it stands at 33"),
-        (squad(item("a1", ("KRT7", 33))), r"'KRT7' is not at character 33 .* there is 'KRT5'; it stands nowhere"),
-        (squad(item("a1", ("KRT5", 900))), r"not at character 900 of the context, there is nothing; it stands at 33"),
-        (squad(item("a1", ("KRT5", -1))), r"not at character -1 of the context, there is nothing"),
-        (squad(item("a1", ("n", 3))), r"it stands at 12, 15, 29, \.\.\."),
-        (squad(item("a1", ("krt5", 33))), r"'krt5' is not at character 33 .* there is 'KRT5'"),
+        (squad(item("a1", ("KRT5", 30))), r"a1: the answer 'KRT5' is not at .* 30 .* has 'ds K' there; it is at 33"),
+        (squad(item("a1", ("KRT7", 33))), r"'KRT7' is not at character 33 .* has 'KRT5' there; it is nowhere"),
+        (squad(item("a1", ("KRT5", 900))), r"not at character 900 .* which has nothing there; it is at 33"),
+        (squad(item("a1", ("KRT5", -1))), r"not at character -1 of the context, which has nothing there"),
+        (squad(item("a1", ("n", 3))), r"it is at 12, 15, 29, \.\.\."),
+        (squad(item("a1", ("krt5", 33))), r"'krt5' is not at character 33 .* has 'KRT5' there"),
         (squad(item("a1", ("", 3))), r'question a1: an answer has an empty "text"'),
         (squad(item("a1", ("KRT5", None))), r"'KRT5' has no answer_start"),
-        (squad(item("a1", ("KRT5", 33)), item("a1", ("skin", 45))), r"question a1: the id comes twice"),
+        (squad(item("a1", ("KRT5", 33)), item("a1", ("skin", 45))), r"question a1: the id occurs twice"),
         (squad(item("a1", ("KRT5", 33)), context=" "), r'question a1 has an empty "context"'),
         (squad({**item("a1", ("KRT5", 33)), "question": ""}), r'question a1 has an empty "question"'),
         (squad({**item("a1", ("KRT5", 33)), "question": 5}), r'question a1 has a "question" of type int'),
         (squad(item("", ("KRT5", 33))), r'qas\[0\] has no "id"'),
-        (squad(item("a1")), r'question a1 has no "answers", nor has a \*golden\*.json'),
+        (squad(item("a1")), r'question a1 has no "answers", and there is no \*golden\*.json'),
         (squad(item("a1", ("KRT5", 33), is_impossible=True)), r"question a1 is_impossible, but has answers"),
-        (squad({**item("a1"), "answers": "KRT5"}), r"question a1: answers must read"),
+        (squad({**item("a1"), "answers": "KRT5"}), r"question a1: answers must have the form"),
         (squad(), r"is empty: its train split holds no question"),
         ({"data": []}, r"is empty: its train split holds no question"),
         ({"data": [{"title": "t"}]}, r'data\[0\] has no list "paragraphs"'),
         ({"data": [5]}, r"data\[0\] is of type int"),
-        ('{"data": [\n{"x": 1,}]}', r"train.json:2: not JSON"),
+        ('{"data": [\n{"x": 1,}]}', r"train.json:2: invalid JSON"),
         (bioasq(factoid("5a", None, CONTEXT)), r'question 5a has no "exact_answer"'),
         (bioasq({**factoid("5a", "x"), "body": None}), r'question 5a has no "body"'),
         (bioasq({**factoid("5a", "x"), "type": "list"}), r"no question of type factoid"),
-        (bioasq(factoid("5a", "x"), factoid("5a", "y")), r"question 5a comes twice"),
+        (bioasq(factoid("5a", "x"), factoid("5a", "y")), r"question 5a occurs twice"),
         (lines(record("a1", ("KRT5", 1)), record("a2")), r"json:1: question a1: the answer 'KRT5' is not at"),
-        (lines(record("a1"), record("a1")), r"train.json:2: question a1: the id comes twice"),
-        (lines(record("a1"), {**record("a2"), "answers": {"text": ["x"]}}), r"json:2: answers must read"),
+        (lines(record("a1"), record("a1")), r"train.json:2: question a1: the id occurs twice"),
+        (lines(record("a1"), {**record("a2"), "answers": {"text": ["x"]}}), r"json:2: answers must have the form"),
         (lines({**record("a1"), "answers": {"text": ["x"], "answer_start": []}}, record("a2")), r"1: answers must"),
         (lines(record("a1"), record("a2", context="")), r'train.json:2: question a2 has an empty "context"'),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_explained(train, says, tmp_path):
-    with pytest.raises(SqueezeError, match=says) as raised:
+def test_errors_name_file_and_question(train, message, tmp_path):
+    with pytest.raises(SqueezeError, match=message) as raised:
         read(folder(tmp_path, train=train, dev=OTHER))
     assert "train" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_wrong_with_test_is_said_before_training(tmp_path):
+def test_errors_in_test_are_found_before_training(tmp_path):
     source = folder(tmp_path, train=GOOD, dev=OTHER, test=squad(item("c1", ("KRT5", 1))))
     with pytest.raises(SqueezeError, match=r"test.json: question c1: the answer"):
         read(source)
 
 
-def test_a_test_split_is_not_selected_by(tmp_path):
+def test_a_test_split_used_as_dev_is_refused(tmp_path):
     for name, content in (("train", GOOD), ("dev", OTHER), ("test", OTHER)):
         folder(tmp_path, **{name: content})
     with pytest.raises(SqueezeError, match="a test split used for selection"):
         read(str(tmp_path))
 
 
-def test_missing_splits_say_what_to_name_how(tmp_path):
+def test_missing_splits_name_the_expected_files(tmp_path):
     source = folder(tmp_path, train=GOOD)
     with pytest.raises(
         SqueezeError, match=r"has no dev split: looked for a .json with dev in its name \(as in dev-v1.1"

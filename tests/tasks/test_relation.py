@@ -198,9 +198,9 @@ def test_record_with_offsets():
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"text": "no marks"}, "the record: which two entities are meant is not said"),
+        ({"text": "no marks"}, "the record: the two entities of the relation are not marked"),
         ({"label": "x"}, "--column text=NAME"),
-        ({"text": 3}, "3 in text, where a sentence was expected"),
+        ({"text": 3}, "3 in text, but a sentence was expected"),
         ({"text": TEXT, "head": {"start": 0, "end": 4}}, "there is only a head"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Every format of relation data, what is said of it, and what is refused. All sentences are made up."""
+"""Reading every format of relation data, and the errors for invalid data. All sentences are invented."""
 
 import json
 from pathlib import Path
@@ -39,26 +39,26 @@ def write(directory: Path, **files: str) -> Path:
     return directory
 
 
-def rotated(rows, by):
-    """The same sentences with another word in front, so that no split is the other."""
-    return [(f"{by}: {text}", label) for text, label in rows]
+def prefixed(rows, prefix):
+    """Return the sentences with another first word, so that splits are disjoint."""
+    return [(f"{prefix}: {text}", label) for text, label in rows]
 
 
 @pytest.fixture
 def marked(tmp_path):
-    files = {f"{split}_txt": scibert(rotated(MARKED, split)) for split in ALL}
+    files = {f"{split}_txt": scibert(prefixed(MARKED, split)) for split in ALL}
     return write(tmp_path / "chemprot", **files)
 
 
-def spelled(example):
-    return tuple(example.text[one.start : one.end] for one in example.mentions)
+def mention_texts(example):
+    return tuple(example.text[mention.start : mention.end] for mention in example.mentions)
 
 
-def test_scibert_marks_are_taken_out_and_remembered(marked, capsys):
+def test_scibert_marks_become_mentions(marked, capsys):
     data = read(marked)
     assert data.labels == ("ACTIVATOR", "INHIBITOR", "SUBSTRATE")
     assert data.scheme == "single"
-    assert [spelled(example) for example in data.splits["dev"]] == [
+    assert [mention_texts(example) for example in data.splits["dev"]] == [
         ("Carcimab", "HEP1"),
         ("COL2", "Neurozol"),
         ("pathin synthase", "pathin"),
@@ -66,10 +66,10 @@ def test_scibert_marks_are_taken_out_and_remembered(marked, capsys):
     ]
     assert data.splits["dev"][2].text == "dev: No pathin synthase was found with 2-[[4-oxo]amino]-x."
     assert data.splits["dev"][3].text == "dev: A ring [1-[[oxo]] x] of HEP1 again."
-    said = capsys.readouterr().err
-    assert "entities marked as << first >> and [[ second ]]; shown as dummy, read from cls" in said
-    assert "none means no relation, so F1 is over all labels" in said
-    assert "train: 4 examples (ACTIVATOR 1, INHIBITOR 2, SUBSTRATE 1)" in said
+    log = capsys.readouterr().err
+    assert "entities marked as << first >> and [[ second ]]; entities as dummy, representation cls" in log
+    assert "none means no relation, so F1 is over all labels" in log
+    assert "train: 4 examples (ACTIVATOR 1, INHIBITOR 2, SUBSTRATE 1)" in log
 
 
 def test_blurb_tables_have_dummies_and_a_negative_label(tmp_path, capsys):
@@ -78,15 +78,15 @@ def test_blurb_tables_have_dummies_and_a_negative_label(tmp_path, capsys):
     assert data.labels == ("false", "CPR:4")
     first, joint = data.splits["train"]
     assert first.replaced
-    assert spelled(first) == ("@CHEMICAL$", "@GENE$")
+    assert mention_texts(first) == ("@CHEMICAL$", "@GENE$")
     assert joint.mentions == (Mention(3, 14, "CHEM-GENE"),) * 2
-    said = capsys.readouterr().err
-    assert "text from sentence, label from label, id from index" in said
-    assert "replaced already, by @CHEM-GENE$, @CHEMICAL$, @GENE$" in said
-    assert "'false' means no relation" in said
+    log = capsys.readouterr().err
+    assert "text from sentence, label from label, id from index" in log
+    assert "already replaced by @CHEM-GENE$, @CHEMICAL$, @GENE$" in log
+    assert "'false' means no relation" in log
 
 
-def test_biobert_folders_have_a_header_in_test_alone(tmp_path, capsys):
+def test_biobert_folders_have_a_header_in_test_only(tmp_path, capsys):
     rows = "@GENE$ leads to @DISEASE$ in mice.\t1\n@DISEASE$ without @GENE$ at all.\t0\n"
     test = "index\tsentence\tlabel\n0\tLess @DISEASE$ by @GENE$ here.\t1\n"
     write(tmp_path, train_tsv=rows, dev_tsv=rows.replace("in", "with"), test_tsv=test)
@@ -120,18 +120,18 @@ OFFSETS = [
 ]
 
 
-def test_records_with_offsets_and_truth_values(tmp_path):
+def test_records_with_offsets_and_boolean_labels(tmp_path):
     data = read(write(tmp_path, train_jsonl=lines(OFFSETS)), ("train",))
     assert data.labels == ("false", "true")
-    assert [spelled(example) for example in data.splits["train"]] == [("Carcimab", "HEP1")] * 2
+    assert [mention_texts(example) for example in data.splits["train"]] == [("Carcimab", "HEP1")] * 2
     assert data.splits["train"][0].mentions[0].type == "Drug"
 
 
-def test_a_cell_of_a_table_may_spell_an_entity(tmp_path):
+def test_a_cell_of_a_table_may_hold_an_entity_as_json(tmp_path):
     rows = ["text\tlabel\thead\ttail"]
     rows += ["\t".join([r["text"], str(r["label"]), json.dumps(r["head"]), json.dumps(r["tail"])]) for r in OFFSETS]
     data = read(write(tmp_path, train_tsv="\n".join(rows) + "\n"), ("train",))
-    assert [spelled(example) for example in data.splits["train"]] == [("Carcimab", "HEP1")] * 2
+    assert [mention_texts(example) for example in data.splits["train"]] == [("Carcimab", "HEP1")] * 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_cell_of_a_table_may_spell_an_entity(tmp_path):
 def test_other_marks(tmp_path, text):
     data = read(write(tmp_path, train_jsonl=scibert([(text, "a"), (text, "b")])), ("train",))
     assert data.splits["train"][0].text == "Carcimab blocks HEP1."
-    assert spelled(data.splits["train"][0]) == ("Carcimab", "HEP1")
+    assert mention_texts(data.splits["train"][0]) == ("Carcimab", "HEP1")
 
 
 def test_a_dataset_saved_to_disk(tmp_path):
@@ -161,7 +161,7 @@ def test_columns_may_be_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "asked", "negative"),
+    ("labels", "requested", "negative"),
     [
         (("a", "No_Relation"), None, "No_Relation"),
         (("NONE", "b"), None, "NONE"),
@@ -171,16 +171,16 @@ def test_columns_may_be_named(tmp_path):
         (("0", "none"), "0", "0"),
     ],
 )
-def test_the_negative_label(labels, asked, negative):
-    assert negative_of(labels, asked) == negative
+def test_the_negative_label(labels, requested, negative):
+    assert negative_of(labels, requested) == negative
 
 
 def test_two_negative_labels_are_not_guessed():
-    with pytest.raises(UsageError, match="'0', 'none' could each mean no relation; say which one does: --negative 0"):
+    with pytest.raises(UsageError, match=r"'0', 'none' could each mean no relation; .*--negative 0"):
         negative_of(("1", "none", "0"), None)
 
 
-def test_a_negative_label_that_is_not_there(marked, capsys):
+def test_an_unknown_negative_label(marked, capsys):
     with pytest.raises(UsageError, match=r"no example has the label 'INHIBITR'.* Did you mean 'INHIBITOR'"):
         read(marked, negative="INHIBITR")
     assert read(marked, ("test",), negative="false").labels[0] == "ACTIVATOR"
@@ -195,19 +195,19 @@ def damaged(marked, split, rows):
 
 @pytest.mark.parametrize("splits", [ALL, ("train", "dev")])
 def test_a_label_that_train_lacks(marked, splits):
-    """Also where test is not read yet: it is looked at before anything is trained."""
-    damaged(marked, "test", [*rotated(MARKED, "other"), ("<< A >> and [[ B ]] x", "UNSEEN")])
+    """Test is checked before training, even if it is not requested."""
+    damaged(marked, "test", [*prefixed(MARKED, "other"), ("<< A >> and [[ B ]] x", "UNSEEN")])
     with pytest.raises(SqueezeError, match=r"test.txt:5: the label 'UNSEEN' is none of train's \(ACTIVATOR, "):
         read(marked, splits)
 
 
-def test_a_look_at_test_does_not_bring_it_in(marked):
+def test_a_checked_test_split_is_not_in_the_data_set(marked):
     assert list(read(marked, ("train", "dev")).splits) == ["train", "dev"]
     assert read(marked, ("test",)).labels == ("ACTIVATOR", "INHIBITOR", "SUBSTRATE")
 
 
 def test_a_test_split_used_for_selection(marked):
-    damaged(marked, "dev", rotated(MARKED, "test"))
+    damaged(marked, "dev", prefixed(MARKED, "test"))
     with pytest.raises(SqueezeError, match="a test split used for selection"):
         read(marked, ("train", "dev"))
 
@@ -222,17 +222,17 @@ def test_the_same_sentence_with_another_pair_is_another_example(marked):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("Carcimab blocks HEP1.", "INHIBITOR"), "dev.txt:5: two entities as << first >> and .* are not here"),
+        (("Carcimab blocks HEP1.", "INHIBITOR"), "dev.txt:5: no two entities marked as << first >> and "),
         (("<< A >> or << C >> and [[ B ]].", "INHIBITOR"), "dev.txt:5: 2 and 1 entities are marked"),
-        (("<< a [[ >> b ]] c.", "INHIBITOR"), "dev.txt:5: the marks of the two entities run into each other"),
-        (("", "INHIBITOR"), "dev.txt:5: '' in text, where a sentence was expected"),
-        (("<< A >> and [[ B ]].", ""), "dev.txt:5: '' in label, where one label was expected"),
+        (("<< a [[ >> b ]] c.", "INHIBITOR"), "dev.txt:5: the marks of the two entities overlap"),
+        (("", "INHIBITOR"), "dev.txt:5: '' in text, but a sentence was expected"),
+        (("<< A >> and [[ B ]].", ""), "dev.txt:5: '' in label, but one label was expected"),
         (("<< A >> and [[ B ]].", ["x"]), r"dev.txt:5: \['x'\] in label"),
         (("<< A >> and [[ B ]].", None), "dev.txt:5: None in label"),
     ],
 )
-def test_damaged_lines_are_told_by_file_and_line(marked, row, message):
-    damaged(marked, "dev", [*rotated(MARKED, "dev"), row])
+def test_errors_name_file_and_line(marked, row, message):
+    damaged(marked, "dev", [*prefixed(MARKED, "dev"), row])
     with pytest.raises(SqueezeError, match=message):
         read(marked)
 
@@ -244,7 +244,10 @@ def test_damaged_lines_are_told_by_file_and_line(marked, row, message):
         ({"head": {"start": 8, "end": 8}}, "train.jsonl:3: head is "),
         ({"head": {"start": True, "end": 8}}, "train.jsonl:3: head is "),
         ({"head": None}, "train.jsonl:3: head is None"),
-        ({"tail": {"start": 15, "end": 19, "text": "HEP1"}}, "says 'HEP1', but the text has ' HEP' at 15 to 19"),
+        (
+            {"tail": {"start": 15, "end": 19, "text": "HEP1"}},
+            "text 'HEP1', but the sentence has ' HEP' at 15 to 19",
+        ),
     ],
 )
 def test_offsets_that_do_not_fit(tmp_path, change, message):
@@ -258,20 +261,20 @@ def test_a_head_without_a_tail(tmp_path):
         read(write(tmp_path, train_jsonl=lines(rows)), ("train",))
 
 
-def test_ids_that_come_twice(tmp_path):
+def test_duplicate_ids(tmp_path):
     write(tmp_path, train_tsv=BLURB + "1.T1.T2\t@CHEMICAL$ and @GENE$.\tfalse\n")
     with pytest.raises(SqueezeError, match=r"train.tsv:4: the index '1.T1.T2' is already used at .*train.tsv:2"):
         read(tmp_path, ("train",))
 
 
-def test_splits_that_are_written_in_two_ways(marked):
+def test_splits_in_two_styles(marked):
     (marked / "dev.txt").write_text(scibert([("@GENE$ or @DRUG$ now.", "INHIBITOR")]), encoding="utf-8")
-    with pytest.raises(SqueezeError, match=r"train has entities marked as .* but dev has entities that are replaced"):
+    with pytest.raises(SqueezeError, match=r"train has entities marked as .* but dev has entities already replaced"):
         read(marked)
 
 
 @pytest.mark.parametrize("entities", ["original", "markers"])
-def test_names_that_are_gone_cannot_be_shown(tmp_path, entities):
+def test_dummies_cannot_be_replaced_by_names(tmp_path, entities):
     write(tmp_path, train_tsv=BLURB)
     with pytest.raises(SqueezeError, match=f"--entities {entities} needs the entities' own names"):
         read(tmp_path, ("train",), entities=entities)
@@ -284,26 +287,26 @@ def test_entity_starts_need_markers(marked, entities):
     read(marked, entities="markers", representation="entity-starts")
 
 
-def test_sentences_that_do_not_tell_their_entities(tmp_path, capsys):
+def test_sentences_without_marked_entities(tmp_path, capsys):
     write(tmp_path, train_tsv="Carci in mice.\tyes\nNo carci.\tno\n")
-    with pytest.raises(SqueezeError, match=r"train.tsv:1: which two entities are meant is not said; mark it as <<"):
+    with pytest.raises(SqueezeError, match=r"train.tsv:1: the two entities .* not marked; mark it as <<"):
         read(tmp_path, ("train",))
-    with pytest.raises(SqueezeError, match="is not said"):
+    with pytest.raises(SqueezeError, match="are not marked"):
         read(tmp_path, ("train",), entities="original", representation="mentions")
     assert read(tmp_path, ("train",), entities="original").splits["train"][0].mentions is None
-    assert "does not say which two entities are meant" in capsys.readouterr().err
+    assert "does not mark the two entities" in capsys.readouterr().err
 
 
-def test_sentences_with_one_dummy_too_many_are_counted(tmp_path, capsys):
+def test_sentences_without_two_dummies_are_counted(tmp_path, capsys):
     write(tmp_path, train_tsv=BLURB + "9\t@GENE$, @GENE$ and @CHEMICAL$.\tfalse\n10\tOne @GENE$.\tfalse\n")
     assert [example.mentions for example in read(tmp_path, ("train",)).splits["train"][2:]] == [None, None]
-    said = " ".join(capsys.readouterr().err.split())
-    assert "2 of 4 sentences have not exactly two @TYPE$ dummies, the first at" in said
+    log = " ".join(capsys.readouterr().err.split())
+    assert "2 of 4 sentences do not have exactly two @TYPE$ dummies, the first at" in log
     with pytest.raises(SqueezeError, match=r"train.tsv:4: not two @TYPE. dummies"):
         read(tmp_path, ("train",), representation="mentions")
 
 
-def test_pairs_of_one_type_whose_direction_is_not_shown_are_counted(tmp_path, capsys):
+def test_pairs_with_an_ambiguous_direction_are_counted(tmp_path, capsys):
     drug = {"type": "Drug"}
     rows = [{**row, "head": row["head"] | drug, "tail": {**row["tail"], **drug}} for row in OFFSETS]
     write(tmp_path, train_jsonl=lines(rows))
@@ -313,14 +316,14 @@ def test_pairs_of_one_type_whose_direction_is_not_shown_are_counted(tmp_path, ca
     assert "1 of 2 pairs are of one type and have the second entity first" in capsys.readouterr().err
 
 
-def test_one_label_is_nothing_to_learn(tmp_path):
+def test_a_single_label_is_refused(tmp_path):
     write(tmp_path, train_jsonl=scibert([MARKED[0], MARKED[3]]))
     with pytest.raises(SqueezeError, match="every example of train has the label 'INHIBITOR'"):
         read(tmp_path, ("train",))
 
 
 @pytest.mark.real
-def test_chemprot_as_scibert_has_it(real_data):
+def test_chemprot_of_scibert(real_data):
     data = read(real_data / "chemprot" / "scibert")
     assert {split: len(examples) for split, examples in data.splits.items()} == {
         "train": 4169,
@@ -329,5 +332,5 @@ def test_chemprot_as_scibert_has_it(real_data):
     }
     assert len(data.labels) == 13
     for examples in data.splits.values():
-        assert all(name.strip() for example in examples for name in spelled(example))
+        assert all(name.strip() for example in examples for name in mention_texts(example))
         assert not any("<< " in example.text for example in examples)

@@ -1,4 +1,4 @@
-"""Find the two entities in records of a relation data set: given by offsets, between marks, or as @TYPE$ dummies."""
+"""Find the two entities in records of a relation data set: by offsets, between marks, or as @TYPE$ dummies."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from biosqueeze.data.record import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.entities import Mention, Relation
 
-# How data mark the first and the second entity. SciBERT's marks have a space within ("<< aspirin >>"), which tells them
-# from the brackets of chemical names.
+# How data sets mark the first and the second entity. SciBERT's marks contain a space ("<< aspirin >>"), which
+# distinguishes them from the brackets of chemical names.
 _MARKS = {
     "<< first >> and [[ second ]]": (r"(?s)<< (.+?) >>", r"(?s)\[\[ (.+?) \]\]"),
     "[E1]first[/E1] and [E2]second[/E2]": (r"(?s)\[E1\] ?(.+?) ?\[/E1\]", r"(?s)\[E2\] ?(.+?) ?\[/E2\]"),
@@ -24,22 +24,22 @@ _EXPECTED = 'mark it as << first >> ... [[ second ]], or give {"text", "head": {
 
 @dataclass(frozen=True)
 class EntityStyle:
-    """How a data set tells which two entities are meant."""
+    """How a data set gives the two entities of a relation."""
 
     how: str  # offsets, marks, dummies, or nothing
-    said: str  # for people
-    patterns: tuple[str, str] | None = None
+    description: str  # for messages
+    patterns: tuple[str, str] | None = None  # of marks
 
 
 def style_of(records: Sequence[DataRecord], columns: Mapping[str, str]) -> EntityStyle:
-    """What all the records of a data set have in common.
+    """Return the style that all records of a data set share.
 
     Args:
         records: at least one.
-        columns: role -> column, as `Columns.of` gives it: text, and head with tail where there are any.
+        columns: role -> column, as `Columns.of` returns it: text, and head with tail if there are any.
 
     Raises:
-        SqueezeError: some mark their entities and some do not, or there is a head without a tail.
+        SqueezeError: only some records mark their entities, or there is a head without a tail.
     """
     if "head" in columns or "tail" in columns:
         if not ("head" in columns and "tail" in columns):
@@ -49,81 +49,80 @@ def style_of(records: Sequence[DataRecord], columns: Mapping[str, str]) -> Entit
             )
         return EntityStyle("offsets", f"entities by their offsets in {columns['head']} and {columns['tail']}")
     texts = [(record.where, text_of(record, columns["text"])) for record in records]
-    for said, patterns in _MARKS.items():
+    for description, patterns in _MARKS.items():
         marked = [all(re.search(pattern, text) for pattern in patterns) for _, text in texts]
         if any(marked):
             if not all(marked):
                 raise SqueezeError(
-                    f"{texts[marked.index(False)][0]}: two entities as {said}, which {sum(marked):,} other sentences "
-                    "have, are not here; mark them, or take the line out"
+                    f"{texts[marked.index(False)][0]}: no two entities marked as {description}, which {sum(marked):,} "
+                    "other sentences have; mark them, or remove the line"
                 )
-            return EntityStyle("marks", f"entities marked as {said}", patterns)
-    found = sorted({name for _, text in texts for name in _DUMMY.findall(text)})
-    if found:
-        return EntityStyle(
-            "dummies", f"entities that are replaced already, by {', '.join(f'@{name}$' for name in found)}"
-        )
-    return EntityStyle("nothing", "no sign of which two entities are meant")
+            return EntityStyle("marks", f"entities marked as {description}", patterns)
+    dummies = sorted({name for _, text in texts for name in _DUMMY.findall(text)})
+    if dummies:
+        names = ", ".join(f"@{name}$" for name in dummies)
+        return EntityStyle("dummies", f"entities already replaced by {names}")
+    return EntityStyle("nothing", "no sign of the two entities")
 
 
 def relation_of(record: DataRecord, columns: Mapping[str, str], style: EntityStyle, gold: str | None) -> Relation:
-    """Read one record.
+    """Build the relation of one record.
 
     Raises:
-        SqueezeError: it has no text, or its entities are not where it says.
+        SqueezeError: it has no text, or its entities do not match the text.
     """
     text = text_of(record, columns["text"])
     match style.how:
         case "offsets":
-            first, second = (_given(record, columns[role], text) for role in ("head", "tail"))
+            first, second = (_by_offsets(record, columns[role], text) for role in ("head", "tail"))
             return Relation(text, (first, second), gold, where=record.where)
         case "marks":
-            text, mentions = _unmarked(text, style.patterns or ("", ""), record.where)
+            text, mentions = _without_marks(text, style.patterns or ("", ""), record.where)
             return Relation(text, mentions, gold, where=record.where)
         case "dummies":
-            return Relation(text, _replaced(text), gold, replaced=True, where=record.where)
+            return Relation(text, _dummies(text), gold, replaced=True, where=record.where)
     return Relation(text, None, gold, where=record.where)
 
 
 def text_of(record: DataRecord, column: str) -> str:
-    """The sentence.
+    """Return the sentence of a record.
 
     Raises:
-        SqueezeError: it is empty, or no text.
+        SqueezeError: it is empty or not text.
     """
     value = record.values[column]
     if not isinstance(value, str) or not value.strip():
         raise SqueezeError(
-            f"{record.where}: {value!r} in {column}, where a sentence was expected; "
-            "take the line out, or name another column with --column text=NAME"
+            f"{record.where}: {value!r} in {column}, but a sentence was expected; "
+            "remove the line, or name another column with --column text=NAME"
         )
     return value
 
 
 def no_entities(where: str) -> SqueezeError:
-    """The error for a sentence that does not tell its two entities."""
-    return SqueezeError(f"{where}: which two entities are meant is not said; {_EXPECTED}")
+    """Return the error for a sentence without known entities."""
+    return SqueezeError(f"{where}: the two entities of the relation are not marked; {_EXPECTED}")
 
 
-def _given(record: DataRecord, column: str, text: str) -> Mention:
+def _by_offsets(record: DataRecord, column: str, text: str) -> Mention:
     value = _object(record.values[column])
     start, end = (value.get(name) for name in ("start", "end"))
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         raise SqueezeError(
-            f"{record.where}: {column} is {record.values[column]!r}, where a start and an end within the "
+            f"{record.where}: {column} is {record.values[column]!r}, but a start and an end within the "
             f'{len(text)} characters of the text were expected; write it as {{"start": 0, "end": 7, "type": "DRUG"}}'
         )
-    said = value.get("text")
-    if said is not None and said != text[start:end]:
+    mention_text = value.get("text")
+    if mention_text is not None and mention_text != text[start:end]:
         raise SqueezeError(
-            f"{record.where}: {column} says {said!r}, but the text has {text[start:end]!r} at {start} to {end}; "
-            "correct the offsets (characters from 0, the end exclusive)"
+            f"{record.where}: {column} has the text {mention_text!r}, but the sentence has {text[start:end]!r} at "
+            f"{start} to {end}; correct the offsets (characters from 0, the end exclusive)"
         )
     return Mention(start, end, str(value.get("type") or ""))
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """A JSON object, or one that a table's cell spells."""
+    """Return a JSON object, parsed if it is the cell of a table; {} for anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -132,30 +131,30 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _unmarked(text: str, patterns: tuple[str, str], where: str) -> tuple[str, tuple[Mention, Mention]]:
-    """The text without its marks, and where the entities are in that."""
+def _without_marks(text: str, patterns: tuple[str, str], where: str) -> tuple[str, tuple[Mention, Mention]]:
+    """Return the text without its marks, and the entities in it."""
     matches = [list(re.finditer(pattern, text)) for pattern in patterns]
-    if any(len(found) != 1 for found in matches):
-        counts = " and ".join(str(len(found)) for found in matches)
-        raise SqueezeError(f"{where}: {counts} entities are marked, where one of each was expected; keep one of each")
-    pair = [found[0] for found in matches]
+    if any(len(each) != 1 for each in matches):
+        counts = " and ".join(str(len(each)) for each in matches)
+        raise SqueezeError(f"{where}: {counts} entities are marked, but one of each was expected; keep one of each")
+    pair = [each[0] for each in matches]
     marks = sorted(span for match in pair for span in ((match.start(), match.start(1)), (match.end(1), match.end())))
     if any(end > start for (_, end), (start, _) in pairwise(marks)):
-        raise SqueezeError(f"{where}: the marks of the two entities run into each other; mark one after the other")
+        raise SqueezeError(f"{where}: the marks of the two entities overlap; mark one after the other")
     bare = "".join(text[a:b] for (_, a), (b, _) in zip([(0, 0), *marks], [*marks, (len(text), 0)], strict=True))
     first, second = (_moved(match.span(1), marks) for match in pair)
     return bare, (first, second)
 
 
 def _moved(span: tuple[int, int], marks: Sequence[tuple[int, int]]) -> Mention:
-    """Where an entity stands once the marks are taken out."""
-    start, end = (place - sum(b - a for a, b in marks if b <= place) for place in span)
+    """Return a mention with the offsets that it has after the marks are removed."""
+    start, end = (offset - sum(b - a for a, b in marks if b <= offset) for offset in span)
     return Mention(start, end)
 
 
-def _replaced(text: str) -> tuple[Mention, Mention] | None:
-    """The dummies in a text, in their order; one for two entities that overlap (@CHEM-GENE$) counts as both."""
-    found = [Mention(*match.span(), match[1]) for match in _DUMMY.finditer(text)]
-    if len(found) == 1 and "-" in found[0].type:
-        return found[0], found[0]
-    return (found[0], found[1]) if len(found) == 2 else None
+def _dummies(text: str) -> tuple[Mention, Mention] | None:
+    """Return the two dummies of a text in order; one for two overlapping entities (@CHEM-GENE$) counts as both."""
+    mentions = [Mention(*match.span(), match[1]) for match in _DUMMY.finditer(text)]
+    if len(mentions) == 1 and "-" in mentions[0].type:
+        return mentions[0], mentions[0]
+    return (mentions[0], mentions[1]) if len(mentions) == 2 else None

@@ -1,4 +1,4 @@
-"""BLURB's HoC: sentences with ten yes-or-no labels, to be merged into abstracts (PubMedBERT, sections 4.5 and 5)."""
+"""Read BLURB's HoC: sentences with ten yes-or-no labels, merged into abstracts (PubMedBERT, sections 4.5 and 5)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ COLUMNS = ("labels", "sentence", "index")
 _LABELS = re.compile(r"\d+_[01](,\d+_[01])*")
 _INDEX = re.compile(r"(.+)_s(\d+)")
 
-# What BLURB's columns 0 to 9 stand for: the ten hallmarks by the alphabet. With these names the abstracts have the very
-# labels that the authors' own files (github.com/sb895/Hallmarks-of-Cancer) give them, all 1,852 of them.
+# The labels of BLURB's columns 0 to 9: the ten hallmarks in alphabetical order. With these names all 1,852 abstracts
+# have exactly the labels of the authors' own files (github.com/sb895/Hallmarks-of-Cancer).
 HALLMARKS = (
     "activating invasion and metastasis",
     "avoiding immune destruction",
@@ -28,7 +28,7 @@ HALLMARKS = (
 
 
 def is_hoc(records: Mapping[str, Sequence[DataRecord]]) -> bool:
-    """Whether the records are rows of BLURB's HoC: labels 0_0,1_1,..., a sentence, and an index PMID_sNUMBER."""
+    """Return whether records are rows of BLURB's HoC: labels 0_0,1_1,..., a sentence, and an index PMID_sNUMBER."""
     return all(
         set(COLUMNS) <= record.values.keys()
         and _LABELS.fullmatch(str(record.values["labels"]))
@@ -39,19 +39,19 @@ def is_hoc(records: Mapping[str, Sequence[DataRecord]]) -> bool:
 
 
 def documents(records: Sequence[DataRecord]) -> list[TextExample]:
-    """The abstracts in the order of their first sentences: texts joined in order, labels united.
+    """Merge sentences into abstracts, in the order of their first sentences: texts joined in order, labels united.
 
     Raises:
-        SqueezeError: a row is malformed, or an index comes twice.
+        SqueezeError: a row is malformed, or an index occurs twice.
     """
     sentences: dict[str, dict[int, tuple[DataRecord, frozenset[str]]]] = {}
     for record in records:
-        document, number = _place(record)
+        document, number = _index(record)
         of_document = sentences.setdefault(document, {})
         if number in of_document:
             raise SqueezeError(
                 f"{record.where}: the index {record.values['index']!r} is already used at "
-                f"{of_document[number][0].where}; remove one of the two"
+                f"{of_document[number][0].where}; remove one of the two rows"
             )
         of_document[number] = record, _labels(record)
     return [_document(name, [rows[number] for number in sorted(rows)]) for name, rows in sentences.items()]
@@ -65,21 +65,22 @@ def _document(name: str, rows: Sequence[tuple[DataRecord, frozenset[str]]]) -> T
     return TextExample((text,), frozenset().union(*(labels for _, labels in rows)), name, where)
 
 
-def _place(record: DataRecord) -> tuple[str, int]:
-    found = _INDEX.fullmatch(str(record.values["index"]))
-    if not found:
+def _index(record: DataRecord) -> tuple[str, int]:
+    match = _INDEX.fullmatch(str(record.values["index"]))
+    if not match:
         raise SqueezeError(
-            f"{record.where}: the index {record.values['index']!r} does not read PMID_sNUMBER, which tells which "
-            "abstract a sentence is of; mend it"
+            f"{record.where}: the index {record.values['index']!r} does not have the form PMID_sNUMBER, which gives "
+            "the abstract of a sentence; correct it"
         )
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def _labels(record: DataRecord) -> frozenset[str]:
-    said = str(record.values["labels"])
-    places = [item.split("_")[0] for item in said.split(",")]
-    if not _LABELS.fullmatch(said) or places != [str(place) for place in range(len(HALLMARKS))]:
+    value = str(record.values["labels"])
+    numbers = [item.split("_")[0] for item in value.split(",")]
+    if not _LABELS.fullmatch(value) or numbers != [str(number) for number in range(len(HALLMARKS))]:
         raise SqueezeError(
-            f"{record.where}: the labels {said!r} do not read 0_0,1_1,... up to {len(HALLMARKS) - 1}; mend them"
+            f"{record.where}: the labels {value!r} do not have the form 0_0,1_1,... up to {len(HALLMARKS) - 1}; "
+            "correct them"
         )
-    return frozenset(name for name, item in zip(HALLMARKS, said.split(","), strict=True) if item.endswith("_1"))
+    return frozenset(name for name, item in zip(HALLMARKS, value.split(","), strict=True) if item.endswith("_1"))

@@ -1,4 +1,4 @@
-"""PubMedQA's labelled questions (PQA-L), from the authors' own files (github.com/pubmedqa/pubmedqa)."""
+"""Read PubMedQA's labelled questions (PQA-L) from the authors' files (github.com/pubmedqa/pubmedqa)."""
 
 import json
 import math
@@ -22,97 +22,96 @@ ROLES = _rows.Roles({"first": ("QUESTION",), "second": ("CONTEXTS",), "label": (
 
 
 def is_here(directory: Path) -> bool:
-    """Whether these are PubMedQA's files: ori_pqal.json, or what the authors' script splits it into."""
+    """Return whether a directory has PubMedQA's files: ori_pqal.json, or the output of the authors' split script."""
     return any((directory / name).is_file() for name in (QUESTIONS, "train_set.json", f"{FOLD}/train_set.json"))
 
 
 def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
-    """The splits that are asked for, and test too where it must be told apart from train.
+    """Read splits, and with train the test split too, to check that the two are disjoint.
 
     Raises:
         SqueezeError: a file is missing or damaged.
     """
-    looked = _rows.to_read(splits, ("test",))
+    names = _rows.to_read(splits, ("test",))
     if (directory / QUESTIONS).is_file() and not (directory / FOLD / "train_set.json").is_file():
-        return _dealt(directory, looked)
-    return _folded(directory, looked)
+        return _read_questions(directory, names)
+    return _read_fold(directory, names)
 
 
-def _folded(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
-    """The files of a fold, with test_set.json beside them or one directory above."""
+def _read_fold(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
+    """Read the files of a fold, with test_set.json beside them or one directory above."""
     fold = directory / FOLD if (directory / FOLD).is_dir() else directory
     files = {split: fold / f"{split}_set.json" for split in splits}
     if "test" in files and not files["test"].is_file():
         files["test"] = fold.parent / "test_set.json"
-    lacking = next((path for path in files.values() if not path.is_file()), None)
-    if lacking:
-        raise SqueezeError(f"there is no {lacking}; PubMedQA's preprocess/split_dataset.py pqal writes it")
+    missing = next((path for path in files.values() if not path.is_file()), None)
+    if missing:
+        raise SqueezeError(f"there is no {missing}; PubMedQA's preprocess/split_dataset.py pqal writes it")
     note(f"{directory}: PubMedQA: {', '.join(f'{split} {path}' for split, path in files.items())}")
     return {split: _examples(read_file(path)) for split, path in files.items()}
 
 
-def _dealt(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
-    """All questions, split here as the authors' script splits them."""
+def _read_questions(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
+    """Read all questions, and split them as the authors' script does."""
     records = {str(record.values["id"]): record for record in read_file(directory / QUESTIONS)}
     decisions = {name: _decision(record) for name, record in records.items()}
     test = _test_ids(directory, records)
-    parts, ours = split_ids(decisions, test)
+    parts, official = split_ids(decisions, test)
     how = (
-        f"dev is the first of the ten folds of PubMedQA's own script, whose test half is {GROUND_TRUTH} to the id"
-        if ours
-        else f"dev is a tenth of what is not in {GROUND_TRUTH}, drawn label by label, and no official fold"
+        f"dev is the first of the ten folds of PubMedQA's own script, whose test half equals {GROUND_TRUTH}"
+        if official
+        else f"dev is a tenth of the questions that are not in {GROUND_TRUTH}, drawn per label, and no official fold"
     )
     note(f"{directory}: PubMedQA: the question and its contexts; {how}")
     return {split: _examples([records[name] for name in parts[split]]) for split in splits}
 
 
 def split_ids(decisions: Mapping[str, str], test: frozenset[str]) -> tuple[dict[str, list[str]], bool]:
-    """Which questions are in which split.
+    """Assign the questions to splits.
 
-    The authors' script seeds Python's generator with 0, deals the questions label by label into a half for
-    cross-validation and a half for test, and deals the former into ten folds, of which BLURB takes one for dev: 450,
-    50 and 500 questions. The same is done here, and if its test half is the published one, its folds are too.
+    The authors' script seeds Python's generator with 0, divides the questions label by label into a half for
+    cross-validation and a half for test, and divides the former into ten folds, of which BLURB uses one as dev: 450,
+    50 and 500 questions. This function repeats it; if its test half equals the published one, its folds do too.
 
     Args:
         decisions: the label of every question, in the order of ori_pqal.json.
         test: the ids of the published test split.
 
     Returns:
-        the ids of each split in the order of the file, and whether the test half came out as published.
+        the ids of each split in the order of the file, and whether the test half equals the published one.
     """
     rng = random.Random(0)
-    learned, held_out = deal(decisions, 2, rng)
-    same = set(held_out) == test
-    if not same:
-        learned = [name for name in decisions if name not in test]
-    dev = set(deal({name: decisions[name] for name in learned}, FOLDS, rng)[0])
-    train = set(learned) - dev
-    parts = {"train": train, "dev": dev, "test": set(test)}
-    return {split: [name for name in decisions if name in part] for split, part in parts.items()}, same
+    cross_validation, test_half = deal(decisions, 2, rng)
+    official = set(test_half) == test
+    if not official:
+        cross_validation = [name for name in decisions if name not in test]
+    dev = set(deal({name: decisions[name] for name in cross_validation}, FOLDS, rng)[0])
+    parts = {"train": set(cross_validation) - dev, "dev": dev, "test": set(test)}
+    return {split: [name for name in decisions if name in part] for split, part in parts.items()}, official
 
 
 def deal(decisions: Mapping[str, str], parts: int, rng: random.Random) -> list[list[str]]:
-    """Ids in shuffled parts with about the same share of each label, evened out if the last falls short."""
-    dealt: list[list[str]] = [[] for _ in range(parts)]
+    """Divide ids into shuffled parts with about equal shares of each label; a smaller last part is filled up."""
+    parts_of_ids: list[list[str]] = [[] for _ in range(parts)]
     for decision in DECISIONS:
-        names = [name for name, other in decisions.items() if other == decision]
+        names = [name for name, label in decisions.items() if label == decision]
         rng.shuffle(names)
         size = math.ceil(len(names) / parts)
-        for place, name in enumerate(names):
-            dealt[min(place // size, parts - 1)].append(name)
-    if len(dealt[-1]) != len(dealt[0]):
-        for part in filter(None, dealt[:-1]):
+        for index, name in enumerate(names):
+            parts_of_ids[min(index // size, parts - 1)].append(name)
+    if len(parts_of_ids[-1]) != len(parts_of_ids[0]):
+        for part in filter(None, parts_of_ids[:-1]):
             moved = rng.choice(part)
             part.remove(moved)
-            dealt[-1].append(moved)
-    return dealt
+            parts_of_ids[-1].append(moved)
+    return parts_of_ids
 
 
 def _decision(record: DataRecord) -> str:
     decision = str(record.values.get("final_decision"))
     if decision not in DECISIONS:
         raise SqueezeError(
-            f"{record.where}: final_decision is {decision!r}, where {', '.join(DECISIONS)} were expected; mend it"
+            f"{record.where}: final_decision is {decision!r}, expected one of {', '.join(DECISIONS)}; correct it"
         )
     return decision
 
@@ -120,16 +119,16 @@ def _decision(record: DataRecord) -> str:
 def _test_ids(directory: Path, records: Mapping[str, DataRecord]) -> frozenset[str]:
     path = directory / GROUND_TRUTH
     try:
-        truth: Any = json.loads(path.read_text(encoding="utf-8"))
+        labels: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SqueezeError(
-            f"there is no {path}, which says what is in test; it lies beside {QUESTIONS} in PubMedQA's data/"
+            f"there is no {path}, which defines the test split; copy it from PubMedQA's data/, where {QUESTIONS} is"
         ) from error
     except ValueError as error:
-        raise SqueezeError(f"{path} is not JSON ({error}); fetch it again") from error
-    if not isinstance(truth, dict) or not truth or not truth.keys() <= records.keys():
-        raise SqueezeError(f"{path} does not fit {QUESTIONS}: it must map ids of questions there to their labels")
-    return frozenset(truth)
+        raise SqueezeError(f"{path}: invalid JSON ({error}); download it again") from error
+    if not isinstance(labels, dict) or not labels or not labels.keys() <= records.keys():
+        raise SqueezeError(f"{path} does not fit {QUESTIONS}: it must map ids of these questions to their labels")
+    return frozenset(labels)
 
 
 def _examples(records: Sequence[DataRecord]) -> list[TextExample]:

@@ -1,4 +1,4 @@
-"""Questions about passages, from records with named fields; what SQuAD's and BioASQ's own files give too."""
+"""Questions about passages: from records with named fields, and the checks shared with SQuAD's and BioASQ's files."""
 
 import re
 from collections import Counter
@@ -10,9 +10,9 @@ from biosqueeze.data.tables import Columns, DataRecord, parse_column_options
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.metrics.answers import Answers
 
-# BioBERT numbers the snippets of a BioASQ question: 56bf365eef6e394741000014_001, ..._002. Other data number their
-# questions so (trial_001), and two of those may well be asked in the same words.
-_SNIPPET = re.compile(r"([0-9a-f]{24})_\d{3}")
+# BioBERT numbers the snippets of a BioASQ question: 56bf365eef6e394741000014_001, ..._002. Other data sets number
+# their questions in this way (trial_001), and two of those may have the same text.
+_SNIPPET_ID = re.compile(r"([0-9a-f]{24})_\d{3}")
 _SHOWN = 40
 _NAMES = {
     "id": ("id", "qid", "question_id"),
@@ -24,64 +24,64 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Passage:
-    """A text in which to look for the answer."""
+    """A text that may contain the answer."""
 
     text: str
-    answer: tuple[int, int] | None = None  # characters of the answer to learn, the end exclusive
+    answer: tuple[int, int] | None = None  # characters of the answer for training, the end exclusive
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, where to look, and what would answer it."""
+    """A question, its passages and its gold answers."""
 
     id: str
     text: str
     passages: tuple[Passage, ...]
-    answers: tuple[str, ...] = ()  # every text that will do; none where there is no answer, or none is known
+    answers: tuple[str, ...] = ()  # every accepted text; none if there is no answer, or none is known
 
     @property
     def gold(self) -> Answers:
-        """What will do."""
+        """The gold answers."""
         return Answers(self.answers)
 
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """One question about one passage, as it stands in a file."""
+    """One question about one passage, as a file has it."""
 
     where: str
     id: str
     question: str
     passage: Passage
-    answers: tuple[str, ...] | None  # None where the file does not say
+    answers: tuple[str, ...] | None  # None if the file does not give them
 
 
 def columns_of(column: Sequence[str], *, labelled: bool) -> Columns:
-    """The columns of questions, as --column says or by their usual names.
+    """Return the columns of questions, from --column or their usual names.
 
-    What is not labelled needs no answers, even where --column names them: it may come from the fine-tuning.
+    Unlabelled data need no answers, even if --column names their column: the option may be from the fine-tuning.
     """
-    asked = parse_column_options(column)
+    requested = parse_column_options(column)
     if not labelled:
-        asked.pop("answers", None)
-    return Columns(_NAMES, asked, frozenset({"id"} if labelled else {"id", "answers"}))
+        requested.pop("answers", None)
+    return Columns(_NAMES, requested, frozenset({"id"} if labelled else {"id", "answers"}))
 
 
 def questions_from_records(records: Sequence[DataRecord], columns: Columns) -> tuple[Question, ...]:
-    """Questions from records {"id", "question", "context", "answers": {"text": [...], "answer_start": [...]}}.
+    """Build questions of records {"id", "question", "context", "answers": {"text": [...], "answer_start": [...]}}.
 
     Raises:
-        SqueezeError: a field is missing or malformed, an answer is not at its offset, or an id comes twice.
+        SqueezeError: a field is missing or malformed, an answer is not at its offset, or an id occurs twice.
     """
     chosen = columns.of(records)
-    return grouped([_posed_of(record, chosen) for record in records])
+    return grouped([_from_record(record, chosen) for record in records])
 
 
 def unlabelled_question(values: Mapping[str, Any], columns: Columns) -> Question:
-    """An unlabelled question from {"question", "context"}.
+    """Build an unlabelled question of {"question", "context"}.
 
     Raises:
-        SqueezeError: a field is missing or no text.
+        SqueezeError: a field is missing or not text.
     """
     record = DataRecord("the record", values)
     chosen = columns.of([record])
@@ -92,12 +92,12 @@ def unlabelled_question(values: Mapping[str, Any], columns: Columns) -> Question
 def passage_question(
     where: str, values: Mapping[str, Any], answers: Sequence[tuple[str, Any]] | None
 ) -> PassageQuestion:
-    """One question with its answers checked.
+    """Check one question with its answers.
 
     Args:
         where: file, and place in it.
         values: id, question, context.
-        answers: (text, character at which it starts) each; None where the file does not say.
+        answers: (text, first character) each; None if the file does not give them.
 
     Raises:
         SqueezeError: question or context is empty, or an answer is not at its offset.
@@ -111,14 +111,14 @@ def passage_question(
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """A field that must be text.
+    """Return the text of a field.
 
     Raises:
-        SqueezeError: it is missing, empty or something else.
+        SqueezeError: it is missing, empty or not text.
     """
     if not isinstance(value, str):
-        found = f'no "{name}"' if value is None else f'a "{name}" of type {type(value).__name__}'
-        raise SqueezeError(f"{where} has {found}; give it as text")
+        problem = f'no "{name}"' if value is None else f'a "{name}" of type {type(value).__name__}'
+        raise SqueezeError(f"{where} has {problem}; give it as text")
     if not value.strip():
         raise SqueezeError(f'{where} has an empty "{name}"; fill it in, or remove the question')
     return value
@@ -127,33 +127,33 @@ def text_of(value: Any, name: str, where: str) -> str:
 def grouped(
     items: Sequence[PassageQuestion], golden: Mapping[str, tuple[str, ...]] | None = None
 ) -> tuple[Question, ...]:
-    """Questions with all of their passages: one text under BioASQ ids that differ only in _001, ... is one question.
+    """Group passages by question: one text with BioASQ ids that differ only in _001, ... is one question.
 
     Args:
         items: in the order of the file.
-        golden: question id -> what will do, for questions whose file does not say.
+        golden: question id -> accepted answers, for questions whose file has none.
 
     Raises:
-        SqueezeError: an id comes twice, or no answer is known.
+        SqueezeError: an id occurs twice, or no answer is known.
     """
     _check_ids(items)
     groups: dict[tuple[str, str], list[PassageQuestion]] = {}
     for item in items:
-        groups.setdefault((_stem(item.id), item.question), []).append(item)
-    sharing = Counter(stem for stem, _ in groups)
+        groups.setdefault((_question_id(item.id), item.question), []).append(item)
+    sharing = Counter(name for name, _ in groups)
     return tuple(
         Question(
-            stem if sharing[stem] == 1 else members[0].id,
+            name if sharing[name] == 1 else members[0].id,
             question,
             tuple(member.passage for member in members),
-            _answers(stem, members, golden or {}),
+            _answers(name, members, golden or {}),
         )
-        for (stem, question), members in groups.items()
+        for (name, question), members in groups.items()
     )
 
 
-def _stem(name: str) -> str:
-    numbered = _SNIPPET.fullmatch(name)
+def _question_id(name: str) -> str:
+    numbered = _SNIPPET_ID.fullmatch(name)
     return numbered[1] if numbered else name
 
 
@@ -161,71 +161,72 @@ def _check_ids(items: Sequence[PassageQuestion]) -> None:
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
-            raise SqueezeError(f"{item.where}: the id comes twice; give one of the two questions another, or remove it")
+            raise SqueezeError(
+                f"{item.where}: the id occurs twice; change one of the two ids, or remove one of the questions"
+            )
         seen.add(item.id)
 
 
-def _answers(stem: str, members: Sequence[PassageQuestion], golden: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What will do, of all passages together."""
+def _answers(name: str, members: Sequence[PassageQuestion], golden: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the accepted answers of all passages of a question."""
     known = [member.answers for member in members if member.answers is not None]
     if known:
-        return _different(text for texts in known for text in texts)
-    if stem in golden:
-        return golden[stem]
+        return _distinct(text for texts in known for text in texts)
+    if name in golden:
+        return golden[name]
     raise SqueezeError(
-        f'{members[0].where} has no "answers", nor has a *golden*.json beside the file; '
+        f'{members[0].where} has no "answers", and there is no *golden*.json beside the file; '
         "put BioASQ's file of gold answers there, or add answers (none with is_impossible: true)"
     )
 
 
-def _different(texts: Iterable[str]) -> tuple[str, ...]:
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _posed_of(record: DataRecord, chosen: Mapping[str, str]) -> PassageQuestion:
+def _from_record(record: DataRecord, chosen: Mapping[str, str]) -> PassageQuestion:
     values = {role: record.values[column] for role, column in chosen.items()}
-    return passage_question(record.where, values, listed(values["answers"], record.where))
+    return passage_question(record.where, values, answer_pairs(values["answers"], record.where))
 
 
-def listed(answers: Any, where: str) -> list[tuple[str, Any]]:
-    """Pairs of text and start from {"text": [...], "answer_start": [...]} or [{"text": ..., "answer_start": ...}].
+def answer_pairs(answers: Any, where: str) -> list[tuple[str, Any]]:
+    """Return (text, start) pairs of {"text": [...], "answer_start": [...]} or [{"text": ..., "answer_start": ...}].
 
     Raises:
-        SqueezeError: it is neither.
+        SqueezeError: it has neither form.
     """
     if isinstance(answers, Mapping) and {"text", "answer_start"} <= answers.keys():
         texts, starts = answers["text"], answers["answer_start"]
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
             return list(zip(texts, starts, strict=True))
-    if isinstance(answers, list) and all(isinstance(one, Mapping) and "text" in one for one in answers):
-        return [(one["text"], one.get("answer_start")) for one in answers]
+    if isinstance(answers, list) and all(isinstance(item, Mapping) and "text" in item for item in answers):
+        return [(item["text"], item.get("answer_start")) for item in answers]
     raise SqueezeError(
-        f'{where}: answers must read {{"text": ["..."], "answer_start": [0]}}, as many starts as texts (both empty '
-        "where there is no answer); write the data as JSON lines so"
+        f'{where}: answers must have the form {{"text": ["..."], "answer_start": [0]}}, with one start per text (both '
+        "empty for no answer); convert the data to JSON lines of this form"
     )
 
 
 def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int]:
-    """The characters of an answer.
+    """Return the characters of an answer.
 
     Raises:
-        SqueezeError: it does not stand there; the message says what does, and where the answer is.
+        SqueezeError: it is not at its offset; the message has the text at the offset, and where the answer is.
     """
     answer = text_of(text, "text", f"{where}: an answer")
     if isinstance(start, bool) or not isinstance(start, int):
         raise SqueezeError(
-            f"{where}: the answer {_short(answer)} has no answer_start; give the number of its character"
+            f"{where}: the answer {_short(answer)} has no answer_start; add the index of its first character"
         )
     if start >= 0 and context.startswith(answer, start):
         return start, start + len(answer)
-    there = _short(context[start : start + len(answer)]) if 0 <= start < len(context) else "nothing"
-    found = [match.start() for match in re.finditer(re.escape(answer), context)]
-    places = ", ".join(map(str, found[:3])) + (", ..." if len(found) > 3 else "")
-    way_out = (
-        f"it stands at {places}: correct answer_start" if found else "it stands nowhere in the context: correct it"
-    )
+    at_offset = _short(context[start : start + len(answer)]) if 0 <= start < len(context) else "nothing"
+    starts = [match.start() for match in re.finditer(re.escape(answer), context)]
+    places = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")
+    way_out = f"it is at {places}: correct answer_start" if starts else "it is nowhere in the context: correct it"
     raise SqueezeError(
-        f"{where}: the answer {_short(answer)} is not at character {start} of the context, there is {there}; {way_out}"
+        f"{where}: the answer {_short(answer)} is not at character {start} of the context, which has {at_offset} "
+        f"there; {way_out}"
     )
 
 

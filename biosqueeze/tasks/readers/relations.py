@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.record import DataRecord
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import Columns, check_unique, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
@@ -21,8 +22,8 @@ _ROLES = {
     "tail": ("tail", "e2", "entity2", "object"),
     "id": ("id", "index", "idx", "guid"),
 }
-# A table without a header: BioBERT's train.tsv is a sentence and its label, others have an id before them.
-_PLACES = {2: {"text": "1", "label": "2"}, 3: {"id": "1", "text": "2", "label": "3"}}
+# A table without a header: BioBERT's train.tsv has a sentence and its label, others have an id before them.
+_POSITIONS = {2: {"text": "1", "label": "2"}, 3: {"id": "1", "text": "2", "label": "3"}}
 _NEGATIVES = {"0", "false", "no", "none", "null", "nil", "na", "n/a", "neg", "negative"} | {
     "no relation",
     "norelation",
@@ -35,57 +36,76 @@ _Parsed = dict[str, tuple[Relation, ...]]
 
 
 def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
-    """Read splits of a relation data set, and say what was taken for what.
+    """Read splits of a relation data set, and log columns, entities and labels.
 
     Args:
-        form: column, negative, entities and representation are read.
+        form: column, negative, entities and representation are used.
         source: as `data.tables.read_records` takes it.
-        splits: of train, dev and test. Where train is among them and test is not, a test split that is there is
-            looked at all the same, so that what is wrong with it shows before anything is trained.
+        splits: of train, dev and test. If train is among them and test is not, an existing test split is checked
+            too, so that errors in it are found before training.
 
     Raises:
-        SqueezeError: the data are damaged, or cannot be posed in the way that is asked.
-        UsageError: --negative or --column names nothing that is there.
+        SqueezeError: the data are damaged, or do not fit the formulation.
+        UsageError: --negative or --column names a label or column that does not exist.
     """
-    peeked = [name for name in ("test",) if "train" in splits and name not in splits and name in splits_of(source)]
-    asked = parse_column_options(form.column)
-    header = Columns(_ROLES, asked).header
-    records = read_records(source, [*splits, *peeked], header=header)
-    columns = {split: _columns(rows, asked) for split, rows in records.items()}
-    style = _one_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
+    checked = [name for name in ("test",) if "train" in splits and name not in splits and name in splits_of(source)]
+    requested = parse_column_options(form.column)
+    header = Columns(_ROLES, requested).header
+    records = read_records(source, [*splits, *checked], header=header)
+    columns = {split: _columns(rows, requested) for split, rows in records.items()}
+    style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
     check_representable(everything, style, form)
-    labels = _labels({split: parsed[split] for split in parsed if split not in peeked}, form.negative)
+    _warn_of_dummies(everything, style)
+    labels = _labels({split: parsed[split] for split in parsed if split not in checked}, form.negative)
     _check_labels(everything, labels)
     _check_disjoint(parsed, source)
     wanted = {split: parsed[split] for split in splits}
-    _say(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), form)
+    _log(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), form)
     return Dataset(wanted, labels, SINGLE.name)
 
 
 def unlabelled_relation(form: Formulation, record: Mapping[str, object]) -> Relation:
-    """An unlabelled relation from a record: its text with marks or dummies, or with a head and a tail.
+    """Build an unlabelled relation of a record: its text with marks or dummies, or with a head and a tail.
 
-    A column that is asked for as the label need not be there: it may come from the fine-tuning.
+    The column of the label is not needed, even if --column names it: the option may be from the fine-tuning.
 
     Raises:
-        SqueezeError: it has no text, or the entities are not where it says, or are not said.
+        SqueezeError: it has no text, its entities do not match the text, or they are not marked.
     """
     row = DataRecord("the record", record)
-    asked = {role: name for role, name in parse_column_options(form.column).items() if role != "label"}
-    columns = Columns(_ROLES, asked, optional=frozenset(_ROLES) - {"text"}).of([row])
+    requested = {role: name for role, name in parse_column_options(form.column).items() if role != "label"}
+    columns = Columns(_ROLES, requested, optional=frozenset(_ROLES) - {"text"}).of([row])
     style = style_of([row], columns)
     relation = relation_of(row, columns, style, None)
     check_representable([relation], style, form)
+    _warn_of_dummies([relation], style)
     return relation
 
 
-def entities_of(form: Formulation) -> Entities:
-    """How entities are shown: as the form says, dummies if it does not.
+def first_relations(sample: SourceSample, form: Formulation) -> tuple[Relation, ...]:
+    """Return the first relations of a source; () if it has no records.
 
     Raises:
-        UsageError: where entities start is to be read, and nothing marks that.
+        SqueezeError: the records are not relations, or do not fit the formulation.
+    """
+    requested = parse_column_options(form.column)
+    records = sample.records(Columns(_ROLES, requested).header)
+    if not records:
+        return ()
+    columns = _columns(records, requested)
+    style = style_of(records, columns)
+    relations = _parsed(records, columns, style)
+    check_representable(relations, style, form)
+    return relations
+
+
+def entities_of(form: Formulation) -> Entities:
+    """Return how entities are written in the input: as the formulation has it, by default as dummies.
+
+    Raises:
+        UsageError: the representation needs markers, and the input has none.
     """
     chosen = form.entities or "dummy"
     if form.representation == "entity-starts" and chosen != "markers":
@@ -97,49 +117,53 @@ def entities_of(form: Formulation) -> Entities:
 
 
 def check_representable(relations: Sequence[Relation], style: EntityStyle, form: Formulation) -> None:
-    """See that every relation can be shown and read as the form asks.
+    """Check that every relation fits the formulation.
 
     Raises:
-        SqueezeError: the names of entities are gone, or it is not said which ones are meant.
-        UsageError: the form contradicts itself.
+        SqueezeError: the formulation needs the entities' names or positions, and the data lack them.
+        UsageError: the options of the formulation exclude each other.
     """
     entities = entities_of(form)
     if style.how == "dummies" and entities != "dummy":
         raise SqueezeError(
             f"{relations[0].where}: --entities {entities} needs the entities' own names, and these data have "
-            f"{style.said}; leave --entities out"
+            f"{style.description}; leave --entities out"
         )
     unknown = [relation.where for relation in relations if relation.mentions is None]
     if not unknown:
         return
     if style.how == "nothing" and not (form.entities == "original" and form.representation == "cls"):
         raise SqueezeError(
-            f"{no_entities(unknown[0])}; to read sentences as they stand: --entities original --representation cls"
+            f"{no_entities(unknown[0])}; to use the sentences unchanged: --entities original --representation cls"
         )
     if form.representation != "cls":
         raise SqueezeError(
-            f"{unknown[0]}: not two @TYPE$ dummies, so that --representation {form.representation} has nothing to "
-            f"read ({len(unknown):,} such sentences); mend it, or read --representation cls"
+            f"{unknown[0]}: not two @TYPE$ dummies, which --representation {form.representation} needs "
+            f"({len(unknown):,} such sentences); correct it, or use --representation cls"
         )
-    if style.how == "dummies":
+
+
+def _warn_of_dummies(relations: Sequence[Relation], style: EntityStyle) -> None:
+    unknown = [relation.where for relation in relations if relation.mentions is None]
+    if unknown and style.how == "dummies":
         warn(
-            f"{len(unknown):,} of {len(relations):,} sentences have not exactly two @TYPE$ dummies, the first at "
-            f"{unknown[0]}; they are read as they stand"
+            f"{len(unknown):,} of {len(relations):,} sentences do not have exactly two @TYPE$ dummies, the first at "
+            f"{unknown[0]}; they are used unchanged"
         )
 
 
-def negative_of(labels: Sequence[str], asked: str | None) -> str | None:
-    """The label that means no relation, if there is one.
+def negative_of(labels: Sequence[str], requested: str | None) -> str | None:
+    """Return the label for no relation, if there is one.
 
     Raises:
-        UsageError: several labels may mean it, and none was named.
+        UsageError: several labels have a usual name of it, and none was requested.
     """
-    if asked is not None:
-        return asked if asked in labels else None
+    if requested is not None:
+        return requested if requested in labels else None
     usual = sorted(label for label in set(labels) if _is_negative(label))
     if len(usual) > 1:
         raise UsageError(
-            f"{', '.join(map(repr, usual))} could each mean no relation; say which one does: --negative {usual[0]}"
+            f"{', '.join(map(repr, usual))} could each mean no relation; name the right one: --negative {usual[0]}"
         )
     return usual[0] if usual else None
 
@@ -149,36 +173,36 @@ def _is_negative(label: str) -> bool:
     return name in _NEGATIVES or name.split()[-1:] == ["false"]  # as DDI-false
 
 
-def _columns(records: Sequence[DataRecord], asked: Mapping[str, str]) -> dict[str, str]:
+def _columns(records: Sequence[DataRecord], requested: Mapping[str, str]) -> dict[str, str]:
     names = tuple(records[0].values)
     known: dict[str, Sequence[str]] = dict(_ROLES)
-    if names == tuple(str(place) for place in range(1, len(names) + 1)):
-        known |= {role: (place,) for role, place in _PLACES.get(len(names), {}).items()}
+    if names == tuple(str(position) for position in range(1, len(names) + 1)):
+        known |= {role: (position,) for role, position in _POSITIONS.get(len(names), {}).items()}
         _check_no_header(records[0], known["text"][0])
-    columns = Columns(known, asked, optional=frozenset({"head", "tail", "id"})).of(records)
+    columns = Columns(known, requested, optional=frozenset({"head", "tail", "id"})).of(records)
     if "id" in columns:
         check_unique(records, columns["id"])
     return columns
 
 
 def _check_no_header(first: DataRecord, column: str) -> None:
-    """A word where a sentence with two entities should stand is the name of a column that no role knows."""
+    """Recognise a header with unknown names: a single word in the column of the sentence."""
     value = str(first.values.get(column, ""))
     if value and len(value.split()) == 1:
         raise SqueezeError(
             f"{first.where}: {', '.join(map(repr, first.values.values()))} looks like a header with unknown names; "
-            f"say which column is which: --column text={value} --column label=NAME"
+            f"name the columns: --column text={value} --column label=NAME"
         )
 
 
-def _one_style(styles: Mapping[str, EntityStyle], source: str) -> EntityStyle:
-    """What the splits have in common; the types of dummies may differ."""
+def _common_style(styles: Mapping[str, EntityStyle], source: str) -> EntityStyle:
+    """Return the style of all splits; the types of dummies may differ."""
     first = next(iter(styles.values()))
     for split, style in styles.items():
         if style.how != first.how or style.patterns != first.patterns:
             raise SqueezeError(
-                f"{source}: {next(iter(styles))} has {first.said}, but {split} has {style.said}; "
-                "write all splits in one way"
+                f"{source}: {next(iter(styles))} has {first.description}, but {split} has "
+                f"{style.description}; write all splits in one style"
             )
     return first
 
@@ -194,24 +218,24 @@ def _label(record: DataRecord, column: str) -> str:
     if (isinstance(value, str) and value.strip()) or isinstance(value, int):
         return str(value).strip()
     raise SqueezeError(
-        f"{record.where}: {value!r} in {column}, where one label was expected; "
-        "take the line out, or name another column with --column label=NAME"
+        f"{record.where}: {value!r} in {column}, but one label was expected; "
+        "remove the line, or name another column with --column label=NAME"
     )
 
 
-def _labels(parsed: _Parsed, asked: str | None) -> tuple[str, ...]:
-    """The labels of train, or of all that was read where train is not; the negative one first."""
+def _labels(parsed: _Parsed, requested: str | None) -> tuple[str, ...]:
+    """Return the labels of train, or of all splits if train is not among them; the negative one first."""
     split = "train" if "train" in parsed else None
     relations = parsed[split] if split else [relation for each in parsed.values() for relation in each]
     names = sorted({str(relation.gold) for relation in relations})
-    negative = negative_of(names, asked)
-    if asked is not None and negative is None:
-        message = f"no example has the label {asked!r} that --negative names.{closest(asked, names)} Labels: "
+    negative = negative_of(names, requested)
+    if requested is not None and negative is None:
+        message = f"no example has the label {requested!r} of --negative.{closest(requested, names)} Labels: "
         if split:
             raise UsageError(message + ", ".join(names))
         warn(message + ", ".join(names))
     if split and len(names) < 2:
-        raise SqueezeError(f"every example of train has the label {names[0]!r}, so there is nothing to learn")
+        raise SqueezeError(f"every example of train has the label {names[0]!r}, so there is nothing to train")
     first = () if negative is None else (negative,)
     return (*first, *(name for name in names if name != negative))
 
@@ -226,7 +250,7 @@ def _check_labels(relations: Sequence[Relation], labels: Sequence[str]) -> None:
 
 
 def _check_disjoint(parsed: _Parsed, source: str) -> None:
-    """What was trained on or selected by must not be the test split: the same pair in the same sentence."""
+    """Check that train and dev are not the test split; examples are the same pair in the same sentence."""
     texts = {
         split: ["".join(segment.text for segment in segments_of(relation, "markers")) for relation in relations]
         for split, relations in parsed.items()
@@ -235,12 +259,13 @@ def _check_disjoint(parsed: _Parsed, source: str) -> None:
         check_disjoint(split, texts[split], texts["test"], source)
 
 
-def _say(source: str, columns: Mapping[str, str], style: EntityStyle, data: Dataset, form: Formulation) -> None:
-    taken = ", ".join(f"{role} from {column}" for role, column in columns.items())
-    note(f"{source}: {taken}; {style.said}; shown as {entities_of(form)}, read from {form.representation}")
+def _log(source: str, columns: Mapping[str, str], style: EntityStyle, data: Dataset, form: Formulation) -> None:
+    roles = ", ".join(f"{role} from {column}" for role, column in columns.items())
+    entities = f"{style.description}; entities as {entities_of(form)}, representation {form.representation}"
+    note(f"{source}: {roles}; {entities}")
     negative = negative_of(data.labels, form.negative)
     scored = (
-        f"{negative!r} means no relation and does not count in F1"
+        f"{negative!r} means no relation and is left out of F1"
         if negative is not None
         else "none means no relation, so F1 is over all labels, as in SciBERT's own benchmark of ChemProt"
     )
@@ -250,14 +275,16 @@ def _say(source: str, columns: Mapping[str, str], style: EntityStyle, data: Data
         each = ", ".join(f"{label} {counts[label]:,}" for label in data.labels)
         note(f"{split}: {len(relations):,} examples ({each})")
     examples = [relation for relations in data.splits.values() for relation in relations]
-    alike = sum(map(_loses_direction, examples)) if entities_of(form) == "dummy" else 0
-    if alike:
+    ambiguous = sum(map(_loses_direction, examples)) if entities_of(form) == "dummy" else 0
+    if ambiguous:
         warn(
-            f"{alike:,} of {len(examples):,} pairs are of one type and have the second entity first: their dummies are "
-            "alike, so which one is the head is not shown; if that matters: --entities markers"
+            f"{ambiguous:,} of {len(examples):,} pairs are of one type and have the second entity first: their dummies "
+            "are equal, so the input does not show which is the head; if that matters: --entities markers"
         )
     if form.entities == "original" and form.representation == "cls":
-        warn("original text read from cls does not say which two entities are meant; the literature finds it worst")
+        warn(
+            "original text with the representation cls does not mark the two entities; its published results are worst"
+        )
 
 
 def _loses_direction(relation: Relation) -> bool:

@@ -1,9 +1,10 @@
-"""From the records of a data set to labelled texts and pairs, and what must hold of them before anything is trained."""
+"""Read records as labelled texts and pairs of texts, and check them before anything is trained."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import Columns, DataRecord, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
@@ -14,13 +15,14 @@ from biosqueeze.tasks.readers.split_overlap import check_disjoint
 FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
+_FEW_CLASSES = 5  # may all be different in the first records
 
 Splits = Mapping[str, Sequence[TextExample]]
 
 
 @dataclass(frozen=True)
 class RoleValues:
-    """The values of one record by their roles."""
+    """The values of one record by role."""
 
     where: str
     values: Mapping[str, Any]
@@ -28,50 +30,69 @@ class RoleValues:
 
 @dataclass(frozen=True)
 class Roles:
-    """What a kind reads from a record."""
+    """The roles that a task kind reads from a record."""
 
-    known: Mapping[str, Sequence[str]]  # role -> names that its column may have, the likeliest first
+    known: Mapping[str, Sequence[str]]  # role -> names that its column may have, the most common first
     optional: frozenset[str] = frozenset()
     places: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # a table without a header: width -> roles
 
     def columns(self, column: Sequence[str]) -> Columns:
-        """These roles, where --column says nothing else."""
+        """Return the columns of these roles, with the choices of --column."""
         return Columns(self.known, parse_column_options(column), self.optional)
 
     def without(self, role: str) -> "Roles":
-        """The same for records that need not have the role."""
+        """Return the roles for records that need not have one of them."""
         return replace(self, optional=self.optional | {role})
 
     def rows(self, records: Sequence[DataRecord], columns: Columns) -> list[RoleValues]:
-        """Values by role.
+        """Return the values of the records by role.
 
         Raises:
             SqueezeError: there is no column for a role.
         """
         chosen = self.chosen(records, columns)
-        return [RoleValues(record.where, {role: record.values[c] for role, c in chosen.items()}) for record in records]
+        return [
+            RoleValues(record.where, {role: record.values[column] for role, column in chosen.items()})
+            for record in records
+        ]
 
     def chosen(self, records: Sequence[DataRecord], columns: Columns) -> dict[str, str]:
-        """The column of each role."""
-        return self._placed(records[0], columns).of(records)
+        """Return the column of each role."""
+        return self._by_position(records[0], columns).of(records)
 
-    def _placed(self, first: DataRecord, columns: Columns) -> Columns:
-        """Where a table has no header, roles go by the places of its columns."""
+    def _by_position(self, first: DataRecord, columns: Columns) -> Columns:
+        """Return the columns of a table without a header, whose roles follow from their positions."""
         names = list(first.values)
-        if names != [str(place) for place in range(1, len(names) + 1)] or columns.requested:
+        if names != [str(position) for position in range(1, len(names) + 1)] or columns.requested:
             return columns
         if len(names) not in self.places:
             widths = " or ".join(f"{width} ({', '.join(roles)})" for width, roles in self.places.items())
             raise SqueezeError(
-                f"{first.where}: {len(names)} columns without a header, where {widths} were expected; "
-                "put a line with names above, or say which is which with --column ROLE=NUMBER"
+                f"{first.where}: {len(names)} columns without a header, but {widths} were expected; "
+                "add a line with column names at the top, or name the columns with --column ROLE=NUMBER"
             )
-        known = {role: (str(place),) for place, role in enumerate(self.places[len(names)], start=1)}
+        known = {role: (str(position),) for position, role in enumerate(self.places[len(names)], start=1)}
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
 
 
+def first_rows(sample: SourceSample, roles: Roles, column: Sequence[str]) -> list[RoleValues]:
+    """Return the first records of a source by role; [] if it has no records.
+
+    Raises:
+        SqueezeError: there is no column for a role, or a record is malformed.
+    """
+    columns = roles.columns(column)
+    records = sample.records(columns.header)
+    return roles.rows(records, columns) if records else []
+
+
+def are_classes(golds: Sequence[Hashable]) -> bool:
+    """Return whether the labels of the first records may be classes: they recur, unlike ids and other text."""
+    return 0 < len(set(golds)) <= max(_FEW_CLASSES, len(golds) // 2)
+
+
 def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence[str]) -> dict[str, list[RoleValues]]:
-    """Read splits of a data set of records, and a test split beside train; say which column was taken for what.
+    """Read splits of a data set of records, and a test split beside train; log the columns.
 
     Raises:
         SqueezeError: it cannot be read, or has no column for a role.
@@ -84,7 +105,7 @@ def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence
 def without_hidden_test(
     source: str, records: Mapping[str, Sequence[DataRecord]], splits: Sequence[str], roles: Roles, column: Sequence[str]
 ) -> Mapping[str, Sequence[DataRecord]]:
-    """The records without a test split that nobody asked for and whose labels are kept secret.
+    """Leave out a test split that was not requested and has no labels, as published test sets may have none.
 
     Raises:
         SqueezeError: it lacks more than labels.
@@ -99,61 +120,61 @@ def without_hidden_test(
         labelled = False
     if labelled:
         return records
-    note(f"{source}: test has no labels, so whether it is another split than train and dev is not looked at")
+    note(f"{source}: test has no labels and is not compared with train and dev")
     return {split: items for split, items in records.items() if split != "test"}
 
 
 def rows_by_role(
     source: str, records: Mapping[str, Sequence[DataRecord]], roles: Roles, columns: Columns
 ) -> dict[str, list[RoleValues]]:
-    """The values of every split's records by role; says which column was taken for what.
+    """Return the values of the records of every split by role; log the columns.
 
     Raises:
         SqueezeError: there is no column for a role.
     """
     rows = {split: roles.rows(items, columns) for split, items in records.items()}
-    note(f"{source}: {_said(roles, columns, records)}")
+    note(f"{source}: {_describe_columns(roles, columns, records)}")
     return rows
 
 
-def _said(roles: Roles, columns: Columns, records: Mapping[str, Sequence[DataRecord]]) -> str:
-    """Which column is read as what, once for all splits that agree."""
-    said: dict[str, list[str]] = {}
+def _describe_columns(roles: Roles, columns: Columns, records: Mapping[str, Sequence[DataRecord]]) -> str:
+    """Return the column of each role for messages, once for all splits with the same columns."""
+    splits: dict[str, list[str]] = {}
     for split, items in records.items():
         chosen = roles.chosen(items, columns)
-        said.setdefault(", ".join(f"{role} = {name}" for role, name in chosen.items()), []).append(split)
-    if len(said) == 1:
-        return next(iter(said))
-    return "; ".join(f"{what} in {', '.join(where)}" for what, where in said.items())
+        splits.setdefault(", ".join(f"{role} = {name}" for role, name in chosen.items()), []).append(split)
+    if len(splits) == 1:
+        return next(iter(splits))
+    return "; ".join(f"{description} in {', '.join(names)}" for description, names in splits.items())
 
 
 def unlabelled_row(record: Mapping[str, Any], roles: Roles, column: Sequence[str]) -> RoleValues:
-    """The values of an unlabelled record.
+    """Return the values of an unlabelled record by role.
 
     Raises:
-        SqueezeError: it lacks what the kind reads.
+        SqueezeError: it lacks what the task kind reads.
     """
-    asked = [item for item in column if item.split("=")[0].strip() != "label"]
+    choices = [item for item in column if item.split("=")[0].strip() != "label"]
     unlabelled = roles.without("label")
-    return unlabelled.rows([DataRecord("the record", record)], unlabelled.columns(asked))[0]
+    return unlabelled.rows([DataRecord("the record", record)], unlabelled.columns(choices))[0]
 
 
 def id_of_row(row: RoleValues, *roles: str) -> str:
-    """The id of a row, by the first of the roles that it has."""
+    """Return the id of a row, from the first of the roles that it has."""
     return next((str(row.values[role]) for role in roles if row.values.get(role) is not None), "")
 
 
 def text_of(row: RoleValues, *roles: str) -> str:
-    """The text of one role, or of several joined with a space; a list of texts is joined too.
+    """Return the text of one role, or of several joined with a space; a list of texts is joined too.
 
     Raises:
-        SqueezeError: there is none.
+        SqueezeError: there is no text.
     """
     texts = [_joined(row.values.get(role)) for role in roles]
     text = " ".join(filter(None, texts))
     if not text:
         raise SqueezeError(
-            f"{row.where}: no {' and no '.join(roles)}, where a text was expected; fill it in, or remove this record"
+            f"{row.where}: no {' and no '.join(roles)}, but a text was expected; fill it in, or remove this record"
         )
     return text
 
@@ -167,7 +188,7 @@ def _joined(value: Any) -> str:
 
 
 def pair_of(row: RoleValues) -> tuple[str, str]:
-    """The two texts of a row.
+    """Return the two texts of a row.
 
     Raises:
         SqueezeError: one is missing.
@@ -176,19 +197,19 @@ def pair_of(row: RoleValues) -> tuple[str, str]:
 
 
 def label_of(row: RoleValues) -> str:
-    """The one label of a row.
+    """Return the one label of a row.
 
     Raises:
         SqueezeError: there is none.
     """
     label = _joined(row.values.get("label"))
     if not label:
-        raise SqueezeError(f"{row.where}: no label; give one, or remove this record")
+        raise SqueezeError(f"{row.where}: no label; add one, or remove this record")
     return label
 
 
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels as they are given ids: numbers by their value, names by the alphabet."""
+    """Sort labels in the order of their ids: numbers by value, names by the alphabet."""
     names = set(labels)
     return tuple(sorted(names, key=lambda name: (int(name), name)) if all(map(_is_number, names)) else sorted(names))
 
@@ -197,44 +218,46 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def to_read(splits: Sequence[str], there: Iterable[str]) -> tuple[str, ...]:
-    """The splits to look at: where they are for training the test split is looked at too, to be sure it is another."""
-    if "train" in splits and "test" not in splits and "test" in there:
+def to_read(splits: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
+    """Return the splits to read: with train the test split is read too, to check that the two are disjoint."""
+    if "train" in splits and "test" not in splits and "test" in available:
         return (*splits, "test")
     return tuple(splits)
 
 
 def splits_to_read(source: str, splits: Sequence[str]) -> tuple[str, ...]:
-    """The same for a data set of records."""
+    """Return the splits to read of a data set of records; see `to_read`."""
     return to_read(splits, splits_of(source) if "train" in splits else ())
 
 
 def classes_of(examples: Splits) -> tuple[str, ...]:
-    """The labels of train, or of all splits where train is not among them; gold is a label each.
+    """Return the labels of train, or of all splits if train is not among them; each gold is one label.
 
     Raises:
         SqueezeError: train has one label only, or another split has a label that train lacks.
     """
-    labels = ordered(example.gold for example in learned(examples))
+    labels = ordered(example.gold for example in labelled_examples(examples))
     if "train" in examples and len(labels) < 2:
         raise SqueezeError(
-            f"{examples['train'][0].where}: every example of train is labelled {labels[0]!r}, so there is nothing to "
-            "learn; check the label column, or name another with --column label=NAME"
+            f"{examples['train'][0].where}: every example of train has the label {labels[0]!r}, so there is nothing to "
+            "train; check the label column, or name another with --column label=NAME"
         )
     check_labels(examples, labels, lambda gold: (gold,))
     return labels
 
 
-def learned(examples: Splits) -> list[TextExample]:
-    """The examples whose labels count: those of train, or all where train is not among them."""
-    return list(examples["train"]) if "train" in examples else [one for split in examples.values() for one in split]
+def labelled_examples(examples: Splits) -> list[TextExample]:
+    """Return the examples that define the labels: those of train, or all if train is not among them."""
+    if "train" in examples:
+        return list(examples["train"])
+    return [example for split in examples.values() for example in split]
 
 
 def check_labels(examples: Splits, labels: Sequence[str], labels_in: Callable[[Any], Iterable[str]]) -> None:
-    """Refuse a label that is not known.
+    """Check that every label is known.
 
     Raises:
-        SqueezeError: there is one; the message says where.
+        SqueezeError: a label is unknown; the message has its place.
     """
     known = set(labels)
     for split in examples.values():
@@ -248,10 +271,10 @@ def check_labels(examples: Splits, labels: Sequence[str], labels_in: Callable[[A
 
 
 def assemble(source: str, splits: Sequence[str], examples: Splits, labels: tuple[str, ...], scheme: str) -> Dataset:
-    """The data set, once its splits are known to be apart and its ids to be unique.
+    """Check that ids are unique and the splits disjoint, and return the data set.
 
     Raises:
-        SqueezeError: an id comes twice in a split, or train or dev is the test split.
+        SqueezeError: an id occurs twice in a split, or train or dev is the test split.
     """
     for items in examples.values():
         _check_ids(items)
@@ -263,7 +286,7 @@ def assemble(source: str, splits: Sequence[str], examples: Splits, labels: tuple
 
 
 def counts(examples: Splits) -> str:
-    """How many examples are in each split, for people."""
+    """Return the number of examples in each split, for messages."""
     return ", ".join(f"{split} {len(items):,}" for split, items in examples.items())
 
 
@@ -272,11 +295,11 @@ def _texts(examples: Sequence[TextExample]) -> list[str]:
 
 
 def _check_ids(examples: Sequence[TextExample]) -> None:
-    seen: dict[str, str] = {}
+    first_places: dict[str, str] = {}
     for example in examples:
-        if example.id and example.id in seen:
+        if example.id and example.id in first_places:
             raise SqueezeError(
-                f"{example.where}: the id {example.id!r} is already used at {seen[example.id]}; "
-                "remove one of the two, or give it another"
+                f"{example.where}: the id {example.id!r} is already used at {first_places[example.id]}; "
+                "remove one of the two examples, or change its id"
             )
-        seen[example.id] = example.where
+        first_places[example.id] = example.where

@@ -10,8 +10,9 @@ from typing import Any
 from biosqueeze.data import hub
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.output_types import SPAN
-from biosqueeze.data.splits import SPELLINGS, check_splits, find_split, open_directory
-from biosqueeze.data.tables import SUFFIXES, read_records, splits_of
+from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.splits import SPELLINGS, check_splits, find_split, has_split_word, open_directory
+from biosqueeze.data.tables import SUFFIXES, data_suffix, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -19,49 +20,62 @@ from biosqueeze.tasks.readers.questions import (
     Passage,
     PassageQuestion,
     Question,
+    answer_pairs,
     columns_of,
     grouped,
-    listed,
     passage_question,
     questions_from_records,
 )
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
-_NAMED = {
-    "train": re.compile(r"(?<![a-z])train"),
-    "dev": re.compile(r"(?<![a-z])(dev|valid)"),
-    "test": re.compile(r"(?<![a-z])test"),
-}
 _GOLDEN = re.compile(r"golden")
 _OTHER_TYPES = re.compile(r"yes-?no|list|summary")
 _BATCH = re.compile(r"[-_]?\d+$")  # BioASQ's test sets come in batches: ...-7b-1, ...-7b-2
+_SQUAD_KEYS = re.compile(r'"paragraphs"\s*:\s*\[')
+_BIOASQ_KEYS = re.compile(r'"type"\s*:\s*"factoid"')
 
 
 def read_questions(source: str, splits: Sequence[str], column: Sequence[str]) -> Dataset:
-    """Read splits of a data set of questions, and say what was taken for what.
+    """Read splits of a data set of questions, and log their files and counts.
 
-    A .json with train, dev (or valid) or test in its name is SQuAD's format (data, paragraphs, qas) or BioASQ's
-    (questions, snippets), as its content says; else the split is read as records.
+    A .json with train, dev (or valid) or test in its name has SQuAD's format (data, paragraphs, qas) or BioASQ's
+    (questions, snippets), according to its content; otherwise the split is read as records.
 
     Args:
-        source: a directory, or what `read_records` takes.
+        source: a directory, or any source of `read_records`.
         splits: of train, dev and test.
         column: ROLE=COLUMN, for records.
 
     Raises:
-        SqueezeError: a split is missing or empty, a file is damaged, an id comes twice, a context is empty, or an
+        SqueezeError: a split is missing or empty, a file is damaged, an id occurs twice, a context is empty, or an
             answer is not at its offset.
         UsageError: there is no such split, or columns are named for a file that has none.
     """
     check_splits(splits)
     read = {split: _split(source, split, column) for split in splits}
     if "train" in splits and "test" not in splits and _has(source, "test"):
-        test = _texts(_split(source, "test", column))  # read now, so that what is wrong with it costs no training
+        test = _texts(_split(source, "test", column))  # read before training, so that errors in it are found first
         for split, questions in read.items():
             check_disjoint(split, _texts(questions), test, source)
     for split, questions in read.items():
-        _say(source, split, questions)
+        _log(source, split, questions)
     return Dataset(read, (), SPAN.name)
+
+
+def sniff_questions(sample: SourceSample, column: Sequence[str]) -> bool:
+    """Return whether a source has SQuAD's format, BioASQ's with factoid questions, or records of questions.
+
+    Raises:
+        SqueezeError: records lack a column or are malformed.
+    """
+    path = sample.path
+    if path is not None and data_suffix(path) == ".json" and sample.text.lstrip().startswith("{"):
+        is_named = _GOLDEN.search(path.name.lower()) or any(has_split_word(path.name, split) for split in SPELLINGS)
+        if is_named and not column and any(keys.search(sample.text) for keys in (_SQUAD_KEYS, _BIOASQ_KEYS)):
+            return True
+    columns = columns_of(column, labelled=True)
+    records = sample.records(columns.header)
+    return bool(records) and bool(questions_from_records(records, columns))
 
 
 def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ...]:
@@ -69,11 +83,11 @@ def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ..
         return _records(source, split, column)
     directory = open_directory(source)
     contents = {path: _content(path) for path in _files(directory, split)}
-    if not contents or not all(map(_is_ours, contents.values())):
-        _check_there(directory, split)
+    if not contents or not all(map(_has_known_format, contents.values())):
+        _check_split(directory, split)
         return _records(source, split, column)
     if column:
-        raise UsageError(f"--column {column[0]} means nothing to {next(iter(contents)).name}; leave it out")
+        raise UsageError(f"--column {column[0]} does not apply to {next(iter(contents)).name}; leave it out")
     note(f"{source}: {split} is {', '.join(path.name for path in contents)}")
     questions = _questions(contents, directory)
     if not questions:
@@ -86,7 +100,7 @@ def _records(source: str, split: str, column: Sequence[str]) -> tuple[Question, 
     return questions_from_records(read_records(source, (split,), header=columns.header)[split], columns)
 
 
-def _check_there(directory: Path, split: str) -> None:
+def _check_split(directory: Path, split: str) -> None:
     if find_split(directory, split, SUFFIXES) is None:
         public = "; SQuAD's own test set is not public: evaluate with --split dev" if split == "test" else ""
         raise SqueezeError(
@@ -102,30 +116,30 @@ def _has(source: str, split: str) -> bool:
 
 
 def _texts(questions: Sequence[Question]) -> list[str]:
-    """What tells examples apart: a question with its passages."""
+    """Return what distinguishes examples: a question with its passages."""
     return [" ".join([question.text, *(passage.text for passage in question.passages)]) for question in questions]
 
 
 def _files(directory: Path, split: str) -> list[Path]:
-    """The .json files of a split: one, or the numbered batches of one; BioASQ's gold file where test has no other.
+    """Return the .json files of a split: one, or the numbered batches of one; for test also BioASQ's gold files.
 
     Raises:
-        SqueezeError: several files would do.
+        SqueezeError: several files match.
     """
-    there = sorted(path for path in directory.iterdir() if re.search(r"\.json(\.gz)?$", path.name.lower()))
-    golden = [path for path in there if _GOLDEN.search(path.name.lower())]
-    found = [path for path in there if path not in golden and _NAMED[split].search(_stem(path))]
-    if len(found) > 1:
-        found = [path for path in found if "factoid" in _stem(path)] or found
-        found = [path for path in found if not _OTHER_TYPES.search(_stem(path))] or found
-    if split == "test" and not found:
-        found = golden
-    if len({_GOLDEN.sub("", _BATCH.sub("", _stem(path))) for path in found}) > 1 and found != golden:
+    json_files = sorted(path for path in directory.iterdir() if re.search(r"\.json(\.gz)?$", path.name.lower()))
+    golden = [path for path in json_files if _GOLDEN.search(path.name.lower())]
+    matches = [path for path in json_files if path not in golden and has_split_word(_stem(path), split)]
+    if len(matches) > 1:
+        matches = [path for path in matches if "factoid" in _stem(path)] or matches
+        matches = [path for path in matches if not _OTHER_TYPES.search(_stem(path))] or matches
+    if split == "test" and not matches:
+        matches = golden
+    if len({_GOLDEN.sub("", _BATCH.sub("", _stem(path))) for path in matches}) > 1 and matches != golden:
         raise SqueezeError(
-            f"{directory} has {len(found)} files that could be {split}: {', '.join(path.name for path in found)}; "
-            "keep one set of files in a directory of its own, and name that"
+            f"{directory} has {len(matches)} files that could be {split}: {', '.join(path.name for path in matches)}; "
+            "keep one set of files in a separate directory, and name that"
         )
-    return found
+    return matches
 
 
 def _stem(path: Path) -> str:
@@ -133,17 +147,19 @@ def _stem(path: Path) -> str:
 
 
 def _content(path: Path) -> Any:
-    """The parsed JSON, or None for JSON lines that are called .json."""
+    """Return the parsed JSON, or None for JSON lines that are named .json."""
     lines = [line for _, line in numbered_lines(path)]
     try:
         return json.loads("\n".join(lines))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None
-        raise SqueezeError(f"{path}:{error.lineno}: not JSON ({error.msg} at column {error.colno}); mend it") from error
+        raise SqueezeError(
+            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
+        ) from error
 
 
-def _is_ours(content: Any) -> bool:
+def _has_known_format(content: Any) -> bool:
     return isinstance(content, Mapping) and any(isinstance(content.get(key), list) for key in ("data", "questions"))
 
 
@@ -160,34 +176,34 @@ def _questions(contents: Mapping[Path, Mapping[str, Any]], directory: Path) -> t
     name, times = Counter(question.id for question in questions).most_common(1)[0] if questions else ("", 0)
     if times > 1:
         files = ", ".join(path.name for path in contents)
-        raise SqueezeError(f"{files}: question {name} comes twice; keep one of the two")
+        raise SqueezeError(f"{files}: question {name} occurs twice; keep one of the two")
     return questions
 
 
 def _golden(directory: Path) -> dict[str, tuple[str, ...]]:
-    """What BioASQ's files of gold answers say will do, by question."""
+    """Return the accepted answers by question, from BioASQ's files of gold answers."""
     answers: dict[str, tuple[str, ...]] = {}
     for path in sorted(directory.glob("*.json*")):
         if _GOLDEN.search(path.name.lower()):
             content = _content(path)
-            if _is_ours(content) and "questions" in content:
+            if _has_known_format(content) and "questions" in content:
                 note(f"{directory}: gold answers are from {path.name}")
                 answers |= {question.id: question.answers for question in _factoids(path, content)}
     return answers
 
 
 def _squad(path: Path, content: Mapping[str, Any]) -> Iterator[PassageQuestion]:
-    """Questions of SQuAD's format."""
-    for article, where in _each(content, "data", str(path)):
-        for paragraph, place in _each(article, "paragraphs", where):
-            for item, spot in _each(paragraph, "qas", place):
-                values = {"id": _id(item, spot), "question": item.get("question"), "context": paragraph.get("context")}
+    """Parse the questions of SQuAD's format."""
+    for article, article_place in _each(content, "data", str(path)):
+        for paragraph, paragraph_place in _each(article, "paragraphs", article_place):
+            for item, where in _each(paragraph, "qas", paragraph_place):
+                values = {"id": _id(item, where), "question": item.get("question"), "context": paragraph.get("context")}
                 yield passage_question(str(path), values, _squad_answers(item, f"{path}: question {item['id']}"))
 
 
 def _squad_answers(item: Mapping[str, Any], where: str) -> list[tuple[str, Any]] | None:
-    """Its answers, none where there is none, and None where the file does not say."""
-    answers = listed(item.get("answers") or [], where)
+    """Return the answers of a question, [] if it has none, and None if the file does not give them."""
+    answers = answer_pairs(item.get("answers") or [], where)
     impossible = item.get("is_impossible")
     if impossible and answers:
         raise SqueezeError(f"{where} is_impossible, but has answers; correct one of the two")
@@ -195,46 +211,46 @@ def _squad_answers(item: Mapping[str, Any], where: str) -> list[tuple[str, Any]]
 
 
 def _factoids(path: Path, content: Mapping[str, Any]) -> list[Question]:
-    """Factoid questions of BioASQ's format; each snippet is a passage.
+    """Parse the factoid questions of BioASQ's format; each snippet is a passage.
 
     Raises:
         SqueezeError: there is none, or one has no exact answer.
     """
-    kept = [(item, _id(item, where)) for item, where in _each(content, "questions", str(path))]
-    factoids = [_factoid(item, f"{path}: question {name}") for item, name in kept if item.get("type") == "factoid"]
+    items = [(item, _id(item, where)) for item, where in _each(content, "questions", str(path))]
+    factoids = [_factoid(item, f"{path}: question {name}") for item, name in items if item.get("type") == "factoid"]
     if not factoids:
         raise SqueezeError(f"{path} holds no question of type factoid, the only one of BioASQ with a span; see --task")
-    seen = sum(any(passage.answer for passage in question.passages) for question in factoids)
+    answered = sum(any(passage.answer for passage in question.passages) for question in factoids)
     note(
-        f"{path.name}: {len(factoids):,} of {len(kept):,} questions are factoid; "
-        f"{seen:,} of them have an exact answer in a snippet, letter by letter but for capitals"
+        f"{path.name}: {len(factoids):,} of {len(items):,} questions are factoid; "
+        f"{answered:,} of them have an exact answer in a snippet, letter case ignored"
     )
     return factoids
 
 
 def _factoid(item: Mapping[str, Any], where: str) -> Question:
-    answers = tuple(dict.fromkeys(_flat(item.get("exact_answer"))))
+    answers = tuple(dict.fromkeys(_synonyms(item.get("exact_answer"))))
     body = item.get("body")
     if not answers:
-        raise SqueezeError(f'{where} has no "exact_answer"; take the file with the gold answers (..._golden.json)')
+        raise SqueezeError(f'{where} has no "exact_answer"; use the file with the gold answers (..._golden.json)')
     if not isinstance(body, str) or not body.strip():
-        raise SqueezeError(f'{where} has no "body"; give the question there')
+        raise SqueezeError(f'{where} has no "body"; add the text of the question there')
     snippets = (snippet.get("text") for snippet in item.get("snippets") or [] if isinstance(snippet, Mapping))
     texts = dict.fromkeys(text for text in snippets if isinstance(text, str) and text.strip())
-    return Question(str(item["id"]), body, tuple(Passage(text, _found(answers, text)) for text in texts), answers)
+    return Question(str(item["id"]), body, tuple(Passage(text, _first_span(answers, text)) for text in texts), answers)
 
 
-def _flat(answer: Any) -> Iterator[str]:
-    """The synonyms of an exact answer, which is a text, a list of them, or a list of lists."""
+def _synonyms(answer: Any) -> Iterator[str]:
+    """Flatten an exact answer, which is a text, a list of synonyms, or a list of such lists."""
     if isinstance(answer, str) and answer.strip():
         yield answer
     elif isinstance(answer, list):
         for part in answer:
-            yield from _flat(part)
+            yield from _synonyms(part)
 
 
-def _found(answers: Sequence[str], text: str) -> tuple[int, int] | None:
-    """Where the first synonym that occurs stands as whole words, whatever its capitals."""
+def _first_span(answers: Sequence[str], text: str) -> tuple[int, int] | None:
+    """Return the characters of the first synonym that occurs as whole words; letter case is ignored."""
     for answer in answers:
         match = re.search(rf"(?<!\w){re.escape(answer.strip())}(?!\w)", text, re.IGNORECASE)
         if match:
@@ -243,24 +259,24 @@ def _found(answers: Sequence[str], text: str) -> tuple[int, int] | None:
 
 
 def _each(node: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """The objects of a list in an object, each with its place."""
+    """Return the objects of a list in an object, each with its place."""
     items = node.get(key)
     if not isinstance(items, list):
-        raise SqueezeError(f"{where} has no list \"{key}\", as SQuAD's and BioASQ's formats do; convert the file")
+        raise SqueezeError(f"{where} has no list \"{key}\", which SQuAD's and BioASQ's formats have; convert the file")
     for number, item in enumerate(items):
         place = f"{where}: {key}[{number}]"
         if not isinstance(item, Mapping):
-            raise SqueezeError(f"{place} is of type {type(item).__name__}, where an object was expected; mend it")
+            raise SqueezeError(f"{place} is of type {type(item).__name__}, but an object was expected; correct it")
         yield item, place
 
 
 def _id(item: Mapping[str, Any], where: str) -> str:
     if not str(item.get("id") or "").strip():
-        raise SqueezeError(f'{where} has no "id"; give it one of its own')
+        raise SqueezeError(f'{where} has no "id"; add a unique one')
     return str(item["id"])
 
 
-def _say(source: str, split: str, questions: Sequence[Question]) -> None:
+def _log(source: str, split: str, questions: Sequence[Question]) -> None:
     passages = sum(len(question.passages) for question in questions)
     without = sum(not question.answers for question in questions)
     none = f", {without:,} without an answer" if without else ""

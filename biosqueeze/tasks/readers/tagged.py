@@ -1,4 +1,4 @@
-"""Rows sentences, wherever they were read from: checked row by row, and made a data set."""
+"""Check tagged sentences row by row, whatever their source, and build a data set of them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,37 +28,37 @@ Offsets = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words and the tag of each: BIO, or IO where the data are written so."""
+    """Words and the tag of each, in BIO, or in IO if the data are written so."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    text: str = ""  # what the words were taken from, if it is known
-    offsets: Offsets = ()  # where each word starts and ends in the text
-    starts: tuple[int, ...] = ()  # words at which another sentence begins: a model sees each on its own
+    text: str = ""  # the text that the words are from, if it is known
+    offsets: Offsets = ()  # start and end of each word in the text
+    starts: tuple[int, ...] = ()  # indices of words that begin another sentence; each is encoded separately
 
     @property
     def gold(self) -> tuple[str, ...]:
-        """The true tags."""
+        """The gold tags."""
         return self.tags
 
 
 @dataclass(frozen=True)
 class SourceSentence:
-    """A sentence as it stands in a source, with the places of its words."""
+    """A sentence as its source has it, with the places of its words for error messages."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    file: str  # train.tsv, or train.jsonl:12 where a whole sentence has one place
+    file: str  # train.tsv, or train.jsonl:12 for a sentence with one place
     lines: tuple[int, ...] = ()  # line of each word in the file
     text: str = ""
     offsets: Offsets = ()
 
     def where(self, word: int) -> str:
-        """The place of a word, for messages."""
+        """Return the place of a word."""
         return f"{self.file}:{self.lines[word]}" if self.lines else self.file
 
     def sentence(self, tags: Sequence[str]) -> Sentence:
-        """The sentence with these tags."""
+        """Return the sentence with other tags."""
         return Sentence(self.words, tuple(tags), self.text, self.offsets)
 
 
@@ -67,182 +67,183 @@ Splits = Mapping[str, Sequence[SourceSentence]]
 
 @dataclass(frozen=True)
 class _Labelling:
-    """In which scheme the data are written and in which they are trained, and what is made of their types."""
+    """The tag scheme of the data, the scheme for training, and the entity types that are kept."""
 
     scheme: str  # of the data: BIO, IO, BIOUL or IOB1
-    target: str  # BIO, IO or BIOUL
+    target: str  # for training: BIO, IO or BIOUL
     labels: tuple[str, ...]
-    types: tuple[str, ...]  # those that are kept, () for all
+    types: tuple[str, ...]  # () for all
 
     def trained(self, tags: Sequence[str]) -> Sequence[str]:
-        """Tags as labels."""
+        """Return tags as the labels for training."""
         tags = keep_types(tags, self.types)
         return tags if self.target == self.scheme != "BIOUL" else convert(tags, self.target)  # BIOES becomes BIOUL
 
     def gold(self, tags: Sequence[str]) -> Sequence[str]:
-        """Tags as they are scored: as they stand in BIO or IO, and in BIO what the data write in another scheme."""
+        """Return tags as they are scored: unchanged in BIO and IO, converted to BIO from other schemes."""
         tags = keep_types(tags, self.types)
         return tags if self.scheme in ("BIO", "IO") else convert(tags, "BIO")
 
 
-def build(source: str, read: Splits, splits: Sequence[str], form: Formulation) -> Dataset:
-    """Check what was read and make it a data set.
+def build_dataset(source: str, read: Splits, splits: Sequence[str], form: Formulation) -> Dataset:
+    """Check the sentences of a source, and build a data set of them.
 
     Args:
-        source: what the user gave.
-        read: the splits that were asked for, and perhaps train for its labels and test for a look at it.
-        splits: those that were asked for.
-        form: which types are kept, and in which scheme they are trained.
+        source: the data source as the user named it.
+        read: the requested splits, and possibly train for its labels and test to be checked.
+        splits: the requested ones.
+        form: the types to keep, and the scheme for training.
 
     Raises:
-        SqueezeError: a tag is none or stands where its scheme allows none, train lacks a label, there is nothing
-            but O, or the test split is used for training or selection.
-        UsageError: a type that is to be kept does not occur.
+        SqueezeError: a tag is invalid or misplaced in its scheme, train lacks a label, there is no tag but O, or the
+            test split is used for training or selection.
+        UsageError: a requested type does not occur.
     """
-    for tagged in _every(read):
-        _check_tags(tagged)
+    for sentence in _every(read):
+        _check_tags(sentence)
     labelling = _labelling(source, read, form)
     _check_letters(read)
     _check_order(read, labelling.scheme)
-    for rows in read.values():
-        _check_labels(rows, labelling)
+    for sentences in read.values():
+        _check_labels(sentences, labelling)
     for split in ("train", "dev"):
         if split in splits and "test" in read:
             check_disjoint(split, _texts(read[split]), _texts(read["test"]), source)
-    made = {split: tuple(tagged.sentence(labelling.gold(tagged.tags)) for tagged in read[split]) for split in splits}
-    dataset = Dataset(made, labelling.labels, labelling.target)
-    _say(source, dataset, labelling, read)
+    examples = {split: tuple(each.sentence(labelling.gold(each.tags)) for each in read[split]) for split in splits}
+    dataset = Dataset(examples, labelling.labels, labelling.target)
+    _log(source, dataset, labelling, read)
     return dataset
 
 
 def count_entities(tags: Sequence[str]) -> int:
-    """How many entities a sentence has."""
+    """Return the number of entities in a sentence."""
     return len(spans_of(tags))
 
 
 def _every(read: Splits) -> Iterator[SourceSentence]:
-    return (tagged for split in read.values() for tagged in split)
+    return (sentence for split in read.values() for sentence in split)
 
 
-def _check_tags(tagged: SourceSentence) -> None:
-    for word, tag in enumerate(tagged.tags):
+def _check_tags(sentence: SourceSentence) -> None:
+    for word, tag in enumerate(sentence.tags):
         if not is_tag(tag):
             raise SqueezeError(
-                f"{tagged.where(word)}: the tag {tag!r} is none of O, B-TYPE and I-TYPE (nor L-, U-, E- or S-TYPE); "
-                "correct it, or name the tags' column with --column tag=NUMBER"
+                f"{sentence.where(word)}: the tag {tag!r} is none of O, B-TYPE and I-TYPE (nor L-, U-, E- or S-TYPE); "
+                "correct it, or name the column of the tags with --column tag=NUMBER"
             )
 
 
 def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
-    """The labels are those of train, or of all that was read where train is not.
+    """Return the labels of train, or of all splits that were read if train is not among them.
 
-    Data that are trained in their own scheme have the labels that occur; a scheme that they are converted to is
-    taken whole, for a word of train need not have been in every place of an entity. So is their own where another split
-    has a longer entity of a type than train.
+    Data that are trained in their own scheme have the labels that occur. A scheme that they are converted to is
+    complete, because train need not have a word in every position of an entity. So is the data's own scheme if another
+    split has a longer entity of a type than train.
     """
-    scheme = detect_scheme(tagged.tags for tagged in _every(read))
+    scheme = detect_scheme(sentence.tags for sentence in _every(read))
     own = "BIO" if scheme == "IOB1" else scheme
     draft = _Labelling(scheme, form.scheme or own, (), _types(read, form.types))
-    known = read["train"] if "train" in read else [*_every(read)]
-    tags = set().union(*(draft.trained(tagged.tags) for tagged in known))
+    labelled = read["train"] if "train" in read else [*_every(read)]
+    tags = set().union(*(draft.trained(sentence.tags) for sentence in labelled))
     labels = (OUTSIDE, *sorted(tags - {OUTSIDE}))
     if labels == (OUTSIDE,):
         raise SqueezeError(
-            f"{source} has no tag but O, so there is nothing to learn or to score; check the tags' column"
+            f"{source} has no tag but O, so there is nothing to train or to score; check the column of the tags"
         )
-    lacking = set().union(*(draft.trained(tagged.tags) for tagged in _every(read))) - set(labels)
-    longer = any(split_tag(tag)[1] in types_of(labels) for tag in lacking)
+    missing = set().union(*(draft.trained(sentence.tags) for sentence in _every(read))) - set(labels)
+    longer = any(split_tag(tag)[1] in types_of(labels) for tag in missing)
     if "train" in read and (longer or form.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
         labels = labels_of(types_of(labels), draft.target)
     return replace(draft, labels=labels)
 
 
-def _types(read: Splits, asked: Sequence[str]) -> tuple[str, ...]:
-    """The types to keep, which must all be in train; in a test split alone one of them may be missing."""
-    if not asked:
+def _types(read: Splits, requested: Sequence[str]) -> tuple[str, ...]:
+    """Return the types to keep. All must be in train; without train only one has to occur."""
+    if not requested:
         return ()
-    known = read["train"] if "train" in read else [*_every(read)]
-    there = types_of(tag for tagged in known for tag in set(tagged.tags))
-    strange = [name for name in asked if name not in there]
-    if strange and ("train" in read or len(strange) == len(asked)):
-        names = ", ".join(filter(None, there)) or "none: their tags have no types"
+    labelled = read["train"] if "train" in read else [*_every(read)]
+    types = types_of(tag for sentence in labelled for tag in set(sentence.tags))
+    unknown = [name for name in requested if name not in types]
+    if unknown and ("train" in read or len(unknown) == len(requested)):
+        names = ", ".join(filter(None, types)) or "none: their tags have no types"
         raise UsageError(
-            f"--types: the data have no entity of the type {strange[0]!r}.{closest(strange[0], there)} "
+            f"--types: the data have no entity of the type {unknown[0]!r}.{closest(unknown[0], types)} "
             f"There are: {names}"
         )
-    return tuple(asked)
+    return tuple(requested)
 
 
-def _texts(rows: Sequence[SourceSentence]) -> list[tuple[str, ...]]:
-    return [tagged.words for tagged in rows]
+def _texts(sentences: Sequence[SourceSentence]) -> list[tuple[str, ...]]:
+    return [sentence.words for sentence in sentences]
 
 
 def _check_letters(read: Splits) -> None:
-    """The last word of an entity is called L or E, one of a single word U or S: not both ways in the same data."""
-    first, second = _first(read, "LU"), _first(read, "ES")
-    if first and second:
-        raise SqueezeError(f"{second}, but {first}: these are BIOES and BIOUL; write the data in one of the two")
+    """Check that data use one spelling: L and U for the last and the only word of an entity, or E and S."""
+    bioul, bioes = _first(read, "LU"), _first(read, "ES")
+    if bioul and bioes:
+        raise SqueezeError(f"{bioes}, but {bioul}: these are BIOES and BIOUL; write the data in one of the two")
 
 
 def _first(read: Splits, letters: str) -> str:
-    """The first tag with one of these letters, and where it stands."""
-    found = (
-        f"{tagged.where(word)}: the tag is {tag!r}"
-        for tagged in _every(read)
-        for word, tag in enumerate(tagged.tags)
+    """Return the place and content of the first tag with one of these letters; "" if there is none."""
+    matches = (
+        f"{sentence.where(word)}: the tag is {tag!r}"
+        for sentence in _every(read)
+        for word, tag in enumerate(sentence.tags)
         if tag[0] in letters
     )
-    return next(found, "")
+    return next(matches, "")
 
 
 def _check_order(read: Splits, scheme: str) -> None:
-    """Every tag must be where the scheme allows it."""
+    """Check that the scheme allows every tag after the one before it."""
     if scheme not in ("BIO", "BIOUL"):
         return
-    for tagged in _every(read):
+    for sentence in _every(read):
         before = OUTSIDE
-        for word, tag in enumerate((*tagged.tags, OUTSIDE)):
-            wrong = order_error(scheme, before, tag)
-            if wrong:
-                raise SqueezeError(_out_of_place(tagged, word) if wrong == "begin" else _unended(tagged, word, read))
+        for word, tag in enumerate((*sentence.tags, OUTSIDE)):
+            problem = order_error(scheme, before, tag)
+            if problem:
+                message = _without_begin(sentence, word) if problem == "begin" else _without_end(sentence, word, read)
+                raise SqueezeError(message)
             before = tag
 
 
-def _out_of_place(tagged: SourceSentence, word: int) -> str:
-    before, tag = tagged.tags[word - 1] if word else OUTSIDE, tagged.tags[word]
+def _without_begin(sentence: SourceSentence, word: int) -> str:
+    before, tag = sentence.tags[word - 1] if word else OUTSIDE, sentence.tags[word]
     return (
-        f"{tagged.where(word)}: {tag!r} at {tagged.words[word]!r} follows {before!r}, "
+        f"{sentence.where(word)}: {tag!r} at {sentence.words[word]!r} follows {before!r}, "
         f"but an entity begins with B in this data; write {join_tag('B', split_tag(tag)[1])} here"
     )
 
 
-def _unended(tagged: SourceSentence, word: int, read: Splits) -> str:
-    """The word before this one is in an entity that does not end."""
-    tag = tagged.tags[word - 1]
-    after = repr(tagged.tags[word]) if word < len(tagged.tags) else "the end of the sentence"
+def _without_end(sentence: SourceSentence, word: int, read: Splits) -> str:
+    """Return the message for an entity that has no end before a word."""
+    tag = sentence.tags[word - 1]
+    after = repr(sentence.tags[word]) if word < len(sentence.tags) else "the end of the sentence"
     bioes = _first(read, "ES")
     last, unit = ("E", "S") if bioes else ("L", "U")
     return (
-        f"{tagged.where(word - 1)}: {tag!r} at {tagged.words[word - 1]!r} is followed by {after}, but where entities "
-        f"have ends ({bioes or _first(read, 'LU')}) this one lacks its own; "
+        f"{sentence.where(word - 1)}: {tag!r} at {sentence.words[word - 1]!r} is followed by {after}, but this data "
+        f"marks the ends of entities ({bioes or _first(read, 'LU')}), and this one has no end; "
         f"write {join_tag(unit if tag[0] == 'B' else last, split_tag(tag)[1])} here"
     )
 
 
-def _check_labels(rows: Sequence[SourceSentence], labelling: _Labelling) -> None:
+def _check_labels(sentences: Sequence[SourceSentence], labelling: _Labelling) -> None:
     labels = set(labelling.labels)
-    for tagged in rows:
-        if labels.issuperset(tagged.tags) and not labelling.types and labelling.target == labelling.scheme:
+    for sentence in sentences:
+        if labels.issuperset(sentence.tags) and not labelling.types and labelling.target == labelling.scheme:
             continue
-        for word, tag in enumerate(labelling.trained(tagged.tags)):
+        for word, tag in enumerate(labelling.trained(sentence.tags)):
             if tag not in labels:
                 raise SqueezeError(
-                    f"{tagged.where(word)}: the label {tag!r} is none of train's ({', '.join(labelling.labels)}); "
+                    f"{sentence.where(word)}: the label {tag!r} is none of train's ({', '.join(labelling.labels)}); "
                     "correct it, or add examples of it to train"
                 )
 
 
-def _say(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> None:
+def _log(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> None:
     counts = (
         f"{split} {len(sentences):,} sentences, {sum(len(s.words) for s in sentences):,} words, "
         f"{sum(count_entities(s.tags) for s in sentences):,} entities"
@@ -251,11 +252,11 @@ def _say(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> 
     scheme = labelling.scheme if labelling.scheme == dataset.scheme else f"{labelling.scheme}, as {dataset.scheme}"
     note(f"{source} ({scheme}): {'; '.join(counts)}; labels {', '.join(dataset.labels)}")
     if labelling.types:
-        _say_dropped(source, dataset, labelling, read)
+        _log_dropped(source, dataset, labelling, read)
 
 
-def _say_dropped(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> None:
-    spans = (span.type for split in dataset.splits for tagged in read[split] for span in spans_of(tagged.tags))
-    dropped = Counter(kind for kind in spans if kind not in labelling.types)
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(dropped.items())) or "no other type is there"
-    note(f"{source}: of the entities only {', '.join(labelling.types)}; counted as O: {counts}")
+def _log_dropped(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> None:
+    types = (span.type for split in dataset.splits for sentence in read[split] for span in spans_of(sentence.tags))
+    dropped = Counter(name for name in types if name not in labelling.types)
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.items())) or "none, there is no other type"
+    note(f"{source}: types kept: only {', '.join(labelling.types)}; counted as O: {counts}")

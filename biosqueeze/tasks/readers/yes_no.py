@@ -1,4 +1,4 @@
-"""The yes-or-no questions of BioASQ's own JSON files: a question, and its snippets joined."""
+"""Read the yes-or-no questions of BioASQ's JSON files: a question, and its snippets joined."""
 
 import json
 import re
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import numbered_lines, read_beginning
+from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.splits import SPLITS, has_split_word
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
@@ -14,48 +16,53 @@ from biosqueeze.tasks.readers import rows as _rows
 
 NAME = "BioASQ's files"
 ANSWERS = ("yes", "no")
-_NAMED = {
-    "train": re.compile(r"(?<![a-z])train"),
-    "dev": re.compile(r"(?<![a-z])(dev|valid)"),
-    "test": re.compile(r"(?<![a-z])test|golden"),
-}
+_QUESTION_LIST = re.compile(r'\s*\{\s*"questions"\s*:\s*\[')
+_YES_NO = re.compile(r'"type"\s*:\s*"yesno"')
 _BEGINNING = 4096  # characters
 
 
 def is_here(directory: Path) -> bool:
-    """Whether any .json here is an object with a list "questions"."""
+    """Return whether any .json of a directory is an object with a list "questions"."""
     return directory.is_dir() and any(map(_is_bioasq, directory.glob("*.json")))
 
 
-def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
-    """The splits that are asked for, and test too where it must be told apart from train.
+def has_questions(directory: Path, sample: SourceSample) -> bool:
+    """Return whether a directory has BioASQ's files, and a yes-or-no question in the sampled one."""
+    return is_here(directory) and _YES_NO.search(sample.text) is not None
 
-    A file is of the split that its name has: train, dev or valid, test or golden (7B1_golden.json and so on: all
-    batches together are the test split).
+
+def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]:
+    """Read splits, and with train the test split too, to check that the two are disjoint.
+
+    The split of a file is in its name: train, dev or valid, test or golden (7B1_golden.json, ...: all batches
+    together are the test split).
 
     Raises:
         SqueezeError: a split has no file or no yes-or-no question, or a file is damaged.
     """
-    files = {split: _files(directory, split) for split in _NAMED}
-    looked = _rows.to_read(splits, [split for split, paths in files.items() if paths])
-    for split in looked:
+    files = {split: _files(directory, split) for split in SPLITS}
+    names = _rows.to_read(splits, [split for split, paths in files.items() if paths])
+    for split in names:
         if not files[split]:
             raise SqueezeError(
                 f"{directory} has no {split} split: looked for a .json of BioASQ's with {split} in its name; "
                 f"rename it, or write some of train's questions to {split}.json"
             )
-    return {split: _split(directory, split, files[split]) for split in looked}
+    return {split: _split(directory, split, files[split]) for split in names}
 
 
 def _files(directory: Path, split: str) -> list[Path]:
-    named = (path for path in sorted(directory.glob("*.json")) if _NAMED[split].search(path.stem.lower()))
+    named = (path for path in sorted(directory.glob("*.json")) if _is_of_split(path.stem, split))
     return [path for path in named if _is_bioasq(path)]
 
 
+def _is_of_split(name: str, split: str) -> bool:
+    return has_split_word(name, split) or (split == "test" and "golden" in name.lower())
+
+
 def _is_bioasq(path: Path) -> bool:
-    """Judged by its beginning: the files are large."""
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        return re.match(r'\s*\{\s*"questions"\s*:\s*\[', stream.read(_BEGINNING)) is not None
+    """Recognise a file by its beginning, because the files are large."""
+    return _QUESTION_LIST.match(read_beginning(path, _BEGINNING)) is not None
 
 
 def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExample]:
@@ -65,7 +72,7 @@ def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExamp
         raise SqueezeError(f"{paths[0]} holds no question of type yesno; name another directory")
     note(
         f"{directory}: {split} is {', '.join(path.name for path in paths)}: "
-        f"{len(examples):,} of {len(items):,} questions are yes or no; snippets are joined"
+        f"{len(examples):,} of {len(items):,} questions are yes-or-no questions; their snippets are joined"
     )
     return examples
 
@@ -74,11 +81,13 @@ def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
     try:
         content = json.loads("\n".join(line for _, line in numbered_lines(path)))
     except json.JSONDecodeError as error:
-        raise SqueezeError(f"{path}:{error.lineno}: not JSON ({error.msg} at column {error.colno}); mend it") from error
+        raise SqueezeError(
+            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
+        ) from error
     for number, item in enumerate(content["questions"]):
         where = f"{path}: questions[{number}]"
         if not isinstance(item, Mapping):
-            raise SqueezeError(f"{where} is of type {type(item).__name__}, where an object was expected; mend it")
+            raise SqueezeError(f"{where} is of type {type(item).__name__}, but an object was expected; correct it")
         yield item, where
 
 
@@ -89,12 +98,12 @@ def _example(item: Mapping[str, Any], where: str) -> TextExample:
 
 
 def _answer(item: Mapping[str, Any], where: str) -> str:
-    answer = item.get("exact_answer")
-    if isinstance(answer, list) and len(answer) == 1:
-        answer = answer[0]
-    said = str(answer).strip().lower()
-    if said not in ANSWERS:
+    value = item.get("exact_answer")
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    answer = str(value).strip().lower()
+    if answer not in ANSWERS:
         raise SqueezeError(
-            f"{where}: the exact_answer {answer!r} is neither yes nor no; take the file with the gold answers"
+            f"{where}: the exact_answer {value!r} is neither yes nor no; use the file with the gold answers"
         )
-    return said
+    return answer
