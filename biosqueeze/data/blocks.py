@@ -1,4 +1,4 @@
-"""Text as token ids: a line is one sequence; a long line is cut into several, so that nothing is lost."""
+"""Encode text as token ids: one sequence per line; a line that is too long becomes several sequences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 LINES_AT_ONCE = 1024
-NO_TOKEN = "no line of the corpus gives a single token; check that it is text the tokenizer knows"
+NO_TOKEN = "no line of the corpus gives a single token; check that its text suits the tokenizer"
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Frame:
     after: Ids
 
     def __len__(self) -> int:
-        """How many special tokens one text costs."""
+        """Return the number of special tokens of one text."""
         return len(self.before) + len(self.after)
 
     def around(self, ids: NDArray[np.integer]) -> Ids:
-        """The ids (n,) with their special tokens, (n + len(frame),)."""
+        """Return the ids (n,) with their special tokens, (n + len(frame),)."""
         return np.concatenate([self.before, ids.astype(np.int64), self.after])
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Frame":
-        """Ask the tokenizer by framing one letter."""
+        """Return the frame of a tokenizer, from its encoding of a single letter."""
         encoded = tokenizer("a", return_special_tokens_mask=True)
         ids = np.asarray(encoded["input_ids"], dtype=np.int64)
         text = np.flatnonzero(np.asarray(encoded["special_tokens_mask"]) == 0)
@@ -48,16 +48,16 @@ class EncodedLines:
 
     texts: int
     ids: NDArray[np.integer]  # (tokens,)
-    sizes: Ids  # (sequences,) tokens of each; a line longer than the room is several sequences
+    sizes: Ids  # (sequences,) tokens of each; a line that exceeds the room is several sequences
 
 
 def encode_lines(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int) -> Iterator[EncodedLines]:
-    """Tokenise lines as they come, some at once.
+    """Tokenise a stream of lines, `LINES_AT_ONCE` at a time.
 
     Args:
         lines: one sentence or document each.
         tokenizer: a fast tokenizer.
-        room: tokens in a sequence, special tokens not counted.
+        room: tokens in a sequence, without special tokens.
     """
     stream = iter(lines)
     while batch := list(islice(stream, LINES_AT_ONCE)):
@@ -74,10 +74,10 @@ def encode_lines(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", roo
 
 
 def room_within(max_length: int, frame: Frame) -> int:
-    """How many tokens of text fit beside the special ones.
+    """Return how many tokens of text fit into max_length beside the special tokens.
 
     Raises:
-        SqueezeError: none does; the message says how long is long enough.
+        SqueezeError: none fits; the message has the smallest possible length.
     """
     room = max_length - len(frame)
     if room < 1:

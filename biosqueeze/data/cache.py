@@ -1,4 +1,4 @@
-"""A cache on the disk of what is costly to make: each folder of it is whole or not there, and made by one process."""
+"""A disk cache of results that are expensive to compute: folders that are complete or absent, built by one process."""
 
 import os
 import shutil
@@ -14,39 +14,39 @@ from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
 
 VARIABLE = "BIOSQUEEZE_CACHE"
-Kept = TypeVar("Kept")
+Loaded = TypeVar("Loaded")
 
 
 def cache_folder() -> Path:
-    """$BIOSQUEEZE_CACHE, else $XDG_CACHE_HOME/biosqueeze, else ~/.cache/biosqueeze."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser().absolute()
-    usual = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(usual).expanduser().absolute() / "biosqueeze"
+    """Return $BIOSQUEEZE_CACHE, else $XDG_CACHE_HOME/biosqueeze, else ~/.cache/biosqueeze."""
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder).expanduser().absolute()
+    default = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(default).expanduser().absolute() / "biosqueeze"
 
 
 def load_or_build(
-    folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Path], None], what: str
-) -> tuple[Kept, bool]:
-    """What a folder of the cache holds; where it is not there, or is damaged, it is made.
+    folder: Path, load: Callable[[Path], Loaded | None], build: Callable[[Path], None], what: str
+) -> tuple[Loaded, bool]:
+    """Load a folder of the cache; build it first if it is missing or damaged.
 
-    A process that finds another one at work waits for it.
+    If another process is building it, wait for that.
 
     Args:
-        folder: its name says what it holds.
-        load: reads the folder; None where it is not there or not whole.
-        make: fills an empty folder.
-        what: "corpus", for messages.
+        folder: its name is the key of its content.
+        load: reads the folder; returns None if it is missing or incomplete.
+        build: fills an empty folder.
+        what: such as "corpus", for messages.
 
     Returns:
-        what `load` gave, and whether it was made just now.
+        the result of `load`, and whether the folder was built now.
 
     Raises:
         SqueezeError: the cache cannot be written, or its disk is full.
     """
-    kept = load(folder)
-    if kept is not None:
-        return kept, False
+    loaded = load(folder)
+    if loaded is not None:
+        return loaded, False
     writes = explained_writes(
         f"the cache {folder.parent}",
         remedy=f"set {VARIABLE} to a directory of yours",
@@ -54,33 +54,33 @@ def load_or_build(
     )
     with writes:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder, what) as alone:
-            kept = load(folder)
-            if kept is not None:
-                return kept, False
+        with exclusive(folder, what) as locked:
+            loaded = load(folder)
+            if loaded is not None:
+                return loaded, False
             if folder.exists():
                 note(f"the prepared {what} in {folder} is damaged; it is prepared again")
-            if alone:
-                for left in folder.parent.glob(f"{folder.name}.*.partial"):
-                    shutil.rmtree(left)
-            _make(folder, load, make)
-        kept = load(folder)
-    if kept is None:
+            if locked:
+                for abandoned in folder.parent.glob(f"{folder.name}.*.partial"):
+                    shutil.rmtree(abandoned)
+            _build(folder, load, build)
+        loaded = load(folder)
+    if loaded is None:
         raise SqueezeError(f"the prepared {what} in {folder} cannot be read back; set {VARIABLE} to another disk")
-    return kept, True
+    return loaded, True
 
 
-def _make(folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Path], None]) -> None:
-    """Fill a folder under another name, and give it its own at the end."""
+def _build(folder: Path, load: Callable[[Path], Loaded | None], build: Callable[[Path], None]) -> None:
+    """Fill a folder under a temporary name, and rename it when it is complete."""
     unfinished = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.partial")
     unfinished.mkdir()
     try:
-        make(unfinished)
+        build(unfinished)
         if load(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
     except OSError:
-        # Where the system has no locks, another process may have been faster; what it made is as good.
+        # Without locks another process may have built the folder in the meantime; its result is equivalent.
         if load(folder) is None:
             raise
     finally:
@@ -88,14 +88,14 @@ def _make(folder: Path, load: Callable[[Path], Kept | None], make: Callable[[Pat
 
 
 def exclusive(folder: Path, what: str) -> AbstractContextManager[bool]:
-    """Lock a folder of the cache, waiting for a process that holds the lock; False where there are no locks.
+    """Lock a folder of the cache, after waiting for the process that holds the lock; False if there are no locks.
 
     Args:
         folder: the lock file has its name and the suffix .lock.
-        what: "corpus", for the log line before waiting.
+        what: such as "corpus", for the log line before waiting.
     """
 
-    def wait() -> None:
+    def log_wait() -> None:
         note(f"another biosqueeze is preparing this {what} right now; waiting for it")
 
-    return exclusive_lock(folder.with_name(f"{folder.name}.lock"), wait)
+    return exclusive_lock(folder.with_name(f"{folder.name}.lock"), log_wait)

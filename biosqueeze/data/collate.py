@@ -1,4 +1,4 @@
-"""From features of different lengths to one rectangular batch."""
+"""Collate features of different lengths into one rectangular batch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Features = Mapping[str, NDArray[Any]]
 
 
 def pad(features: Sequence[Features], pad_token_id: int) -> dict[str, NDArray[Any]]:
-    """Pad on the right to the longest.
+    """Pad features on the right to the longest, and stack them.
 
     Args:
         features: one mapping per sequence, all with the same keys: `input_ids` (length,), and any others of
@@ -25,20 +25,20 @@ def pad(features: Sequence[Features], pad_token_id: int) -> dict[str, NDArray[An
 
     Returns:
         each key as (batch, longest), a scalar one as (batch,), `targets` as (batch, classes), `teacher.*` as
-        (all rows, ...) in the order of the batch, all of the type that they have; and `attention_mask`, int64
+        (all rows, ...) in the order of the batch, each with its own type; and `attention_mask`, int64
         (batch, longest): 1 on real tokens, 0 on padding.
     """
     lengths = np.array([len(feature[INPUT_IDS]) for feature in features])
     longest = int(lengths.max())
     fill = {**_FILL, INPUT_IDS: pad_token_id}
-    batch = {key: _together(key, [f[key] for f in features], longest, fill.get(key, 0)) for key in features[0]}
-    # Packed blocks are filled up to one length already: there, a position outside every text is padding.
+    batch = {key: _collated(key, [f[key] for f in features], longest, fill.get(key, 0)) for key in features[0]}
+    # Packed blocks have one length already; positions outside every text are padding.
     real = batch["segments"] > 0 if "segments" in batch else np.arange(longest) < lengths[:, None]  # (batch, longest)
     batch[ATTENTION_MASK] = real.astype(np.int64)
     return batch
 
 
-def _together(key: str, values: Sequence[NDArray[Any]], longest: int, fill: int) -> NDArray[Any]:
+def _collated(key: str, values: Sequence[NDArray[Any]], longest: int, fill: int) -> NDArray[Any]:
     if key.startswith(TEACHER):
         return np.concatenate(values)
     return np.stack(values if key in _FIXED else [_padded(value, longest, fill) for value in values])

@@ -1,6 +1,6 @@
-"""Generated sentences about diseases, drugs and genes: `demo:ner` with tags, `demo:text` without.
+"""Generate sentences about diseases, drugs and genes: `demo:ner` with tags, `demo:text` without.
 
-A grammar of our own, for trying the tools where no data are at hand. It is a sample and no benchmark.
+The data come from a small grammar, to try the commands without a data set. They are not a benchmark.
 """
 
 import re
@@ -13,14 +13,14 @@ from biosqueeze.data.demo_names import Names
 SIZES = {"train": 1200, "dev": 300, "test": 400}
 TEXT_LINES = 3000
 
-Tagged = tuple[tuple[str, ...], tuple[str, ...]]
+WordsAndTags = tuple[tuple[str, ...], tuple[str, ...]]
 
 _ENTITIES = {"disease": "Disease", "deficiency": "Disease", "drug": "Drug", "gene": "Gene"}
-_LOOK_ALIKES = ("greek", "coined", "code", "surname")
+_SIMILAR_WORDS = ("greek", "coined", "code", "surname")
 
 # Upper-case words are rules; disease, drug, gene and deficiency are slots for entities; greek, coined, code and
-# surname are slots for look-alikes that are none. Each context takes several kinds and look-alikes too, so that
-# neither the context nor the shape of a word is enough. A form with * is one that train does not see.
+# surname are slots for similar words that are not entities. Each context takes several types and similar words, so
+# that neither the context nor the shape of a word identifies an entity. Forms with * do not occur in train.
 RULES: dict[str, tuple[str, ...]] = {
     "START": (
         "MAIN .",
@@ -118,30 +118,30 @@ RULES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass
-class _Sentence:
-    """Words and tags while the grammar unfolds."""
+class _SentenceBuilder:
+    """Words and tags of a sentence during its expansion."""
 
     names: Names
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     short_forms: dict[str, str] = field(default_factory=dict)
 
-    def unfold(self, symbol: str) -> None:
-        """Replace a rule by one of its forms, a slot by a name, and any other word by itself."""
+    def expand(self, symbol: str) -> None:
+        """Expand a rule to one of its forms and a slot to a name; append any other word unchanged."""
         if symbol in RULES:
             forms = [form for form in RULES[symbol] if self.names.wide or form[0] != "*"]
             for part in self.names.rng.choice(forms).removeprefix("* ").split():
-                self.unfold(part)
+                self.expand(part)
         elif symbol in _ENTITIES:
             self._entity(symbol)
         elif symbol.startswith("defined_"):
             self._defined(symbol.removeprefix("defined_"))
         else:
-            self._add([getattr(self.names, symbol)() if symbol in _LOOK_ALIKES else symbol], None)
+            self._add([getattr(self.names, symbol)() if symbol in _SIMILAR_WORDS else symbol], None)
 
-    def _add(self, words: list[str], kind: str | None) -> None:
+    def _add(self, words: list[str], entity_type: str | None) -> None:
         self.words += words
-        self.tags += [f"{'I' if i else 'B'}-{kind}" if kind else "O" for i in range(len(words))]
+        self.tags += [f"{'I' if i else 'B'}-{entity_type}" if entity_type else "O" for i in range(len(words))]
 
     def _entity(self, slot: str) -> None:
         if slot in self.short_forms and self.names.rng.random() < 0.7:
@@ -150,7 +150,7 @@ class _Sentence:
             self._add(getattr(self.names, slot)(), _ENTITIES[slot])
 
     def _defined(self, slot: str) -> None:
-        """A name and, in parentheses, its short form, which can stand for the name from there on."""
+        """Add a name with its short form in parentheses, which may replace the name later in the sentence."""
         words = getattr(self.names, slot)()
         self._add(words, _ENTITIES[slot])
         short = self.names.short_form(words) if len(words) > 1 else None
@@ -161,23 +161,23 @@ class _Sentence:
             self._add([")"], None)
 
 
-def _sentences(names: Names, count: int) -> Iterator[Tagged]:
+def _sentences(names: Names, count: int) -> Iterator[WordsAndTags]:
     for _ in range(count):
-        sentence = _Sentence(names)
-        sentence.unfold("START")
+        sentence = _SentenceBuilder(names)
+        sentence.expand("START")
         first = sentence.words[0]
         sentence.words[0] = first[0].upper() + first[1:]
         yield tuple(sentence.words), tuple(sentence.tags)
 
 
-def demo_ner(split: str, seed: int = 0) -> list[Tagged]:
-    """Words and BIO tags (Disease, Drug, Gene) of one split's sentences; the splits share no name."""
+def demo_ner(split: str, seed: int = 0) -> list[WordsAndTags]:
+    """Return words and BIO tags (Disease, Drug, Gene) of the sentences of a split; the splits share no name."""
     names = Names(Random(f"ner-{split}-{seed}"), split, wide=split != "train")
     return list(_sentences(names, SIZES[split]))
 
 
 def demo_text(lines: int = TEXT_LINES, seed: int = 0) -> list[str]:
-    """Untagged sentences of all forms, written as prose is; none of their names is one of dev or test."""
+    """Return untagged sentences of all forms, formatted as prose; none of their names occurs in dev or test."""
     names = Names(Random(f"text-{seed}"), "train", wide=True)
     return [_prose(words) for words, _ in _sentences(names, lines)]
 

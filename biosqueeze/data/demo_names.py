@@ -1,8 +1,8 @@
-"""Invented names of diseases, drugs and genes, and words that look like them and are none.
+"""Generate names of diseases, drugs and genes, and similar words that are not entities.
 
-Every name is put together from morphemes, and a hash of it says which split may use it. So no name of the
-test split occurs in train, and a tagger has to learn how names are built and what surrounds them. The last
-quarter of the morphemes of each kind is kept from train too: there, what was learnt before has to help.
+Every name is composed of morphemes, and its hash determines the split that may use it. So no name of the test split
+occurs in train, and a tagger has to generalise from the parts of names and from their context. The last quarter of
+the morphemes of each kind does not occur in train either: there only knowledge from before the training helps.
 """
 
 import zlib
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-SPLITS = ("train", "dev", "test")
 _SPLIT_OF_BUCKET = ("train",) * 6 + ("dev",) * 2 + ("test",) * 2
 
 
@@ -41,20 +40,20 @@ _SURNAME_ENDS = _words("el en e er ley ovic sson ini ard off wick mann eda")
 
 
 def split_of(name: str) -> str:
-    """The only split in which a name may be an entity; letter case makes no difference."""
+    """Return the only split in which a name may be an entity; letter case is ignored."""
     return _SPLIT_OF_BUCKET[zlib.crc32(name.lower().encode()) % len(_SPLIT_OF_BUCKET)]
 
 
 @dataclass(frozen=True)
 class Names:
-    """Makes the names that one split may use; `wide` opens the morphemes that train does not see."""
+    """Generator of the names that one split may use; `wide` includes the morphemes that train does not use."""
 
     rng: Random
     split: str
     wide: bool
 
     def disease(self) -> list[str]:
-        """Words of a disease's name."""
+        """Return the words of a disease name."""
         form = self.rng.random()
         if form < 0.25:
             return self._eponym()
@@ -68,11 +67,11 @@ class Names:
         return [word, "type", self.rng.choice(["1", "2", "3", "IV"])]
 
     def deficiency(self) -> list[str]:
-        """Words of a disease's name that holds a gene's."""
+        """Return the words of a disease name that contains a gene symbol."""
         return [self._drawn(self._symbol), "deficiency"]
 
     def drug(self) -> list[str]:
-        """Words of a drug's name: a generic name, one with its salt, or a code."""
+        """Return the words of a drug name: a generic name, one with its salt, or a code."""
         form = self.rng.random()
         if form < 0.2:
             return [self._drawn(self._code)]
@@ -80,13 +79,13 @@ class Names:
         return [name, self.rng.choice(_SALTS)] if form > 0.85 else [name]
 
     def gene(self) -> list[str]:
-        """Words of a gene's name: mostly a symbol, in the human (KRT4) or the mouse (Krt4) style."""
+        """Return the words of a gene name: mostly a symbol, in the human (KRT4) or the mouse (Krt4) style."""
         if self.rng.random() < 0.75:
             return [self._drawn(self._symbol)]
         return self._drawn(self._gene_words).split()
 
     def short_form(self, words: Sequence[str]) -> str | None:
-        """An abbreviation of a name in capitals, if there is one that the split may use."""
+        """Return an abbreviation of a name in capitals, or None if the split may use none."""
         letters = [word for word in words if word[0].isalpha() and word not in ("of", "the", "type")]
         tail = "".join(letters[1:]) or letters[0][1:]
         pairs = (letters[0][0] + x + y for x in tail[:4] for y in tail[4:8])
@@ -95,19 +94,19 @@ class Names:
         return self.rng.choice(usable) if usable else None
 
     def greek(self) -> str:
-        """A procedure, process or cell with the roots of a disease: hepatogenesis, nephroscopy. No entity."""
+        """Return a procedure or cell with the roots of a disease: hepatogenesis, nephroscopy. Not an entity."""
         return self._drawn(lambda: self._greek(_ORDINARY_ENDS))
 
     def coined(self) -> str:
-        """A product that sounds like a drug: a trade name of a device, a sugar. No entity."""
+        """Return a product that sounds like a drug: a trade name of a device, a sugar. Not an entity."""
         return self._drawn(lambda: self._coined(_ORDINARY_DRUGLIKE_ENDS))
 
     def code(self) -> str:
-        """A cell line, grant or instrument, made just as gene symbols and drug codes are. No entity."""
+        """Return a cell line, grant or instrument, composed like gene symbols and drug codes. Not an entity."""
         return self._drawn(self._symbol if self.rng.random() < 0.6 else self._code)
 
     def surname(self) -> str:
-        """A person's name, made just as those in the names of diseases are. No entity."""
+        """Return the name of a person, composed like those in names of diseases. Not an entity."""
         return self._drawn(self._surname)
 
     def _drawn(self, make: Callable[[], str]) -> str:
@@ -140,8 +139,8 @@ class Names:
 
     def _symbol(self) -> str:
         stem = "".join(self.rng.sample(_CONSONANTS, self.rng.choice([2, 3, 3, 4])))
-        made = stem + str(self.rng.randrange(1, 30)) + self.rng.choice(["", "", "", "A", "B", "L"])
-        return made.capitalize() if self.rng.random() < 0.2 else made
+        symbol = stem + str(self.rng.randrange(1, 30)) + self.rng.choice(["", "", "", "A", "B", "L"])
+        return symbol.capitalize() if self.rng.random() < 0.2 else symbol
 
     def _gene_words(self) -> str:
         traits = " ".join(self.rng.sample(self._pool(_GENE_TRAITS), 2))

@@ -1,4 +1,4 @@
-"""The input of masked language modelling (Devlin et al. 2019, section 3.1): what is hidden, and how."""
+"""Mask tokens for masked language modelling (Devlin et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable
 
@@ -19,18 +19,18 @@ def mask(
     rng: np.random.Generator,
     rate: float = 0.15,
 ) -> tuple[Ids, Ids]:
-    """Hide some tokens: of those chosen, 80% become [MASK], 10% a random token, 10% stay as they are.
+    """Choose tokens to predict: 80% of them become [MASK], 10% a random token, and 10% stay unchanged.
 
     Args:
         ids: token ids (length,), special tokens included.
         special: ids that are never chosen and never drawn as a random token.
         vocab_size: random tokens are drawn from 0..vocab_size-1.
         mask_id: id of [MASK].
-        rng: the only source of chance: equal states give equal results.
-        rate: share of the ordinary tokens to choose; at least one is chosen where there is one.
+        rng: the only source of randomness; equal states give equal results.
+        rate: share of the ordinary tokens to choose; at least one if there is any.
 
     Returns:
-        input ids (length,) and labels (length,): the true id where a token was chosen, -100 elsewhere.
+        input ids (length,) and labels (length,): the original ids of the chosen tokens, -100 elsewhere.
     """
     banned = np.unique(np.fromiter(special, dtype=np.int64))
     ordinary = np.flatnonzero(~np.isin(ids, banned))
@@ -40,15 +40,15 @@ def mask(
     count = max(1, round(rate * len(ordinary)))
     chosen = rng.permutation(ordinary)[:count]
     labels[chosen] = ids[chosen]
-    drawn = _ordinary_tokens(banned, vocab_size, count, rng)
-    fate = rng.random(count)
-    hidden = ids.copy()
-    hidden[chosen] = np.where(fate < _MASKED, mask_id, np.where(fate < _MASKED + _RANDOM, drawn, ids[chosen]))
-    return hidden, labels
+    random = _ordinary_tokens(banned, vocab_size, count, rng)
+    draw = rng.random(count)
+    masked = ids.copy()
+    masked[chosen] = np.where(draw < _MASKED, mask_id, np.where(draw < _MASKED + _RANDOM, random, ids[chosen]))
+    return masked, labels
 
 
 def _ordinary_tokens(banned: Ids, vocab_size: int, count: int, rng: np.random.Generator) -> Ids:
-    """Draw uniformly from the vocabulary without the banned ids: a rank, moved up past the banned below."""
+    """Draw uniformly from the vocabulary without the banned ids: draw ranks, and skip the banned ids below."""
     within = banned[(banned >= 0) & (banned < vocab_size)]
     ranks = rng.integers(0, max(1, vocab_size - len(within)), size=count)
     return ranks + np.searchsorted(within - np.arange(len(within)), ranks, side="right")

@@ -1,4 +1,4 @@
-"""Packing: whole texts side by side in blocks of one length, so that hardly any position is padding."""
+"""Pack whole texts into blocks of one length, with almost no padding."""
 
 from dataclasses import dataclass
 
@@ -8,82 +8,82 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import Frame
 
 Ids = NDArray[np.int64]
-_Kind = tuple[int, ...]  # the lengths of the texts in one block
+_Lengths = tuple[int, ...]  # of the texts in one block
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Which texts lie in which block."""
+    """The texts of each block."""
 
-    order: Ids  # (texts,) the texts' numbers, block by block
-    starts: Ids  # (blocks + 1,) where each block starts in `order`
+    order: Ids  # (texts,) indices of the texts, block by block
+    starts: Ids  # (blocks + 1,) start of each block in `order`
 
 
 def pack(lengths: NDArray[np.integer], size: int) -> Packing:
-    """Put whole texts into blocks by best-fit decreasing: longest first, each where it leaves the least room.
+    """Put whole texts into blocks by best-fit decreasing: longest first, each into the block with the least room left.
 
-    It is done on the histogram of the lengths, for all texts of one length at once, so that the time hardly depends
-    on how many there are (Krell et al. 2021, "Efficient sequence packing without cross-contamination",
-    arXiv:2107.02027). The result depends on nothing but the lengths.
+    The algorithm uses the histogram of the lengths and places all texts of one length at once, so that its time is
+    almost independent of their number (Krell et al. 2021, "Efficient sequence packing without cross-contamination",
+    arXiv:2107.02027). The result depends on the lengths alone.
 
     Args:
-        lengths: positions that each text takes (texts,), special tokens included; from 1 to `size`.
+        lengths: positions of each text (texts,), special tokens included; from 1 to `size`.
         size: positions in a block.
     """
-    counts, kinds = _best_fit(np.bincount(lengths, minlength=size + 1), size)
-    wanted = [np.tile(np.asarray(kind, dtype=lengths.dtype), n) for n, kind in zip(counts, kinds, strict=True)]
-    # Block by block, a text of each length is wanted; the first of that length in reading order is taken.
+    counts, blocks = _best_fit(np.bincount(lengths, minlength=size + 1), size)
+    placed = [np.tile(np.asarray(block, dtype=lengths.dtype), n) for n, block in zip(counts, blocks, strict=True)]
+    # The lengths are placed block by block; each place gets the next text of its length in reading order.
     order = np.empty(len(lengths), dtype=np.int64)
-    order[np.argsort(np.concatenate(wanted), kind="stable")] = np.argsort(lengths, kind="stable")
-    sizes = np.repeat([len(kind) for kind in kinds], counts)  # (blocks,) in texts
+    order[np.argsort(np.concatenate(placed), kind="stable")] = np.argsort(lengths, kind="stable")
+    sizes = np.repeat([len(block) for block in blocks], counts)  # (blocks,) in texts
     return Packing(order, np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def _best_fit(histogram: Ids, size: int) -> tuple[list[int], list[_Kind]]:
-    """How many blocks of which kind hold the texts that a histogram (size + 1,) counts by length."""
-    # By the room that is left: how many blocks of which kind. Empty blocks never run out.
-    by_room: list[list[tuple[int, _Kind]]] = [[] for _ in range(size + 1)]
+def _best_fit(histogram: Ids, size: int) -> tuple[list[int], list[_Lengths]]:
+    """Return how many blocks with which lengths hold the texts of a histogram (size + 1,) of lengths."""
+    # For each number of free positions: how many blocks with which lengths. There are more empty blocks than texts.
+    by_room: list[list[tuple[int, _Lengths]]] = [[] for _ in range(size + 1)]
     by_room[size].append((int(histogram.sum()) + 1, ()))
     for length in range(size, 0, -1):
         left = int(histogram[length])
         for room in range(length, size + 1):
-            # What a text leaves of the smallest room is smaller still: each block is filled before the next.
+            # Each block is filled before the next, because a text leaves even less room in the block with the least.
             while left and by_room[room]:
                 left = _fill(by_room, room, length, left)
-    filled = [(count, kind) for blocks in by_room for count, kind in blocks if kind]
-    return [count for count, _ in filled], [kind for _, kind in filled]
+    filled = [(count, lengths) for blocks in by_room for count, lengths in blocks if lengths]
+    return [count for count, _ in filled], [lengths for _, lengths in filled]
 
 
-def _fill(by_room: list[list[tuple[int, _Kind]]], room: int, length: int, left: int) -> int:
-    """Put texts of one length into the blocks of one kind; returns how many texts are still left."""
-    count, kind = by_room[room].pop()
+def _fill(by_room: list[list[tuple[int, _Lengths]]], room: int, length: int, left: int) -> int:
+    """Put texts of one length into the blocks with equal lengths; return how many texts are left."""
+    count, lengths = by_room[room].pop()
     fit = room // length
     full = min(count, left // fit)
     rest = left % fit if full < count else 0  # too few to fill one more block
     for blocks, texts in ((full, fit), (1, rest)):
         if blocks and texts:
-            by_room[room - texts * length].append((blocks, kind + (length,) * texts))
+            by_room[room - texts * length].append((blocks, lengths + (length,) * texts))
     untouched = count - full - (rest > 0)
     if untouched:
-        by_room[room].append((untouched, kind))
+        by_room[room].append((untouched, lengths))
     return left - full * fit - rest
 
 
 def lay_out(
     tokens: NDArray[np.integer], edges: NDArray[np.integer], frame: Frame, size: int, pad_token_id: int
 ) -> dict[str, Ids]:
-    """One block as a model reads it.
+    """Return one block as model inputs.
 
     Args:
         tokens: of all texts of the block, without special tokens.
-        edges: where each text starts in `tokens`, and where the last ends, (texts + 1,).
+        edges: start of each text in `tokens`, and end of the last, (texts + 1,).
         frame: the special tokens around each text.
         size: positions in the block.
-        pad_token_id: fills the positions that are left over.
+        pad_token_id: fills the remaining positions.
 
     Returns:
-        `input_ids`, `positions` (within its text, from 0) and `segments` (number of the text, from 1), (size,) each;
-        positions and segments are 0 where nothing is left to fill the block.
+        `input_ids`, `positions` (within each text, from 0) and `segments` (number of the text, from 1), (size,) each;
+        positions and segments are 0 in padding.
     """
     lengths = np.diff(edges) + len(frame)  # (texts,)
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""A corpus as training reads it: tokenised and packed once, kept in the cache, and mapped into memory."""
+"""A corpus prepared for training: tokenised and packed once, stored in the cache, and mapped into memory."""
 
 import hashlib
 import json
@@ -28,14 +28,14 @@ from biosqueeze.progress import ProgressBar, note, track
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 2  # part of each key: another number leaves all that was prepared before unread
+FORMAT = 2  # part of each key: a new number invalidates every corpus in the cache
 _FILE = "corpus.json"
 _PARALLEL = "TOKENIZERS_PARALLELISM"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A folder of shards. It is pickled as its path: a worker process maps the shards for itself."""
+    """A folder of shards. It is pickled as its path; each worker process maps the shards itself."""
 
     folder: Path
     length: int  # positions in a block, and the longest sequence
@@ -52,20 +52,20 @@ class Corpus:
 
     @property
     def texts(self) -> int:
-        """Lines of the corpus."""
+        """The number of lines."""
         return sum(entry.texts for entry in self.entries)
 
     @property
     def tokens(self) -> int:
-        """All tokens with the special ones of each sequence."""
+        """The number of tokens, with the special tokens of each sequence."""
         return sum(entry.tokens + entry.sequences * len(self.frame) for entry in self.entries)
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """Open what `prepare_corpus` made.
+    """Open a corpus that `prepare_corpus` stored.
 
     Raises:
-        SqueezeError: it is not there, or damaged.
+        SqueezeError: it is missing or damaged.
     """
     try:
         facts = read_json(folder / _FILE)
@@ -73,18 +73,18 @@ def open_corpus(folder: Path) -> Corpus:
         return Corpus(folder, int(facts["length"]), frame, tuple(ShardEntry(**entry) for entry in facts["shards"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise SqueezeError(
-            f"the prepared corpus {folder} is not there any more, or damaged ({error}); run the command again"
+            f"the prepared corpus {folder} is missing or damaged ({error}); run the command again"
         ) from error
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """The sequences of a corpus, each by itself; they come in the order in which they lie in the blocks."""
+    """The single sequences of a corpus, in the order of the blocks."""
 
     corpus: Corpus
 
     def __len__(self) -> int:
-        """How many sequences there are."""
+        """Return the number of sequences."""
         return int(self._starts[-1])
 
     @cached_property
@@ -92,17 +92,17 @@ class Sequences:
         return np.cumsum([0, *(entry.sequences for entry in self.corpus.entries)])  # (shards + 1,)
 
     def lengths_of(self, items: Ids) -> Ids:
-        """Lengths of these sequences with their special tokens, (items,)."""
+        """Return the lengths of some sequences with their special tokens, (items,)."""
         numbers = np.searchsorted(self._starts, items, side="right") - 1
         lengths = np.empty(len(items), dtype=np.int64)
         for number in np.unique(numbers):
-            here = numbers == number
-            rows, edges = items[here] - self._starts[number], self.corpus.shards[number].sequences
-            lengths[here] = edges[rows + 1] - edges[rows]
+            in_shard = numbers == number
+            rows, edges = items[in_shard] - self._starts[number], self.corpus.shards[number].sequences
+            lengths[in_shard] = edges[rows + 1] - edges[rows]
         return lengths + len(self.corpus.frame)
 
     def features(self, item: int) -> dict[str, Ids]:
-        """`input_ids` (length,) of one sequence with its special tokens."""
+        """Return the `input_ids` (length,) of one sequence with its special tokens."""
         shard, row = _find(self.corpus, self._starts, item)
         return {"input_ids": self.corpus.frame.around(shard.ids[shard.sequences[row] : shard.sequences[row + 1]])}
 
@@ -112,13 +112,13 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Packed:
-    """The blocks of a corpus: each holds several whole sequences, and all have one length."""
+    """The blocks of a corpus, all of one length, each with several whole sequences."""
 
     corpus: Corpus
     pad_token_id: int
 
     def __len__(self) -> int:
-        """How many blocks there are."""
+        """Return the number of blocks."""
         return int(self._starts[-1])
 
     @cached_property
@@ -126,11 +126,11 @@ class Packed:
         return np.cumsum([0, *(entry.blocks for entry in self.corpus.entries)])  # (shards + 1,)
 
     def lengths_of(self, items: Ids) -> Ids:
-        """Lengths of these blocks, (items,): all the same."""
+        """Return the lengths of some blocks, (items,), which are all equal."""
         return np.full(len(items), self.corpus.length)
 
     def features(self, item: int) -> dict[str, Ids]:
-        """`input_ids`, `positions` and `segments` of one block, (length,) each; see `packing.lay_out`."""
+        """Return the `input_ids`, `positions` and `segments` of one block, (length,) each; see `packing.lay_out`."""
         shard, row = _find(self.corpus, self._starts, item)
         edges = shard.sequences[shard.blocks[row] : shard.blocks[row + 1] + 1]
         tokens = shard.ids[edges[0] : edges[-1]]
@@ -138,7 +138,7 @@ class Packed:
 
     @property
     def padding(self) -> float:
-        """Share of all positions that no token fills."""
+        """The share of padding in all positions."""
         return 1 - self.corpus.tokens / (len(self) * self.corpus.length)
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class Packed:
 
 
 def _find(corpus: Corpus, starts: Ids, item: int) -> tuple[Shard, int]:
-    """The shard that holds an item, and the item's row in it."""
+    """Return the shard that holds an item, and the row of the item in it."""
     if not 0 <= item < starts[-1]:
         raise IndexError(item)
     number = int(np.searchsorted(starts, item, side="right")) - 1
@@ -156,34 +156,36 @@ def _find(corpus: Corpus, starts: Ids, item: int) -> tuple[Shard, int]:
 def prepare_corpus(
     sources: Sequence[str], field: str, tokenizer: "PreTrainedTokenizerBase", max_length: int, *, pack: bool
 ) -> Packed | Sequences:
-    """Tokenise a corpus into the cache, or find it there; says which, and how much there is.
+    """Tokenise a corpus into the cache, or load it from there; log which, and its size.
 
-    Tokenising takes all cores ($RAYON_NUM_THREADS says how many). Nothing of a corpus is lost: a line that is longer
-    than max_length becomes several sequences.
+    Tokenising uses all cores ($RAYON_NUM_THREADS limits them). No text is truncated: a line that is longer than
+    max_length becomes several sequences.
 
     Args:
-        sources: files, directories and `demo:text`, as `corpus.read_lines` takes them.
-        field: which field of a JSONL record holds the text.
+        sources: files, directories and `demo:text`; see `corpus.read_lines`.
+        field: the field of a JSONL record that holds the text.
         tokenizer: a fast tokenizer.
         max_length: tokens in a sequence and in a block, special tokens included.
-        pack: give full blocks of whole sequences; otherwise each sequence by itself.
+        pack: return blocks of whole sequences; otherwise single sequences.
 
     Raises:
-        SqueezeError: a source is not there, cannot be read or is empty, max_length leaves no room beside the special
+        SqueezeError: a source does not exist, cannot be read or is empty, max_length leaves no room beside the special
             tokens, no line gives a token, or the cache cannot be written.
     """
     frame = Frame.of(tokenizer)
-    work = _Work(tuple((source, corpus_files(source)) for source in sources), field, tokenizer, max_length, frame)
+    preparation = _Preparation(
+        tuple((source, corpus_files(source)) for source in sources), field, tokenizer, max_length, frame
+    )
     room_within(max_length, frame)
-    corpus, new = load_or_build(cache_folder() / "tokens" / work.key, _load, work.make, "corpus")
+    corpus, new = load_or_build(cache_folder() / "tokens" / preparation.key, _load, preparation.build, "corpus")
     blocks = Packed(corpus, int(tokenizer.pad_token_id)) if pack else Sequences(corpus)
-    prepared = f"prepared and kept in {corpus.folder}" if new else f"prepared earlier in {corpus.folder}"
-    note(f"corpus: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {prepared}")
+    origin = f"prepared and stored in {corpus.folder}" if new else f"prepared earlier in {corpus.folder}"
+    note(f"corpus: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {origin}")
     return blocks
 
 
 def _load(folder: Path) -> Corpus | None:
-    """The corpus, if all of it can be opened."""
+    """Return the corpus if it is complete, else None."""
     if not (folder / _FILE).is_file():
         return None
     try:
@@ -194,8 +196,8 @@ def _load(folder: Path) -> Corpus | None:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What is to be prepared."""
+class _Preparation:
+    """The inputs of a prepared corpus."""
 
     sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files; demo:text has none
     field: str
@@ -205,7 +207,7 @@ class _Work:
 
     @cached_property
     def key(self) -> str:
-        """Differs wherever the result may differ."""
+        """The hash of every input that affects the result."""
         content = {
             "format": FORMAT,
             "sources": [[self._states[file] for file in files] or _digest(demo_text()) for _, files in self.sources],
@@ -220,16 +222,16 @@ class _Work:
     def _states(self) -> dict[Path, list[Any]]:
         return {file: _state(file) for _, files in self.sources for file in files}
 
-    def make(self, folder: Path) -> None:
-        """Write the shards, and what there is to know about them last.
+    def build(self, folder: Path) -> None:
+        """Write the shards, and their metadata last.
 
         Raises:
-            SqueezeError: no line gives a token, or a file changed meanwhile.
+            SqueezeError: no line gives a token, or a file changed during the preparation.
         """
-        shape = ShardLayout(self.length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
+        layout = ShardLayout(self.length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
         room = room_within(self.length, self.frame)
         with self._lines() as lines, _all_cores():
-            entries = write_shards(folder, encode_lines(lines, self.tokenizer, room), shape)
+            entries = write_shards(folder, encode_lines(lines, self.tokenizer, room), layout)
         if not entries:
             raise SqueezeError(NO_TOKEN)
         changed = [file for file, state in self._states.items() if file.is_file() and _state(file) != state]
@@ -242,26 +244,26 @@ class _Work:
     def _lines(self) -> Iterator[Iterator[str]]:
         total = sum(file.stat().st_size for file in self._states)
         with track("prepare the corpus (MB)", total=round(total / 1e6) or None) as tracker:
-            told = _Megabytes(tracker)
-            yield chain.from_iterable(self._read(source, files, told) for source, files in self.sources)
+            progress = _Megabytes(tracker)
+            yield chain.from_iterable(self._read(source, files, progress) for source, files in self.sources)
 
-    def _read(self, source: str, files: tuple[Path, ...], told: ByteProgress) -> Iterator[str]:
-        return read_files(source, files, self.field, told) if files else iter(demo_text())
+    def _read(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[str]:
+        return read_files(source, files, self.field, progress) if files else iter(demo_text())
 
 
 def _state(file: Path) -> list[Any]:
-    """What changes when a file's content does; nothing is known of a pipe, so each is another."""
+    """Return path, size and time of a file, which change with its content; a pipe gets a unique state every time."""
     if not file.is_file():
         return [str(file), uuid.uuid4().hex]
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
-        raise SqueezeError(f"{file} cannot be read ({error.strerror}); check the path and its rights") from error
-    return [str(file.resolve()), found.st_size, found.st_mtime_ns]
+        raise SqueezeError(f"{file} cannot be read ({error.strerror}); check the path and its permissions") from error
+    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
 
 
 def _rules(tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:
-    """tokenizer.json without the limits that an earlier call may have left in it."""
+    """Return tokenizer.json without the truncation and padding that an earlier call may have set."""
     rules: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return {**rules, "truncation": None, "padding": None}
 
@@ -272,7 +274,7 @@ def _digest(value: Any) -> str:
 
 @contextmanager
 def _all_cores() -> Iterator[None]:
-    """Let the tokenizer use its threads, which the command line turns off because processes are forked later."""
+    """Enable the threads of the tokenizer, which the command line disables because it forks processes later."""
     former = os.environ.get(_PARALLEL, "true")
     os.environ[_PARALLEL] = "true"
     try:
@@ -282,7 +284,7 @@ def _all_cores() -> Iterator[None]:
 
 
 class _Megabytes:
-    """Tells a tracker of whole megabytes when it is told of bytes."""
+    """A byte counter that advances a tracker by whole megabytes."""
 
     def __init__(self, tracker: ProgressBar) -> None:
         self._tracker, self._bytes = tracker, 0
@@ -290,5 +292,5 @@ class _Megabytes:
     def advance(self, amount: int = 1) -> None:
         """Add bytes."""
         self._bytes += amount
-        if news := round(self._bytes / 1e6) - self._tracker.done:
-            self._tracker.advance(news)
+        if megabytes := round(self._bytes / 1e6) - self._tracker.done:
+            self._tracker.advance(megabytes)

@@ -1,4 +1,4 @@
-"""A few examples of many, drawn with a seed, for few-shot training and learning curves."""
+"""Draw a few of many examples with a seed, for few-shot training and learning curves."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -12,70 +12,69 @@ Item = TypeVar("Item")
 
 
 def draw_examples(examples: Sequence[Item], size: int, seed: int) -> tuple[Item, ...]:
-    """Draw `size` examples without replacement, in their order; labels that are classes keep their proportions.
+    """Draw `size` examples without replacement, in their order, stratified by class.
 
     Args:
-        examples: each with a `gold`; where that is a class (a string), every class gets its share, and at least
-            one example where `size` allows. Sets of labels, tags and numbers are drawn freely.
-        size: how many.
+        examples: each with a `gold`. If it is a class (a string), every class is drawn in its proportion, with at
+            least one example if `size` allows. Examples with sets of labels, tags or numbers form one stratum.
+        size: how many to draw.
         seed: equal seeds draw equal examples.
 
     Raises:
-        UsageError: there are fewer.
+        UsageError: there are fewer examples.
     """
     if size > len(examples):
         raise UsageError(
             f"--train-size {size} is more than the {len(examples):,} training examples; leave it out to train on all"
         )
-    strata = [class_of(example) for example in examples]
     members: dict[Hashable, list[int]] = {}
-    for number, stratum in enumerate(strata):
-        members.setdefault(stratum, []).append(number)
-    shares = apportion({stratum: len(found) for stratum, found in members.items()}, size)
+    for index, example in enumerate(examples):
+        members.setdefault(class_of(example), []).append(index)
+    shares = apportion({stratum: len(indices) for stratum, indices in members.items()}, size)
     rng = np.random.default_rng(seed)
-    chosen = [n for s in sorted(members, key=str) for n in rng.permutation(members[s])[: shares[s]].tolist()]
-    return tuple(examples[number] for number in sorted(chosen))
+    chosen = [i for s in sorted(members, key=str) for i in rng.permutation(members[s])[: shares[s]].tolist()]
+    return tuple(examples[index] for index in sorted(chosen))
 
 
 def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Part the examples in two, the second with about `share` of them, drawn as by `draw_examples`; at least one each.
+    """Divide examples in two, the second with about `share` of them, drawn as by `draw_examples`; at least one each.
 
     Raises:
-        UsageError: there are not two examples.
+        UsageError: there are fewer than two examples.
     """
     if len(examples) < 2:
-        raise UsageError("one training example cannot be parted into train and dev; give more")
+        raise UsageError("one training example cannot be divided into train and dev; give more")
     size = min(max(1, round(share * len(examples))), len(examples) - 1)
-    # What is the only one of its class is learned from.
+    # The only example of a class stays in train.
     counts = Counter(map(class_of, examples))
-    several = [example for example in examples if counts[class_of(example)] > 1] or examples
-    held = {id(example) for example in draw_examples(several, min(size, len(several)), seed)}
+    candidates = [example for example in examples if counts[class_of(example)] > 1] or examples
+    held = {id(example) for example in draw_examples(candidates, min(size, len(candidates)), seed)}
     return tuple(e for e in examples if id(e) not in held), tuple(e for e in examples if id(e) in held)
 
 
 def class_of(example: Any) -> str | None:
-    """The class of an example where its truth is one, else None."""
+    """Return the class of an example, or None if its gold is not a class."""
     return example.gold if isinstance(example.gold, str) else None
 
 
 def apportion(counts: dict[Hashable, int], size: int) -> dict[Hashable, int]:
-    """Split `size` in proportion to the counts: one for every kind first, then the next to whom most is owed.
+    """Divide `size` in proportion to counts: one for each key first, then each to the key furthest below its share.
 
     Args:
         counts: how many there are of each.
-        size: at most their sum. Below the number of kinds, the largest kinds come first.
+        size: at most their sum. If it is below the number of keys, those with the largest counts come first.
     """
     total = sum(counts.values())
-    order = sorted(counts, key=lambda kind: (-counts[kind], str(kind)))
-    shares = {kind: int(rank < size) for rank, kind in enumerate(order)}
+    order = sorted(counts, key=lambda key: (-counts[key], str(key)))
+    shares = {key: int(rank < size) for rank, key in enumerate(order)}
     for _ in range(size - sum(shares.values())):
-        open_kinds = [kind for kind in order if shares[kind] < counts[kind]]
-        shares[max(open_kinds, key=lambda kind: size * counts[kind] / total - shares[kind])] += 1
+        candidates = [key for key in order if shares[key] < counts[key]]
+        shares[max(candidates, key=lambda key: size * counts[key] / total - shares[key])] += 1
     return shares
 
 
 def describe_draw(drawn: Sequence[Any], total: int) -> str:
-    """What was drawn, for people: 32 of 500 training examples (no 12, yes 20)."""
+    """Describe the drawn examples for messages: 32 of 500 training examples (no 12, yes 20)."""
     classes = Counter(name for name in map(class_of, drawn) if name is not None)
     counts = ", ".join(f"{name} {count}" for name, count in sorted(classes.items()))
     return f"{len(drawn):,} of {total:,} training examples" + (f" ({counts})" if counts else "")

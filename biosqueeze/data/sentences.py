@@ -1,24 +1,24 @@
-"""Words and sentences of a text as character spans: pure functions, no model, the same on every machine."""
+"""Split a text into words and sentences, as character spans, with rules instead of a model."""
 
 import re
 from collections.abc import Iterator
 
-Span = tuple[int, int]
+CharacterSpan = tuple[int, int]  # start and end, the end exclusive
 
-# A run of letters and digits, with the accents that are signs of their own, or any other sign alone.
+# A run of letters and digits with combining accents, or any other single character.
 _WORD = re.compile(r"[^\W_]+(?:[\u0300-\u036f]+[^\W_]*)*|\S")
-# Ends of sentences, with the quotes and brackets that close behind them; or a line end.
+# Ends of sentences with closing quotes and brackets after them, or a line end.
 _STOP = re.compile(r"(?P<stop>[.!?\u2026]+)[)\]}\"'\u2019\u201d\u00bb]*(?=\s)|(?=\n)")
-_AHEAD = 80  # characters that are looked at behind a stop
+_AHEAD = 80  # characters after a stop that decide whether it ends a sentence
 _OPENERS = "([{\"'\u2018\u201c\u00ab\u00bf\u00a1<"
 _TOKEN = re.compile(r"\S*\Z")
 _MIXED = re.compile(r"[a-z]+-?[A-Z0-9]|[\u03b1-\u03c9]")
 
-# Never at a sentence's end: something always follows. Their first letter may be a capital.
+# Abbreviations that never end a sentence. Their first letter may be a capital.
 _LEADING = re.compile(r"e\.g|i\.e|eg|ie|cf|vs|viz|figs?|eqs?|refs?|tab|vol|pp|approx|resp|dept|suppl|incl|esp|chr")
 _TITLE = re.compile(r"Drs?|Prof|Mr|Mrs|Ms|St")
 _BEFORE_NUMBER = re.compile(r"nos?|p|art")
-# At a sentence's end now and then: what follows decides.
+# Abbreviations that may end a sentence; the following word decides.
 _TRAILING = re.compile(r"al|ca|spp?|subsp|ssp|var|cv|str|inc|ltd|co|corp|jr|sr|etc|ph\.D|[A-Z]|(?:[^\W\d_]\.)+[^\W\d_]")
 _STARTER = re.compile(
     r"(?:A|All|Although|An|And|As|At|Because|Both|But|By|Compared|Conclusions?|Despite|Each|For|From|Furthermore|Here|"
@@ -27,23 +27,23 @@ _STARTER = re.compile(
 )
 
 
-def words_of(text: str) -> list[Span]:
-    """Spans of the words: runs of letters and digits, and every other sign that is no white space alone.
+def words_of(text: str) -> list[CharacterSpan]:
+    """Return the spans of the words: runs of letters and digits, and each other character except white space.
 
     Returns:
-        (start, end) of each in order; they do not overlap, and hold every character but white space.
+        (start, end) of each in order; they do not overlap, and contain every character except white space.
     """
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def sentences_of(text: str) -> list[Span]:
-    """Spans of the sentences, without white space around them.
+def sentences_of(text: str) -> list[CharacterSpan]:
+    """Return the spans of the sentences, without outer white space.
 
-    A line end ends a sentence. So does a stop before white space, unless what stands before it is an
-    abbreviation, an initial or the number of a list, or what follows does not begin as sentences do.
+    A sentence ends at a line end, and at a stop before white space, unless the stop belongs to an abbreviation, an
+    initial or the number of a list, or the following text cannot begin a sentence.
 
     Returns:
-        (start, end) of each in order; every word lies within exactly one.
+        (start, end) of each in order; every word is within exactly one.
     """
     spans = []
     start = 0
@@ -65,12 +65,12 @@ def _ends(text: str) -> Iterator[int]:
 
 
 def _is_end(before: str, stop: str, after: str) -> bool:
-    """Whether a stop ends a sentence.
+    """Return whether a stop ends a sentence.
 
     Args:
         before: the sentence so far.
-        stop: the sign or signs.
-        after: the text that follows, or its beginning.
+        stop: its characters.
+        after: the beginning of the text after it.
     """
     following = after.lstrip()
     if not following or not _begins(following):
@@ -89,12 +89,12 @@ def _is_end(before: str, stop: str, after: str) -> bool:
 
 
 def _is_number(token: str, before: str, following: str) -> bool:
-    """Whether the stop is that of a list's number, or of a decimal that was printed with a space (0. 7)."""
+    """Return whether the stop belongs to the number of a list, or to a decimal printed with a space (0. 7)."""
     return (token.isdecimal() and before.strip() == token) or (token[-1:].isdecimal() and following[0].isdecimal())
 
 
 def _begins(following: str) -> bool:
-    """Whether a sentence may begin so: no small letter, unless it is one of a symbol (p53, mTOR, alpha)."""
+    """Return whether a sentence can begin so: not with a small letter, except in symbols (p53, mTOR, alpha)."""
     bare = following.lstrip(_OPENERS)
     if not bare:
         return False
@@ -102,6 +102,6 @@ def _begins(following: str) -> bool:
 
 
 def _last(before: str) -> str:
-    """The last token before a stop, without what opens before it."""
+    """Return the last token before a stop, without opening quotes and brackets."""
     match = _TOKEN.search(before[-40:])
     return (match[0] if match else "").lstrip(_OPENERS)

@@ -1,7 +1,7 @@
-"""Token ids in Arrow files that are read through a memory map: opening one costs nothing, whatever its size.
+"""Token ids in memory-mapped Arrow files: opening one takes constant time, whatever its size.
 
 A shard is one record batch, and each of its rows is a block: a list of texts, each a list of token ids without
-special tokens. So a block lies in one piece on the disk, and any Arrow reader understands the file.
+special tokens. A block is contiguous on disk, and any Arrow reader can read the file.
 """
 
 import hashlib
@@ -17,26 +17,26 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import EncodedLines, Ids
 from biosqueeze.data.packing import pack
 
-SHARD_TOKENS = 1 << 24  # 32 MB of 2-byte ids; writing one takes some ten times that
+SHARD_TOKENS = 1 << 24  # 32 MB of 2-byte ids; writing a shard needs about ten times this memory
 
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How token ids are laid out."""
+    """The sizes that determine how token ids are stored."""
 
     length: int  # positions in a block, special tokens included
-    special: int  # special tokens that each text costs
-    vocabulary: int  # ids are smaller
+    special: int  # special tokens of each text
+    vocabulary: int  # upper bound of the ids, exclusive
 
     @property
     def dtype(self) -> type[np.integer]:
-        """The smallest type that holds every id."""
+        """The smallest type for every id."""
         return np.uint16 if self.vocabulary <= 1 << 16 else np.int32
 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """What is known of a shard without opening it."""
+    """The metadata of a shard, known without opening it."""
 
     name: str
     bytes: int
@@ -44,46 +44,46 @@ class ShardEntry:
     blocks: int
     sequences: int
     tokens: int  # without special tokens
-    sha256: str  # of what it holds, whatever the format
+    sha256: str  # of the content, independent of the file format
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard's arrays, in the memory map."""
+    """The arrays of a shard, in the memory map."""
 
     ids: NDArray[np.integer]  # (tokens,)
-    sequences: Ids  # (sequences + 1,) where each starts in `ids`
-    blocks: Ids  # (blocks + 1,) where each starts in `sequences`
+    sequences: Ids  # (sequences + 1,) start of each in `ids`
+    blocks: Ids  # (blocks + 1,) start of each in `sequences`
 
 
-def write_shards(folder: Path, parts: Iterable[EncodedLines], shape: ShardLayout) -> list[ShardEntry]:
-    """Write tokens to as many shards as they take, packing each on its own; one shard is in memory at a time.
+def write_shards(folder: Path, parts: Iterable[EncodedLines], layout: ShardLayout) -> list[ShardEntry]:
+    """Write tokens to as many shards as needed, each packed separately; one shard is in memory at a time.
 
     Raises:
         OSError: the disk is full.
     """
     return [
-        _write(folder / f"tokens-{number:05d}.arrow", gathered, shape)
-        for number, gathered in enumerate(_gathered(parts, shape.dtype))
+        _write(folder / f"tokens-{number:05d}.arrow", group, layout)
+        for number, group in enumerate(_grouped(parts, layout.dtype))
     ]
 
 
-def _gathered(parts: Iterable[EncodedLines], dtype: type[np.integer]) -> Iterator[list[EncodedLines]]:
-    """Parts that make a shard together."""
-    gathered: list[EncodedLines] = []
+def _grouped(parts: Iterable[EncodedLines], dtype: type[np.integer]) -> Iterator[list[EncodedLines]]:
+    """Group the parts of each shard."""
+    group: list[EncodedLines] = []
     for part in parts:
-        gathered.append(replace(part, ids=part.ids.astype(dtype)))
-        if sum(len(p.ids) for p in gathered) >= SHARD_TOKENS:
-            yield gathered
-            gathered = []
-    if any(len(part.ids) for part in gathered):
-        yield gathered
+        group.append(replace(part, ids=part.ids.astype(dtype)))
+        if sum(len(p.ids) for p in group) >= SHARD_TOKENS:
+            yield group
+            group = []
+    if any(len(part.ids) for part in group):
+        yield group
 
 
-def _write(path: Path, parts: list[EncodedLines], shape: ShardLayout) -> ShardEntry:
+def _write(path: Path, parts: list[EncodedLines], layout: ShardLayout) -> ShardEntry:
     sizes = np.concatenate([part.sizes for part in parts])  # (sequences,)
     ids = np.concatenate([part.ids for part in parts])  # (tokens,)
-    packing = pack(sizes + shape.special, shape.length)
+    packing = pack(sizes + layout.special, layout.length)
     sequences = pa.LargeListArray.from_arrays(np.concatenate([[0], np.cumsum(sizes)]), pa.array(ids))
     blocks = pa.LargeListArray.from_arrays(packing.starts, sequences.take(pa.array(packing.order)))
     batch = pa.record_batch([blocks], names=["texts"])
@@ -104,7 +104,7 @@ def open_shard(path: Path, entry: ShardEntry) -> Shard:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is damaged, or another one than the entry describes.
+        ValueError: it is damaged, or does not match its entry.
     """
     if path.stat().st_size != entry.bytes:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes and not {entry.bytes:,}")
@@ -112,7 +112,7 @@ def open_shard(path: Path, entry: ShardEntry) -> Shard:
         blocks = pa.ipc.open_file(file).get_batch(0).column("texts")
     sequences = blocks.values
     shard = Shard(*(a.to_numpy(zero_copy_only=True) for a in (sequences.values, sequences.offsets, blocks.offsets)))
-    found = (len(shard.blocks) - 1, len(shard.sequences) - 1, len(shard.ids))
-    if found != (entry.blocks, entry.sequences, entry.tokens):
-        raise ValueError(f"{path} does not hold what it should")
+    counts = (len(shard.blocks) - 1, len(shard.sequences) - 1, len(shard.ids))
+    if counts != (entry.blocks, entry.sequences, entry.tokens):
+        raise ValueError(f"{path} does not hold the blocks, sequences and tokens of its entry")
     return shard

@@ -1,111 +1,111 @@
-"""From annotated text to tagged words, with no entity lost but those that lie within or across another."""
+"""Convert annotated text to tagged words; of overlapping annotations only the longest is kept."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from biosqueeze.data.annotated import Annotation, Document
-from biosqueeze.data.sentences import Span, sentences_of, words_of
+from biosqueeze.data.sentences import CharacterSpan, sentences_of, words_of
 from biosqueeze.progress import note
 
 
 class TaggedSentence(NamedTuple):
-    """One sentence: its words, the BIO tag of each, and where each stands in the document."""
+    """One sentence: its words, the BIO tag of each, and the offsets of each in the document."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    offsets: tuple[Span, ...]
+    offsets: tuple[CharacterSpan, ...]
 
 
 def tag_documents(documents: Iterable[Document], types: Collection[str] = ()) -> list[list[TaggedSentence]]:
-    """The tagged sentences of each document; says how many annotations were dropped for overlapping others.
+    """Return the tagged sentences of each document; log how many overlapping annotations were dropped.
 
     Args:
         documents: annotated texts.
-        types: of the annotations to keep; none means all.
+        types: of the annotations to keep; () for all.
     """
-    made = []
+    tagged = []
     kept = dropped = 0
     for document in documents:
-        wanted = _wanted(document, types)
-        made.append(tag_document(document, types))
-        here = sum(tag[0] == "B" for sentence in made[-1] for tag in sentence.tags)
-        kept, dropped = kept + here, dropped + len(wanted) - here
+        tagged.append(tag_document(document, types))
+        entities = sum(tag[0] == "B" for sentence in tagged[-1] for tag in sentence.tags)
+        kept, dropped = kept + entities, dropped + len(_of_types(document, types)) - entities
     if dropped:
         note(f"{dropped:,} of {kept + dropped:,} annotations lie within or across longer ones and were dropped")
-    return made
+    return tagged
 
 
 def tag_document(document: Document, types: Collection[str] = ()) -> list[TaggedSentence]:
-    """The sentences of a document with BIO tags.
+    """Return the sentences of a document with BIO tags.
 
-    A word in which an annotation begins or ends is split there, and sentences across whose border one
-    stretches are joined, so that every annotation is whole words of one sentence. Of annotations that
-    overlap, the longest is kept.
+    A word in which an annotation begins or ends is split there, and sentences with an annotation across their border
+    are joined, so that every annotation is a run of whole words in one sentence. Of annotations that overlap, the
+    longest is kept.
 
     Args:
         document: a text with annotations.
-        types: of the annotations to keep; none means all.
+        types: of the annotations to keep; () for all.
 
     Returns:
         one for each sentence that has a word.
     """
-    kept, _ = without_overlaps(_wanted(document, types))
-    cuts = {place for one in kept for place in (one.start, one.end)}
-    words = [part for word in words_of(document.text) for part in _split(word, cuts)]
+    kept, _ = without_overlaps(_of_types(document, types))
+    boundaries = {offset for annotation in kept for offset in (annotation.start, annotation.end)}
+    words = [part for word in words_of(document.text) for part in _split(word, boundaries)]
     tags = _tags(words, kept)
-    made, place = [], 0
+    sentences, index = [], 0
     for _, end in _joined(sentences_of(document.text), kept):
-        begin = place
-        while place < len(words) and words[place][0] < end:
-            place += 1
-        spans = tuple(words[begin:place])
-        made.append(TaggedSentence(tuple(document.text[a:b] for a, b in spans), tuple(tags[begin:place]), spans))
-    return made
+        begin = index
+        while index < len(words) and words[index][0] < end:
+            index += 1
+        spans = tuple(words[begin:index])
+        sentences.append(TaggedSentence(tuple(document.text[a:b] for a, b in spans), tuple(tags[begin:index]), spans))
+    return sentences
 
 
 def without_overlaps(annotations: Sequence[Annotation]) -> tuple[list[Annotation], int]:
-    """Keep the longest of annotations that overlap (of equal ones the first), in text order.
+    """Keep the longest of overlapping annotations (of equal ones the first), in text order.
 
     Returns:
-        those that stay, and how many were dropped.
+        the annotations that are kept, and how many were dropped.
     """
     kept: list[Annotation] = []
-    for one in sorted(annotations, key=lambda one: (one.start - one.end, one.start)):
-        if all(one.end <= other.start or other.end <= one.start for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda one: one.start), len(annotations) - len(kept)
+    for candidate in sorted(annotations, key=lambda each: (each.start - each.end, each.start)):
+        if all(candidate.end <= each.start or each.end <= candidate.start for each in kept):
+            kept.append(candidate)
+    return sorted(kept, key=lambda each: each.start), len(annotations) - len(kept)
 
 
-def _wanted(document: Document, types: Collection[str]) -> list[Annotation]:
-    return [one for one in document.annotations if not types or one.type in types]
+def _of_types(document: Document, types: Collection[str]) -> list[Annotation]:
+    return [annotation for annotation in document.annotations if not types or annotation.type in types]
 
 
-def _split(word: Span, cuts: Collection[int]) -> list[Span]:
+def _split(word: CharacterSpan, boundaries: Collection[int]) -> list[CharacterSpan]:
     start, end = word
-    places = [start, *(place for place in range(start + 1, end) if place in cuts), end]
-    return list(pairwise(places))
+    offsets = [start, *(offset for offset in range(start + 1, end) if offset in boundaries), end]
+    return list(pairwise(offsets))
 
 
-def _tags(words: Sequence[Span], kept: Sequence[Annotation]) -> list[str]:
-    """The tag of each word; both the words and the annotations are in text order."""
+def _tags(words: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> list[str]:
+    """Return the tag of each word; both the words and the annotations are in text order."""
     tags = ["O"] * len(words)
-    place = 0
-    for one in kept:
-        while place < len(words) and words[place][0] < one.start:
-            place += 1
+    index = 0
+    for annotation in annotations:
+        while index < len(words) and words[index][0] < annotation.start:
+            index += 1
         prefix = "B"
-        while place < len(words) and words[place][0] < one.end:
-            tags[place] = f"{prefix}-{one.type}"
+        while index < len(words) and words[index][0] < annotation.end:
+            tags[index] = f"{prefix}-{annotation.type}"
             prefix = "I"
-            place += 1
+            index += 1
     return tags
 
 
-def _joined(sentences: Sequence[Span], kept: Sequence[Annotation]) -> list[Span]:
-    joined: list[Span] = []
+def _joined(sentences: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> list[CharacterSpan]:
+    """Join neighbouring sentences with an annotation across their border."""
+    joined: list[CharacterSpan] = []
     for start, end in sentences:
-        if joined and any(one.start < joined[-1][1] and start < one.end for one in kept):
+        if joined and any(each.start < joined[-1][1] and start < each.end for each in annotations):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

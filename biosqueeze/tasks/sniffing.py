@@ -16,18 +16,18 @@ class Guess:
     others: tuple[str, ...]
 
 
-def guess(source: str, form: Formulation) -> Guess:
+def guess(source: str, formulation: Formulation) -> Guess:
     """Compare the confidence of every task kind for the first records of a source; see `Task.sniff`.
 
     Args:
         source: as `Task.read` takes it.
-        form: options of the task; a kind that does not use one of them is not considered.
+        formulation: options of the task; a kind that does not use one of them is not considered.
 
     Raises:
         SqueezeError: there is no such source, or no kind reads it.
     """
     sample = take_sample(source)
-    confidence = {kind: _confidence(kind, sample, form) for kind in registry.names("tasks")}
+    confidence = {kind: _confidence(kind, sample, formulation) for kind in registry.names("tasks")}
     kinds = sorted((kind for kind in confidence if confidence[kind] > 0), key=lambda kind: -confidence[kind])
     if not kinds:
         raise SqueezeError(
@@ -46,8 +46,8 @@ def read_available(task: Task, source: str) -> Dataset:
     return task.read(source, task.splits(source))
 
 
-def _confidence(kind: str, sample: SourceSample, form: Formulation) -> float:
+def _confidence(kind: str, sample: SourceSample, formulation: Formulation) -> float:
     try:
-        return open_task(kind, form).sniff(sample)
+        return open_task(kind, formulation).sniff(sample)
     except SqueezeError:  # an option that the kind does not use, or records that it does not read
         return 0.0

@@ -27,7 +27,7 @@ def _sequences(lines, tokenizer, room: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_short_lines_in_their_frame_equal_the_tokenizers_own_encoding(family):
+def test_framed_short_lines_equal_the_encoding_of_the_tokenizer(family):
     tokenizer, lines = _tokenizer(family), list(pico.sentences(50))
     frame = Frame.of(tokenizer)
     framed = [frame.around(np.array(ids)) for ids in _sequences(lines, tokenizer, 126)]
@@ -42,14 +42,14 @@ def test_short_lines_in_their_frame_equal_the_tokenizers_own_encoding(family):
     lines=st.lists(st.text(alphabet="abc the.é\u200b", max_size=80), min_size=1, max_size=6),
     room=st.integers(1, 18),
 )
-def test_nothing_is_lost_and_nothing_is_too_long(family, lines, room):
+def test_no_token_is_lost_and_no_sequence_too_long(family, lines, room):
     tokenizer = _tokenizer(family)
     whole = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
     cut = [ids[start : start + room] for ids in whole for start in range(0, len(ids), room)]
     assert _sequences(lines, tokenizer, room) == cut
 
 
-def test_lines_are_encoded_as_they_come(monkeypatch):
+def test_lines_are_encoded_as_a_stream(monkeypatch):
     monkeypatch.setattr(blocks, "LINES_AT_ONCE", 10)
     drawn = []
     lines = (drawn.append(i) or "the cells" for i in range(25))
@@ -59,7 +59,7 @@ def test_lines_are_encoded_as_they_come(monkeypatch):
     assert parts == [(10, 10), (10, 20), (5, 25)]
 
 
-def test_a_long_line_is_no_reason_to_warn(caplog, capsys):
+def test_a_long_line_is_not_a_warning(caplog, capsys):
     list(encode_lines(["cells " * 1000], _tokenizer("bert"), 14))
     assert "longer than" not in caplog.text + capsys.readouterr().err
 

@@ -22,7 +22,7 @@ HOME = Path("~").expanduser()
         ({}, HOME / ".cache" / "biosqueeze"),
     ],
 )
-def test_where_the_cache_lies(monkeypatch, variables, expected):
+def test_the_cache_folder(monkeypatch, variables, expected):
     for name in ("BIOSQUEEZE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -31,33 +31,33 @@ def test_where_the_cache_lies(monkeypatch, variables, expected):
 
 
 def _load(folder: Path) -> str | None:
-    """A folder is whole when it has both files."""
+    """Load a folder, which is complete if it has both files."""
     if not all((folder / name).is_file() for name in ("first", "second")):
         return None
     return (folder / "first").read_text() + (folder / "second").read_text()
 
 
-def _make(folder: Path) -> None:
+def _build(folder: Path) -> None:
     (folder / "first").write_text("a")
     (folder / "second").write_text("b")
 
 
-def test_made_once_and_then_found(tmp_path):
+def test_a_folder_is_built_once_and_then_loaded(tmp_path):
     folder = tmp_path / "not" / "yet" / "there"
-    assert load_or_build(folder, _load, _make, "thing") == ("ab", True)
-    assert load_or_build(folder, _load, lambda _: pytest.fail("made again"), "thing") == ("ab", False)
+    assert load_or_build(folder, _load, _build, "thing") == ("ab", True)
+    assert load_or_build(folder, _load, lambda _: pytest.fail("built again"), "thing") == ("ab", False)
 
 
-def test_what_is_found_needs_no_right_to_write(tmp_path, monkeypatch):
-    load_or_build(tmp_path / "key", _load, _make, "thing")
+def test_loading_needs_no_write_permission(tmp_path, monkeypatch):
+    load_or_build(tmp_path / "key", _load, _build, "thing")
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: pytest.fail("wrote"))
     (tmp_path / "key.lock").unlink()
-    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", False)
+    assert load_or_build(tmp_path / "key", _load, _build, "thing") == ("ab", False)
     assert not (tmp_path / "key.lock").exists()
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt(), ValueError("ours"), SqueezeError("explained")])
-def test_what_is_interrupted_leaves_nothing(tmp_path, failure):
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), ValueError("error"), SqueezeError("explained")])
+def test_an_interrupted_build_leaves_nothing(tmp_path, failure):
     def fail(folder: Path) -> None:
         (folder / "first").write_text("a")
         raise failure
@@ -65,27 +65,27 @@ def test_what_is_interrupted_leaves_nothing(tmp_path, failure):
     with pytest.raises(type(failure)):
         load_or_build(tmp_path / "key", _load, fail, "thing")
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
-    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", True)
+    assert load_or_build(tmp_path / "key", _load, _build, "thing") == ("ab", True)
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    left, others = tmp_path / "key.0123abcd.partial", tmp_path / "key2.0123abcd.partial"
-    for folder in (left, others):
+def test_the_remains_of_a_killed_process_are_removed(tmp_path):
+    abandoned, unrelated = tmp_path / "key.0123abcd.partial", tmp_path / "key2.0123abcd.partial"
+    for folder in (abandoned, unrelated):
         folder.mkdir()
         (folder / "first").write_text("a")
-    load_or_build(tmp_path / "key", _load, _make, "thing")
-    assert not left.exists()
-    assert others.exists()
+    load_or_build(tmp_path / "key", _load, _build, "thing")
+    assert not abandoned.exists()
+    assert unrelated.exists()
 
 
-def test_what_is_damaged_is_made_again_and_said(tmp_path, capsys):
-    load_or_build(tmp_path / "key", _load, _make, "thing")
+def test_a_damaged_folder_is_built_again_and_logged(tmp_path, capsys):
+    load_or_build(tmp_path / "key", _load, _build, "thing")
     (tmp_path / "key" / "second").unlink()
-    assert load_or_build(tmp_path / "key", _load, _make, "thing") == ("ab", True)
+    assert load_or_build(tmp_path / "key", _load, _build, "thing") == ("ab", True)
     assert "damaged" in capsys.readouterr().err
 
 
-def test_a_maker_that_makes_nothing_whole_is_no_endless_loop(tmp_path):
+def test_an_incomplete_build_is_an_error(tmp_path):
     with pytest.raises(SqueezeError, match="BIOSQUEEZE_CACHE"):
         load_or_build(tmp_path / "key", _load, lambda _: None, "thing")
 
@@ -102,11 +102,11 @@ def test_a_full_disk(tmp_path):
 def test_a_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SqueezeError, match=r"cannot be written.*BIOSQUEEZE_CACHE"):
-        load_or_build(tmp_path / "file" / "key", _load, _make, "thing")
+        load_or_build(tmp_path / "file" / "key", _load, _build, "thing")
 
 
-def _process(folder: Path, answers, locks: bool) -> None:
-    """Make the folder slowly, under a name of one's own."""
+def _build_slowly(folder: Path, results, locks: bool) -> None:
+    """Build the folder in two steps, with the process id in each file."""
     if not locks:
         import fcntl
 
@@ -115,30 +115,30 @@ def _process(folder: Path, answers, locks: bool) -> None:
 
         fcntl.flock = refuse
 
-    def make(partial: Path) -> None:
+    def build(partial: Path) -> None:
         (partial / "first").write_text(f"{os.getpid()},")
         time.sleep(0.5)
         (partial / "second").write_text(f"{os.getpid()}")
 
-    answers.put(load_or_build(folder, _load, make, "thing"))
+    results.put(load_or_build(folder, _load, build, "thing"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize("locks", [True, False])
-def test_processes_that_make_it_at_once_do_not_disturb_each_other(tmp_path, locks):
+def test_concurrent_processes_build_one_folder(tmp_path, locks):
     context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    processes = [context.Process(target=_process, args=(tmp_path / "key", answers, locks)) for _ in range(3)]
+    results = context.Queue()
+    processes = [context.Process(target=_build_slowly, args=(tmp_path / "key", results, locks)) for _ in range(3)]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=60) for _ in processes]
+    loaded = [results.get(timeout=60) for _ in processes]
     for process in processes:
         process.join()
     assert all(process.exitcode == 0 for process in processes)
-    contents = {content for content, _ in found}
+    contents = {content for content, _ in loaded}
     assert len(contents) == 1
     first, second = contents.pop().split(",")
     assert first == second
     assert not list(tmp_path.glob("*.partial"))
     if locks:
-        assert sorted(new for _, new in found) == [False, False, True]
+        assert sorted(new for _, new in loaded) == [False, False, True]

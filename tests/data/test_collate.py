@@ -37,7 +37,7 @@ def test_other_keys_are_filled_with_zero_and_scalars_stacked():
     assert batch["labels"].tolist() == [3, 0]
 
 
-def _answered(lengths: list[int], rows: list[int], width: int) -> list[dict[str, np.ndarray]]:
+def _with_teacher_outputs(lengths: list[int], rows: list[int], width: int) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
     return [
         {
@@ -51,9 +51,9 @@ def _answered(lengths: list[int], rows: list[int], width: int) -> list[dict[str,
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=6), st.integers(1, 5))
-def test_answers_are_joined_row_by_row_and_get_no_padding(sizes: list[tuple[int, int]], width: int):
+def test_teacher_outputs_are_joined_without_padding(sizes: list[tuple[int, int]], width: int):
     lengths, rows = map(list, zip(*sizes, strict=True))
-    features = _answered(lengths, rows, width)
+    features = _with_teacher_outputs(lengths, rows, width)
     batch = pad(features, pad_token_id=0)
     for name in ("teacher.ids", "teacher.rest", "teacher.hidden.3"):
         assert [row.tolist() for row in batch[name]] == [row.tolist() for f in features for row in f[name]]
@@ -64,7 +64,7 @@ def test_answers_are_joined_row_by_row_and_get_no_padding(sizes: list[tuple[int,
     assert batch["input_ids"].shape == (len(sizes), max(lengths))
 
 
-def test_answers_follow_the_order_of_the_batch():
-    features = _answered([2, 5], [1, 2], 3)
-    there, back = pad(features, 0), pad(features[::-1], 0)
-    assert back["teacher.ids"].tolist() == there["teacher.ids"][[1, 2, 0]].tolist()
+def test_teacher_outputs_follow_the_order_of_the_batch():
+    features = _with_teacher_outputs([2, 5], [1, 2], 3)
+    forward, backward = pad(features, 0), pad(features[::-1], 0)
+    assert backward["teacher.ids"].tolist() == forward["teacher.ids"][[1, 2, 0]].tolist()

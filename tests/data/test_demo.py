@@ -5,18 +5,18 @@ from itertools import groupby
 import pytest
 
 from biosqueeze.data.demo import RULES, SIZES, demo_ner, demo_text
-from biosqueeze.data.demo_names import SPLITS
+from biosqueeze.data.splits import SPLITS
 from biosqueeze.tasks.metrics.entities import score_entities
 
 
 def _names(split: str) -> set[str]:
-    """Entities of a split, lower-cased, "BIO" read by hand."""
-    found = set()
+    """Return the entities of a split in lower case; this parses BIO on its own."""
+    names = set()
     for words, tags in demo_ner(split):
         text = " ".join(f"{w}/{t[0]}" for w, t in zip(words, tags, strict=True))
         for match in re.finditer(r"\S+/B(?: \S+/I)*", text):
-            found.add(re.sub(r"/[BI]", "", match.group()).lower())
-    return found
+            names.add(re.sub(r"/[BI]", "", match.group()).lower())
+    return names
 
 
 def test_sizes_and_types():
@@ -28,7 +28,7 @@ def test_sizes_and_types():
         assert min(kinds.values()) > len(sentences) / 4
 
 
-def test_the_same_seed_gives_the_same_sentences_and_another_gives_others():
+def test_sentences_depend_on_the_seed():
     assert demo_ner("dev") == demo_ner("dev")
     assert demo_ner("dev") != demo_ner("dev", seed=1)
     assert demo_text(20) == demo_text(30)[:20]
@@ -39,10 +39,10 @@ def test_no_name_of_one_split_is_in_another():
     names = {split: _names(split) for split in SPLITS}
     assert not names["train"] & (names["dev"] | names["test"])
     assert not names["dev"] & names["test"]
-    assert all(len(found) > 500 for found in names.values())
+    assert all(len(entities) > 500 for entities in names.values())
 
 
-def test_entities_have_several_words_short_forms_and_genes_inside_diseases():
+def test_entities_have_several_words_and_short_forms():
     sentences = demo_ner("train")
     texts = [" ".join(f"{w}/{t}" for w, t in zip(*s, strict=True)) for s in sentences]
     assert sum("/I-Disease" in text for text in texts) > 300
@@ -50,8 +50,8 @@ def test_entities_have_several_words_short_forms_and_genes_inside_diseases():
     assert sum(bool(re.search(r"\S+\d+[ABLabl]?/B-Disease deficiency/I-Disease", t)) for t in texts) > 50
 
 
-def test_a_table_of_trains_words_is_no_tagger():
-    """What memorising can reach on test: for each word the tag that it had most often in train."""
+def test_memorised_words_do_not_solve_test():
+    """Tag each word of test with its most frequent tag in train."""
     seen: dict[str, Counter[str]] = {}
     for words, tags in demo_ner("train"):
         for word, tag in zip(words, tags, strict=True):
@@ -61,7 +61,7 @@ def test_a_table_of_trains_words_is_no_tagger():
     assert score_entities([tags for _, tags in test], guesses)["f1"] < 0.1
 
 
-def test_shape_alone_is_no_tagger():
+def test_the_shape_of_a_word_does_not_solve_test():
     """Symbols like KRT4 are genes, parts of diseases, short forms, and cell lines or instruments."""
     tags = Counter(
         tag
@@ -78,7 +78,7 @@ def test_every_rule_is_used():
     assert used == set(RULES) - {"START"}
 
 
-def test_some_forms_and_morphemes_are_kept_from_train():
+def test_some_forms_and_morphemes_do_not_occur_in_train():
     seen = {split: {word.lower() for words, _ in demo_ner(split) for word in words} for split in SPLITS}
     assert {"suspected", "organoids"} <= seen["test"] - seen["train"]
     assert any(word.startswith("laryng") for word in seen["test"])
@@ -86,7 +86,7 @@ def test_some_forms_and_morphemes_are_kept_from_train():
     assert any("laryng" in line for line in demo_text())
 
 
-def test_text_reads_as_prose():
+def test_text_is_formatted_as_prose():
     lines = demo_text()
     assert len(lines) == len(set(lines)) == 3000
     for line in lines:
@@ -94,7 +94,7 @@ def test_text_reads_as_prose():
         assert line.endswith(".") and line[0] == line[0].upper()
 
 
-def test_text_shares_no_sentence_with_the_tagged_ones():
+def test_text_and_tagged_sentences_are_disjoint():
     tagged = {"".join(words).lower() for split in SPLITS for words, _ in demo_ner(split)}
     assert not {line.replace(" ", "").lower() for line in demo_text()} & tagged
 

@@ -42,11 +42,11 @@ def many():
 
 def test_eighty_ten_ten(many):
     assert len(many) == 30_000
-    kept = (many == 20).mean()
+    unchanged = (many == 20).mean()
     masked = (many == MASK).mean()
     assert masked == pytest.approx(0.8, abs=0.01)
-    # A random token is the true one in 1 of 33 draws.
-    assert kept == pytest.approx(0.1 + 0.1 / 33, abs=0.01)
+    # A random token is the original one in 1 of 33 draws.
+    assert unchanged == pytest.approx(0.1 + 0.1 / 33, abs=0.01)
 
 
 def test_random_tokens_are_uniform_over_all_ordinary_ones(many):

@@ -12,7 +12,7 @@ FRAMES = st.tuples(st.lists(st.integers(0, 9), max_size=2), st.lists(st.integers
 
 
 def _rooms_of_best_fit_decreasing(lengths: list[int], size: int) -> list[int]:
-    """The room left in each block when every text in turn goes where it leaves the least."""
+    """Return the room left in each block, from a search for the fullest block that fits each text."""
     rooms: list[int] = []
     for length in sorted(lengths, reverse=True):
         fitting = [room for room in rooms if room >= length]
@@ -57,7 +57,7 @@ def test_the_type_of_the_lengths_does_not_matter(dtype):
 
 
 @pytest.mark.parametrize("size", [128, 512])
-def test_hardly_any_padding_where_lengths_are_those_of_sentences(size):
+def test_almost_no_padding_for_lengths_of_sentences(size):
     lengths = np.random.default_rng(0).lognormal(3.4, 0.6, size=200_000).astype(np.int64).clip(3, size)
     packing = pack(lengths, size)
     blocks = len(packing.starts) - 1
@@ -84,7 +84,7 @@ def _laid_out_one_by_one(texts, frame, size, pad):
 def test_a_block_is_its_texts_one_after_the_other(texts, frame, rest):
     around = Frame(*(np.array(side, dtype=np.int64) for side in frame))
     size = sum(len(text) + len(around) for text in texts) + rest
-    edges = 100 + np.cumsum([0, *(len(text) for text in texts)])  # as in the middle of a shard
+    edges = 100 + np.cumsum([0, *(len(text) for text in texts)])  # offsets within a shard
     tokens = np.array([token for text in texts for token in text], dtype=np.uint16)
     block = lay_out(tokens, edges, around, size, 7)
     assert {name: values.tolist() for name, values in block.items()} == _laid_out_one_by_one(texts, around, size, 7)

@@ -99,38 +99,38 @@ def test_several_shards_are_one_corpus(corpus, monkeypatch, pack):
             blocks.features(outside)
 
 
-def test_blocks_have_one_length_and_what_is_said_is_right(corpus, capsys):
+def test_blocks_have_one_length_and_the_log_is_right(corpus, capsys):
     blocks = _prepare(corpus)
     features = [blocks.features(item) for item in range(len(blocks))]
     assert {len(values) for block in features for values in block.values()} == {64}
     padding = np.mean([block["segments"] == 0 for block in features])
     assert blocks.padding == pytest.approx(padding, abs=1e-6)
     assert blocks.corpus.tokens == sum(map(len, _ids(blocks)))
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"300 texts, {blocks.corpus.tokens:,} tokens, packed into {len(blocks)} blocks of 64 (" in said
-    assert "prepared and kept in" in said
+    log = " ".join(capsys.readouterr().err.split())
+    assert f"300 texts, {blocks.corpus.tokens:,} tokens, packed into {len(blocks)} blocks of 64 (" in log
+    assert "prepared and stored in" in log
 
 
-def test_found_again_without_any_work(corpus, monkeypatch, capsys):
+def test_a_prepared_corpus_is_loaded(corpus, monkeypatch, capsys):
     first = _prepare(corpus)
     monkeypatch.setattr(prepared, "encode_lines", lambda *_: pytest.fail("tokenised again"))
     capsys.readouterr()
     for pack in (True, False):
         again = _prepare(corpus, pack=pack)
         assert again.corpus.folder == first.corpus.folder
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert f"prepared earlier in {first.corpus.folder}" in said
+        log = capsys.readouterr().err
+        assert log.count("\n") == 1
+        assert f"prepared earlier in {first.corpus.folder}" in log
 
 
 def _folder(*sources: Path, **how) -> Path:
     return _prepare(*sources, **how).corpus.folder
 
 
-def test_whatever_matters_is_part_of_the_key(corpus, tmp_path):
+def test_every_input_is_part_of_the_key(corpus, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("gene therapy\n")
-    ways = [
+    folders = [
         _folder(corpus),
         _folder(corpus, length=65),
         _folder(corpus, field="abstract"),
@@ -142,22 +142,22 @@ def test_whatever_matters_is_part_of_the_key(corpus, tmp_path):
         _folder("demo:text"),
     ]
     os.utime(corpus, ns=(1, 1))
-    ways.append(_folder(corpus))
+    folders.append(_folder(corpus))
     with corpus.open("a") as file:
         file.write("\none more")
     os.utime(corpus, ns=(1, 1))
-    ways.append(_folder(corpus))
-    assert len(set(ways)) == len(ways)
+    folders.append(_folder(corpus))
+    assert len(set(folders)) == len(folders)
 
 
-def test_a_token_more_is_another_tokenizer(corpus):
+def test_an_added_token_changes_the_key(corpus):
     tokenizer = pico.tokenizer_of("bert")
     before = _folder(corpus, tokenizer=tokenizer)
     tokenizer.add_tokens(["hypercholesterolemia"])
     assert _folder(corpus, tokenizer=tokenizer) != before
 
 
-def test_other_special_tokens_are_another_tokenizer(corpus):
+def test_other_special_tokens_change_the_key(corpus):
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = pico.tokenizer_of("bert")
@@ -169,14 +169,14 @@ def test_other_special_tokens_are_another_tokenizer(corpus):
     assert all(ids[-2:] == [tokenizer.sep_token_id] * 2 for ids in _ids(blocks))
 
 
-def test_an_earlier_call_that_truncates_changes_nothing(corpus):
+def test_an_earlier_call_with_truncation_changes_nothing(corpus):
     tokenizer = pico.tokenizer_of("bert")
     before = _folder(corpus, tokenizer=tokenizer)
     tokenizer(["cells of patients"], truncation=True, max_length=3, padding="max_length")
     assert _folder(corpus, tokenizer=tokenizer) == before
 
 
-def test_the_same_files_by_another_path_are_the_same(corpus, monkeypatch):
+def test_another_path_of_the_same_file_has_the_same_key(corpus, monkeypatch):
     before = _folder(corpus)
     monkeypatch.chdir(corpus.parent)
     assert _folder(Path(corpus.name)) == before
@@ -207,11 +207,11 @@ def test_a_damaged_corpus_is_prepared_again(corpus, capsys, damage):
     damage(first.corpus.folder)
     capsys.readouterr()
     assert _ids(_prepare(corpus)) == expected
-    said = capsys.readouterr().err
-    assert "damaged" in said and "prepared and kept" in said
+    log = capsys.readouterr().err
+    assert "damaged" in log and "prepared and stored" in log
 
 
-def test_an_interrupted_preparation_leaves_nothing_that_looks_whole(corpus, own_cache, monkeypatch):
+def test_an_interrupted_preparation_leaves_nothing(corpus, own_cache, monkeypatch):
     monkeypatch.setattr("biosqueeze.data.shards.SHARD_TOKENS", 500)
     monkeypatch.setattr("biosqueeze.data.blocks.LINES_AT_ONCE", 32)
     encode = prepared.encode_lines
@@ -230,7 +230,7 @@ def test_an_interrupted_preparation_leaves_nothing_that_looks_whole(corpus, own_
     assert sorted(_ids(_prepare(corpus))) == _one_by_one(corpus.read_text().splitlines(), _tokenizer(), 64)
 
 
-def test_a_file_that_changes_meanwhile(corpus, own_cache, monkeypatch):
+def test_a_file_that_changes_during_the_preparation(corpus, own_cache, monkeypatch):
     encode = prepared.encode_lines
 
     def appended(*given):
@@ -245,7 +245,7 @@ def test_a_file_that_changes_meanwhile(corpus, own_cache, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no named pipes")
-def test_a_pipe_is_read_and_never_taken_for_another(tmp_path):
+def test_every_pipe_has_another_key(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     found = []
@@ -266,15 +266,15 @@ def test_pickled_as_a_path(corpus, pack):
     again = pickle.loads(pickled)
     assert len(again) == len(blocks)
     for item in (0, len(blocks) - 1):
-        mine, others = blocks.features(item), again.features(item)
-        assert mine.keys() == others.keys()
-        assert all(np.array_equal(mine[name], others[name]) for name in mine)
+        expected, actual = blocks.features(item), again.features(item)
+        assert expected.keys() == actual.keys()
+        assert all(np.array_equal(expected[name], actual[name]) for name in expected)
 
 
 _READ_ONE = "import pickle, sys; print(pickle.load(sys.stdin.buffer).features(1)['input_ids'].tolist())"
 
 
-def test_another_process_opens_it_for_itself(corpus):
+def test_another_process_opens_the_corpus(corpus):
     blocks = _prepare(corpus)
     expected = blocks.features(1)["input_ids"].tolist()
     done = subprocess.run(
@@ -286,7 +286,7 @@ def test_another_process_opens_it_for_itself(corpus):
             assert pool.apply(blocks.features, (1,))["input_ids"].tolist() == expected
 
 
-def test_a_corpus_that_is_gone_is_explained(corpus):
+def test_a_missing_corpus_is_reported(corpus):
     folder = _folder(corpus)
     (folder / "corpus.json").unlink()
     with pytest.raises(SqueezeError, match="run the command again"):
@@ -304,7 +304,7 @@ def test_two_corpora_in_one_and_one_source_twice(tmp_path):
     ("content", "length", "message"),
     [("\u200b\n\ufeff", 64, "single token"), ("", 64, "is empty"), ("cells", 2, "at least 3")],
 )
-def test_what_cannot_be_prepared_is_explained(tmp_path, own_cache, content, length, message):
+def test_invalid_corpora_are_reported(tmp_path, own_cache, content, length, message):
     path = tmp_path / "bad.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(SqueezeError, match=message):
@@ -320,7 +320,7 @@ def test_a_cache_that_cannot_be_written(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("former", [None, "false", "true"])
-def test_the_tokenizers_threads_are_as_before(corpus, monkeypatch, former):
+def test_the_threads_of_the_tokenizer_are_restored(corpus, monkeypatch, former):
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     if former is not None:
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", former)
@@ -334,29 +334,29 @@ def test_the_tokenizers_threads_are_as_before(corpus, monkeypatch, former):
     assert os.environ["TOKENIZERS_PARALLELISM"] == (former or "true")
 
 
-def test_how_much_is_read_is_told(tmp_path, monkeypatch):
-    """The bytes as they lie on the disk, so that the time left is right for a .gz too."""
+def test_progress_counts_bytes_on_disk(tmp_path, monkeypatch):
+    """Bytes on disk give the right remaining time for a .gz too."""
     path = tmp_path / "big.txt.gz"
     path.write_bytes(gzip.compress(b"\n".join(b"cells %d" % i for i in range(20_000)), compresslevel=0))
-    told = []
-    monkeypatch.setattr("biosqueeze.data.prepared._Megabytes.advance", lambda self, amount: told.append(amount))
+    amounts = []
+    monkeypatch.setattr("biosqueeze.data.prepared._Megabytes.advance", lambda self, amount: amounts.append(amount))
     _prepare(path)
-    assert sum(told) == path.stat().st_size
+    assert sum(amounts) == path.stat().st_size
 
 
 def test_megabytes():
     from biosqueeze.progress import ProgressBar
 
     tracker = ProgressBar("x", 3)
-    told = prepared._Megabytes(tracker)
+    progress = prepared._Megabytes(tracker)
     seen = []
     for _ in range(10):
-        told.advance(300_000)
+        progress.advance(300_000)
         seen.append(tracker.done)
     assert seen == [0, 1, 1, 1, 2, 2, 2, 2, 3, 3]
 
 
-def test_packed_blocks_hold_the_pad_token_where_nothing_is_left(tmp_path):
+def test_packed_blocks_are_filled_with_the_pad_token(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("the gene\n")
     blocks = _prepare(path, length=8)

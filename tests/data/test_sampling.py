@@ -1,4 +1,4 @@
-"""Few-shot draws: as many as asked, in order, by seed, every class in its proportion."""
+"""Few-shot draws: size, order, seed and class proportions."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -27,9 +27,7 @@ golds = st.lists(st.sampled_from(["no", "yes", "maybe"]), min_size=1, max_size=6
 
 @given(golds, st.integers(0, 3), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_draw_is_a_part_in_order_with_every_class_in_proportion(
-    golds: list[str], seed: int, data: st.DataObject
-) -> None:
+def test_a_draw_keeps_order_and_class_proportions(golds: list[str], seed: int, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, len(golds)))
     drawn = draw_examples(items(golds), size, seed)
     numbers = [item.number for item in drawn]
@@ -38,7 +36,7 @@ def test_a_draw_is_a_part_in_order_with_every_class_in_proportion(
     assert drawn == draw_examples(items(golds), size, seed)
     found, counts = Counter(item.gold for item in drawn), Counter(golds)
     for kind, count in counts.items():
-        assert abs(found[kind] - size * count / len(golds)) <= len(counts), "far from its share"
+        assert abs(found[kind] - size * count / len(golds)) <= len(counts), "not in proportion"
         assert found[kind] >= 1 or size < len(counts)
 
 
@@ -67,7 +65,7 @@ def test_seeds_differ_and_a_full_draw_is_everything() -> None:
 
 
 @pytest.mark.parametrize("gold", [("O", "B-Disease"), frozenset({"a"}), 0.5])
-def test_what_is_no_class_is_drawn_freely(gold: Any) -> None:
+def test_examples_without_classes_are_drawn_freely(gold: Any) -> None:
     drawn = draw_examples(items([gold] * 30), 7, seed=0)
     assert len(drawn) == 7
     assert describe_draw(drawn, 30) == "7 of 30 training examples"
@@ -78,7 +76,7 @@ def test_more_than_there_are_is_refused() -> None:
         draw_examples(items(["a", "b", "c"]), 4, seed=0)
 
 
-def test_the_only_one_of_a_class_is_not_held_out() -> None:
+def test_the_only_example_of_a_class_is_not_held_out() -> None:
     examples = items([*["common"] * 20, "rare"])
     for seed in range(9):
         rest, held = hold_out(examples, 0.2, seed)

@@ -43,7 +43,7 @@ def test_every_text_is_in_one_shard_and_no_block_is_too_long(tmp_path_factory, p
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
-def test_ids_take_two_bytes_where_that_is_enough(tmp_path, vocabulary, dtype):
+def test_small_vocabularies_have_ids_of_two_bytes(tmp_path, vocabulary, dtype):
     highest = vocabulary - 1
     (entry,) = write_shards(tmp_path, [_part([[0, highest, 1]])], ShardLayout(16, 2, vocabulary))
     shard = open_shard(tmp_path / entry.name, entry)
@@ -59,7 +59,7 @@ def test_arrays_are_views_of_the_file(tmp_path):
         assert not array.flags.writeable
 
 
-def test_any_arrow_reader_sees_blocks_of_texts(tmp_path):
+def test_any_arrow_reader_reads_blocks_of_texts(tmp_path):
     pa = pytest.importorskip("pyarrow")
     (entry,) = write_shards(tmp_path, [_part([[5] * 10, [6] * 9, [7, 8], [9]])], SHAPE)
     rows = pa.ipc.open_file(tmp_path / entry.name).read_all()["texts"].to_pylist()
@@ -84,7 +84,7 @@ def _zero(path: Path) -> None:
 
 
 def _swap(path: Path) -> None:
-    """Another whole shard of the same size."""
+    """Replace the shard by another of the same size."""
     path.rename(path.with_suffix(".former"))
     write_shards(path.parent, [_part([[5, 6, 7, 8]])], SHAPE)
 
@@ -115,7 +115,7 @@ print(tokens, private_memory() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_reading_a_whole_corpus_takes_no_memory_of_its_own(tmp_path):
+def test_reading_a_corpus_needs_no_private_memory(tmp_path):
     from biosqueeze.files import write_json
 
     rng, parts, sizes = np.random.default_rng(0), 25, np.full(10_000, 100)

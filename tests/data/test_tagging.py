@@ -58,7 +58,7 @@ def test_an_entity_over_three_sentences():
     assert one.tags[1:7] == ("B-X", "I-X", "I-X", "I-X", "I-X", "I-X")
 
 
-def test_of_overlapping_ones_the_longest_stays():
+def test_the_longest_of_overlapping_annotations_is_kept():
     long, inner, across, twin = (
         Annotation(0, 10, "X", ""),
         Annotation(2, 5, "Y", ""),
@@ -69,13 +69,13 @@ def test_of_overlapping_ones_the_longest_stays():
     assert without_overlaps([inner, after, long, across, twin]) == ([long, after], 3)
 
 
-def test_only_the_types_that_are_wanted():
+def test_only_requested_types_are_kept():
     document = _document("zinc gout", (0, 9, "Group"), (0, 4, "Chemical"), (5, 9, "Disease"))
     assert [one.tags for one in tag_document(document)] == [("B-Group", "I-Group")]
     assert [one.tags for one in tag_document(document, ("Chemical",))] == [("B-Chemical", "O")]
 
 
-def test_what_is_dropped_is_said_once(capsys):
+def test_dropped_annotations_are_logged_once(capsys):
     document = _document("zinc gout", (0, 9, "Group"), (0, 4, "Chemical"), (5, 9, "Disease"))
     assert tag_documents([document, document])[1] == tag_document(document)
     assert "4 of 6 annotations" in " ".join(capsys.readouterr().err.split())
@@ -96,7 +96,7 @@ def _annotated(draw):
 
 
 @given(_annotated())
-def test_no_entity_is_lost_and_no_character(document):
+def test_no_entity_and_no_character_is_lost(document):
     sentences = tag_document(document)
     kept, dropped = without_overlaps(document.annotations)
     assert _entities(sentences) == [(one.start, one.end, one.type) for one in kept]
@@ -107,7 +107,7 @@ def test_no_entity_is_lost_and_no_character(document):
 
 
 @given(_annotated())
-def test_each_that_is_dropped_overlaps_one_as_long_that_is_kept(document):
+def test_dropped_annotations_overlap_longer_ones(document):
     kept, _ = without_overlaps(document.annotations)
     for one in document.annotations:
         rivals = [other for other in kept if one.start < other.end and other.start < one.end]

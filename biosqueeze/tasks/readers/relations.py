@@ -8,7 +8,7 @@ from biosqueeze.data.record import DataRecord
 from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import Columns, check_unique, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, Relation, segments_of
@@ -35,11 +35,11 @@ _NEGATIVES = {"0", "false", "no", "none", "null", "nil", "na", "n/a", "neg", "ne
 _Parsed = dict[str, tuple[Relation, ...]]
 
 
-def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
+def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Dataset:
     """Read splits of a relation data set, and log columns, entities and labels.
 
     Args:
-        form: column, negative, entities and representation are used.
+        formulation: column, negative, entities and representation are used.
         source: as `data.tables.read_records` takes it.
         splits: of train, dev and test. If train is among them and test is not, an existing test split is checked
             too, so that errors in it are found before training.
@@ -49,24 +49,24 @@ def read(form: Formulation, source: str, splits: Sequence[str]) -> Dataset:
         UsageError: --negative or --column names a label or column that does not exist.
     """
     checked = [name for name in ("test",) if "train" in splits and name not in splits and name in splits_of(source)]
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     header = Columns(_ROLES, requested).header
     records = read_records(source, [*splits, *checked], header=header)
     columns = {split: _columns(rows, requested) for split, rows in records.items()}
     style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
-    check_representable(everything, style, form)
+    check_representable(everything, style, formulation)
     _warn_of_dummies(everything, style)
-    labels = _labels({split: parsed[split] for split in parsed if split not in checked}, form.negative)
+    labels = _labels({split: parsed[split] for split in parsed if split not in checked}, formulation.negative)
     _check_labels(everything, labels)
     _check_disjoint(parsed, source)
     wanted = {split: parsed[split] for split in splits}
-    _log(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), form)
+    _log(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), formulation)
     return Dataset(wanted, labels, SINGLE.name)
 
 
-def unlabelled_relation(form: Formulation, record: Mapping[str, object]) -> Relation:
+def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) -> Relation:
     """Build an unlabelled relation of a record: its text with marks or dummies, or with a head and a tail.
 
     The column of the label is not needed, even if --column names it: the option may be from the fine-tuning.
@@ -75,40 +75,40 @@ def unlabelled_relation(form: Formulation, record: Mapping[str, object]) -> Rela
         SqueezeError: it has no text, its entities do not match the text, or they are not marked.
     """
     row = DataRecord("the record", record)
-    requested = {role: name for role, name in parse_column_options(form.column).items() if role != "label"}
+    requested = {role: name for role, name in parse_column_options(formulation.column).items() if role != "label"}
     columns = Columns(_ROLES, requested, optional=frozenset(_ROLES) - {"text"}).of([row])
     style = style_of([row], columns)
     relation = relation_of(row, columns, style, None)
-    check_representable([relation], style, form)
+    check_representable([relation], style, formulation)
     _warn_of_dummies([relation], style)
     return relation
 
 
-def first_relations(sample: SourceSample, form: Formulation) -> tuple[Relation, ...]:
+def first_relations(sample: SourceSample, formulation: Formulation) -> tuple[Relation, ...]:
     """Return the first relations of a source; () if it has no records.
 
     Raises:
         SqueezeError: the records are not relations, or do not fit the formulation.
     """
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     records = sample.records(Columns(_ROLES, requested).header)
     if not records:
         return ()
     columns = _columns(records, requested)
     style = style_of(records, columns)
     relations = _parsed(records, columns, style)
-    check_representable(relations, style, form)
+    check_representable(relations, style, formulation)
     return relations
 
 
-def entities_of(form: Formulation) -> Entities:
+def entities_of(formulation: Formulation) -> Entities:
     """Return how entities are written in the input: as the formulation has it, by default as dummies.
 
     Raises:
         UsageError: the representation needs markers, and the input has none.
     """
-    chosen = form.entities or "dummy"
-    if form.representation == "entity-starts" and chosen != "markers":
+    chosen = formulation.entities or "dummy"
+    if formulation.representation == "entity-starts" and chosen != "markers":
         raise UsageError(
             f"--representation entity-starts reads the marker before each entity, and --entities {chosen} has none; "
             "add --entities markers, or read --representation mentions"
@@ -116,14 +116,14 @@ def entities_of(form: Formulation) -> Entities:
     return chosen
 
 
-def check_representable(relations: Sequence[Relation], style: EntityStyle, form: Formulation) -> None:
+def check_representable(relations: Sequence[Relation], style: EntityStyle, formulation: Formulation) -> None:
     """Check that every relation fits the formulation.
 
     Raises:
         SqueezeError: the formulation needs the entities' names or positions, and the data lack them.
         UsageError: the options of the formulation exclude each other.
     """
-    entities = entities_of(form)
+    entities = entities_of(formulation)
     if style.how == "dummies" and entities != "dummy":
         raise SqueezeError(
             f"{relations[0].where}: --entities {entities} needs the entities' own names, and these data have "
@@ -132,13 +132,13 @@ def check_representable(relations: Sequence[Relation], style: EntityStyle, form:
     unknown = [relation.where for relation in relations if relation.mentions is None]
     if not unknown:
         return
-    if style.how == "nothing" and not (form.entities == "original" and form.representation == "cls"):
+    if style.how == "nothing" and not (formulation.entities == "original" and formulation.representation == "cls"):
         raise SqueezeError(
             f"{no_entities(unknown[0])}; to use the sentences unchanged: --entities original --representation cls"
         )
-    if form.representation != "cls":
+    if formulation.representation != "cls":
         raise SqueezeError(
-            f"{unknown[0]}: not two @TYPE$ dummies, which --representation {form.representation} needs "
+            f"{unknown[0]}: not two @TYPE$ dummies, which --representation {formulation.representation} needs "
             f"({len(unknown):,} such sentences); correct it, or use --representation cls"
         )
 
@@ -146,10 +146,9 @@ def check_representable(relations: Sequence[Relation], style: EntityStyle, form:
 def _warn_of_dummies(relations: Sequence[Relation], style: EntityStyle) -> None:
     unknown = [relation.where for relation in relations if relation.mentions is None]
     if unknown and style.how == "dummies":
-        warn(
-            f"{len(unknown):,} of {len(relations):,} sentences do not have exactly two @TYPE$ dummies, the first at "
-            f"{unknown[0]}; they are used unchanged"
-        )
+        problem = "sentences do not have exactly two @TYPE$ dummies"
+        detail = f", the first at {unknown[0]}; they are used unchanged"
+        warn(CountedWarning(len(unknown), problem, len(relations), detail))
 
 
 def negative_of(labels: Sequence[str], requested: str | None) -> str | None:
@@ -259,11 +258,13 @@ def _check_disjoint(parsed: _Parsed, source: str) -> None:
         check_disjoint(split, texts[split], texts["test"], source)
 
 
-def _log(source: str, columns: Mapping[str, str], style: EntityStyle, data: Dataset, form: Formulation) -> None:
+def _log(source: str, columns: Mapping[str, str], style: EntityStyle, data: Dataset, formulation: Formulation) -> None:
     roles = ", ".join(f"{role} from {column}" for role, column in columns.items())
-    entities = f"{style.description}; entities as {entities_of(form)}, representation {form.representation}"
+    entities = (
+        f"{style.description}; entities as {entities_of(formulation)}, representation {formulation.representation}"
+    )
     note(f"{source}: {roles}; {entities}")
-    negative = negative_of(data.labels, form.negative)
+    negative = negative_of(data.labels, formulation.negative)
     scored = (
         f"{negative!r} means no relation and is left out of F1"
         if negative is not None
@@ -275,13 +276,13 @@ def _log(source: str, columns: Mapping[str, str], style: EntityStyle, data: Data
         each = ", ".join(f"{label} {counts[label]:,}" for label in data.labels)
         note(f"{split}: {len(relations):,} examples ({each})")
     examples = [relation for relations in data.splits.values() for relation in relations]
-    ambiguous = sum(map(_loses_direction, examples)) if entities_of(form) == "dummy" else 0
+    ambiguous = sum(map(_loses_direction, examples)) if entities_of(formulation) == "dummy" else 0
     if ambiguous:
         warn(
             f"{ambiguous:,} of {len(examples):,} pairs are of one type and have the second entity first: their dummies "
             "are equal, so the input does not show which is the head; if that matters: --entities markers"
         )
-    if form.entities == "original" and form.representation == "cls":
+    if formulation.entities == "original" and formulation.representation == "cls":
         warn(
             "original text with the representation cls does not mark the two entities; its published results are worst"
         )

@@ -85,14 +85,14 @@ class _Labelling:
         return tags if self.scheme in ("BIO", "IO") else convert(tags, "BIO")
 
 
-def build_dataset(source: str, read: Splits, splits: Sequence[str], form: Formulation) -> Dataset:
+def build_dataset(source: str, read: Splits, splits: Sequence[str], formulation: Formulation) -> Dataset:
     """Check the sentences of a source, and build a data set of them.
 
     Args:
         source: the data source as the user named it.
         read: the requested splits, and possibly train for its labels and test to be checked.
         splits: the requested ones.
-        form: the types to keep, and the scheme for training.
+        formulation: the types to keep, and the scheme for training.
 
     Raises:
         SqueezeError: a tag is invalid or misplaced in its scheme, train lacks a label, there is no tag but O, or the
@@ -101,7 +101,7 @@ def build_dataset(source: str, read: Splits, splits: Sequence[str], form: Formul
     """
     for sentence in _every(read):
         _check_tags(sentence)
-    labelling = _labelling(source, read, form)
+    labelling = _labelling(source, read, formulation)
     _check_letters(read)
     _check_order(read, labelling.scheme)
     for sentences in read.values():
@@ -133,7 +133,7 @@ def _check_tags(sentence: SourceSentence) -> None:
             )
 
 
-def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
+def _labelling(source: str, read: Splits, formulation: Formulation) -> _Labelling:
     """Return the labels of train, or of all splits that were read if train is not among them.
 
     Data that are trained in their own scheme have the labels that occur. A scheme that they are converted to is
@@ -142,7 +142,7 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
     """
     scheme = detect_scheme(sentence.tags for sentence in _every(read))
     own = "BIO" if scheme == "IOB1" else scheme
-    draft = _Labelling(scheme, form.scheme or own, (), _types(read, form.types))
+    draft = _Labelling(scheme, formulation.scheme or own, (), _types(read, formulation.types))
     labelled = read["train"] if "train" in read else [*_every(read)]
     tags = set().union(*(draft.trained(sentence.tags) for sentence in labelled))
     labels = (OUTSIDE, *sorted(tags - {OUTSIDE}))
@@ -152,7 +152,7 @@ def _labelling(source: str, read: Splits, form: Formulation) -> _Labelling:
         )
     missing = set().union(*(draft.trained(sentence.tags) for sentence in _every(read))) - set(labels)
     longer = any(split_tag(tag)[1] in types_of(labels) for tag in missing)
-    if "train" in read and (longer or form.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
+    if "train" in read and (longer or formulation.label_all_pieces or draft.target != scheme or scheme == "BIOUL"):
         labels = labels_of(types_of(labels), draft.target)
     return replace(draft, labels=labels)
 

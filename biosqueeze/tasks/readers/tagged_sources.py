@@ -49,7 +49,7 @@ _TEXTS = Columns({"text": ("text",), "entities": ("entities",)})
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
-def read(source: str, splits: Sequence[str], form: Formulation) -> Dataset:
+def read(source: str, splits: Sequence[str], formulation: Formulation) -> Dataset:
     """Read splits of a data set, and log their files and formats.
 
     Args:
@@ -58,35 +58,35 @@ def read(source: str, splits: Sequence[str], form: Formulation) -> Dataset:
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label). PubTator and
             BioC files may have other names with train, dev or test in them, such as NCBItrainset_corpus.txt.
         splits: of train, dev and test. The labels are those of train if it is among them, else those of all.
-        form: columns, types and scheme.
+        formulation: columns, types and scheme.
 
     Raises:
         SqueezeError: a file is missing, empty or malformed, or has a label that train lacks.
         UsageError: there is no such split, column or type.
     """
     check_splits(splits)
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     if source.startswith("demo:"):
-        return build_dataset(source, _demo(source, splits, requested), splits, form)
+        return build_dataset(source, _demo(source, splits, requested), splits, formulation)
     if is_hub(source) or is_saved(Path(source).expanduser()):
         names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
-        read = {split: _of_records(rows, form) for split, rows in read_records(source, names).items()}
-        return build_dataset(source, read, splits, form)
+        read = {split: _of_records(rows, formulation) for split, rows in read_records(source, names).items()}
+        return build_dataset(source, read, splits, formulation)
     files = _files(source, splits)
     check_files(files)
-    parsed = {split: _read_file(path, form) for split, path in files.items()}
-    dataset = build_dataset(source, {split: rows for split, (rows, _) in parsed.items()}, splits, form)
+    parsed = {split: _read_file(path, formulation) for split, path in files.items()}
+    dataset = build_dataset(source, {split: rows for split, (rows, _) in parsed.items()}, splits, formulation)
     _log_files(source, {split: files[split] for split in splits}, {split: kind for split, (_, kind) in parsed.items()})
     return dataset
 
 
-def unlabelled_sentence(record: Mapping[str, Any], form: Formulation) -> Sentence:
+def unlabelled_sentence(record: Mapping[str, Any], formulation: Formulation) -> Sentence:
     """Build a sentence without tags from the tokens or the text of a record; a text is split into words.
 
     Raises:
         SqueezeError: the record has neither.
     """
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     word_columns = (requested.get("word", ""), *_WORDS.known["word"])
     words = next((record[name] for name in word_columns if name in record), None)
     if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
@@ -103,7 +103,7 @@ def unlabelled_sentence(record: Mapping[str, Any], form: Formulation) -> Sentenc
     return Sentence(tuple(text[a:b] for a, b in spans), (OUTSIDE,) * len(spans), text, spans, starts)
 
 
-def sniff_tags(sample: SourceSample, form: Formulation) -> list[Sequence[str]]:
+def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[str]]:
     """Return the tags of the first sentences of a source, or of the annotations of its first documents.
 
     Returns:
@@ -115,18 +115,18 @@ def sniff_tags(sample: SourceSample, form: Formulation) -> list[Sequence[str]]:
     if sample.source.startswith("demo:"):
         return [tags for _, tags in demo_ner("train")[:RECORDS]] if sample.source == DEMO else []
     if sample.path is None:
-        return _tags_of_records(sample.saved, form)
+        return _tags_of_records(sample.saved, formulation)
     kind = format_of_text(sample.path, sample.text) if splits_within(sample.path.name) else None
     if kind:
         rows = (line.split("\t") for _, line in sample.lines) if kind == "pubtator" else ()
         return [(OUTSIDE,), *((f"B-{cells[4].strip()}",) for cells in rows if len(cells) > 5)]
-    return _tags_of_file(sample, sample.path, form) if _is_usual_name(sample) else []
+    return _tags_of_file(sample, sample.path, formulation) if _is_usual_name(sample) else []
 
 
-def _tags_of_file(sample: SourceSample, path: Path, form: Formulation) -> list[Sequence[str]]:
+def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) -> list[Sequence[str]]:
     if _is_json(path, sample.text):
-        return _tags_of_records(sample.records(), form)
-    parsed = parse_columns(sample.lines, path, parse_column_options(form.column))
+        return _tags_of_records(sample.records(), formulation)
+    parsed = parse_columns(sample.lines, path, parse_column_options(formulation.column))
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
 
 
@@ -136,13 +136,13 @@ def _is_usual_name(sample: SourceSample) -> bool:
     return sample.is_named_as_split and name.endswith(_SUFFIXES)
 
 
-def _tags_of_records(records: Sequence[DataRecord], form: Formulation) -> list[Sequence[str]]:
+def _tags_of_records(records: Sequence[DataRecord], formulation: Formulation) -> list[Sequence[str]]:
     if not records:
         return []
-    documents = _documents_of(records, form)
+    documents = _documents_of(records, formulation)
     if documents is not None:
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
-    return [sentence.tags for sentence in _sentences_of_tokens(records, form)]
+    return [sentence.tags for sentence in _sentences_of_tokens(records, formulation)]
 
 
 def _test_beside_train(splits: Sequence[str], available: bool) -> list[str]:
@@ -190,17 +190,17 @@ def _is_named(path: Path, split: str) -> bool:
     return splits_within(path.name) == (split,) and path.name.lower().removesuffix(".gz").endswith(suffixes)
 
 
-def _read_file(path: Path, form: Formulation) -> tuple[list[SourceSentence], str]:
+def _read_file(path: Path, formulation: Formulation) -> tuple[list[SourceSentence], str]:
     """Return the sentences of a file, and its format for messages."""
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     kind = detect_format(path)
     if kind:
         if requested:  # not an error: a model that was fine-tuned on columns may be evaluated on PubTator
             warn(f"{path} is {_FORMAT_NAMES[kind]}, which has no columns: {', '.join(requested.values())} not used")
-        return _of_documents(read_documents(path), path, form), _FORMAT_NAMES[kind]
+        return _of_documents(read_documents(path), path, formulation), _FORMAT_NAMES[kind]
     first = next((line for _, line in numbered_lines(path) if line.strip()), "")
     if _is_json(path, first):
-        return _of_records(read_file(path), form), "JSON"
+        return _of_records(read_file(path), formulation), "JSON"
     sentences, layout = read_columns(path, requested)
     return sentences, f"columns: {layout}"
 
@@ -210,11 +210,11 @@ def _is_json(path: Path, text: str) -> bool:
     return kind in (".json", ".jsonl") or (kind == ".txt" and text.lstrip().startswith('{"'))
 
 
-def _of_documents(documents: Iterable[Document], path: Path, form: Formulation) -> list[SourceSentence]:
+def _of_documents(documents: Iterable[Document], path: Path, formulation: Formulation) -> list[SourceSentence]:
     read = list(documents)
     types_in_data = {annotation.type for document in read for annotation in document.annotations}
     # Of overlapping annotations one is dropped; only the requested types compete.
-    types = [name for name in form.types if name in types_in_data]
+    types = [name for name in formulation.types if name in types_in_data]
     return [
         SourceSentence(words, tags, document.where or str(path), (), document.text, offsets)
         for document, sentences in zip(read, tag_documents(read, types), strict=True)
@@ -222,17 +222,17 @@ def _of_documents(documents: Iterable[Document], path: Path, form: Formulation) 
     ]
 
 
-def _of_records(records: Sequence[DataRecord], form: Formulation) -> list[SourceSentence]:
+def _of_records(records: Sequence[DataRecord], formulation: Formulation) -> list[SourceSentence]:
     """Read records with tokens and tags, or with a text and its entities."""
-    documents = _documents_of(records, form)
+    documents = _documents_of(records, formulation)
     if documents is not None:
-        return _of_documents(documents, Path(records[0].where), form)
-    return list(_sentences_of_tokens(records, form))
+        return _of_documents(documents, Path(records[0].where), formulation)
+    return list(_sentences_of_tokens(records, formulation))
 
 
-def _documents_of(records: Sequence[DataRecord], form: Formulation) -> Iterator[Document] | None:
+def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[Document] | None:
     """Return the documents of records with a text and its entities, or None for records with tokens and tags."""
-    requested = parse_column_options(form.column)
+    requested = parse_column_options(formulation.column)
     roles = Columns({**_WORDS.known, **_TEXTS.known}, requested)
     if not ("text" in requested or "entities" in requested or ("entities" in records[0].values and not requested)):
         return None
@@ -241,8 +241,8 @@ def _documents_of(records: Sequence[DataRecord], form: Formulation) -> Iterator[
     return (_document(record, columns["text"], columns["entities"]) for record in records)
 
 
-def _sentences_of_tokens(records: Sequence[DataRecord], form: Formulation) -> Iterator[SourceSentence]:
-    columns = Columns(_WORDS.known, parse_column_options(form.column)).of(records)
+def _sentences_of_tokens(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[SourceSentence]:
+    columns = Columns(_WORDS.known, parse_column_options(formulation.column)).of(records)
     return (_sentence(record, columns["word"], columns["tag"]) for record in records)
 
 
