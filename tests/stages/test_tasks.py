@@ -88,7 +88,7 @@ def test_where_the_data_lie(data, shell):
         (["blurb", "--types", "Drug"], "--types is for data"),
         (["blurb", "nowhere"], "no directory nowhere"),
         (["inspect", "ncbi-disease", "--task", "nre"], "Did you mean 'ner'?"),
-        (["inspect", "ncbi-disease", "--task", "ner", "--negative", "none"], "--negative means nothing"),
+        (["inspect", "ncbi-disease", "--task", "ner", "--negative", "none"], "--negative is not used"),
     ],
 )
 def test_wrong_words(words, says, data, shell):
