@@ -52,7 +52,7 @@ class Overview:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSummary:
+class StageSection:
     """One entry of the history, as text."""
 
     name: str
@@ -63,7 +63,7 @@ class StageSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSummary:
+class TrainingSection:
     """One training run: its facts and its curves."""
 
     title: str
@@ -142,12 +142,12 @@ def _file_rows(files: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def describe_stage(entry: HistoryEntry) -> StageSummary:
+def describe_stage(entry: HistoryEntry) -> StageSection:
     """Return one stage: name, time, the checkpoints it read, and the options that were not left at their defaults."""
     parents = {role: parent.name for role, parent in entry.parents.items()}
     given = {name: value for name, value in entry.given_options().items() if name not in _OPTIONS_HIDDEN}
     shown = {name: value for name, value in given.items() if str(value) not in parents.values()}
-    return StageSummary(
+    return StageSection(
         name=entry.stage,
         created=entry.created[:16].replace("T", " "),
         version=entry.version,
@@ -160,10 +160,10 @@ def _option_text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def describe_training(training: TrainingRun) -> TrainingSummary:
+def describe_training(training: TrainingRun) -> TrainingSection:
     """Return one training run with its curves drawn."""
     stage = training.manifest.stage if training.manifest else "training"
-    return TrainingSummary(
+    return TrainingSection(
         title=f"{training.name} · {stage}",
         facts=_training_facts(training),
         label=f"Training curves of {training.name}",

@@ -1,4 +1,4 @@
-"""Test scores of checkpoints on a suite of benchmarks: means, deviations, averages, the papers' columns beside them."""
+"""Test scores of checkpoints on a suite of benchmarks: means, deviations, averages, and the papers' columns."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ PUBLISHED_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoreCell:
     """The runs of one checkpoint on one benchmark, in percent."""
 
     scores: tuple[float, ...]
@@ -19,30 +19,41 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Of the runs."""
+        """Mean of the runs."""
         return statistics.fmean(self.scores)
 
     @property
     def deviation(self) -> float | None:
-        """Sample standard deviation; None of a single run."""
+        """Sample standard deviation; None for a single run."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
 
 @dataclass(frozen=True)
 class Scoreboard:
-    """What all runs came to."""
+    """The scores of all runs of a suite.
+
+    Args:
+        suite: with the papers' scores.
+        benchmarks: those that were run.
+        checkpoints: names; the first one is the reference of the retained percentages.
+        cells: runs by checkpoint and name of the benchmark.
+        notes: differences from the paper, by name of the benchmark.
+        skipped: why a benchmark was not run, by its name.
+        settings: finetune's options by name of the benchmark.
+        published: the papers' columns to show.
+    """
 
     suite: Suite
-    benchmarks: tuple[Benchmark, ...]  # those that were run
+    benchmarks: tuple[Benchmark, ...]
     checkpoints: tuple[str, ...]
-    cells: Mapping[tuple[str, str], Cell]  # by checkpoint and name of the benchmark
-    notes: Mapping[str, str] = field(default_factory=dict)  # by name of the benchmark: in what it is not the paper's
-    skipped: Mapping[str, str] = field(default_factory=dict)  # by name of the benchmark: why it was not run
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # finetune's options by benchmark
-    published: tuple[str, ...] = ()  # the papers' columns to show
+    cells: Mapping[tuple[str, str], ScoreCell]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published: tuple[str, ...] = ()
 
     def mean_of(self, checkpoint: str) -> float | None:
-        """The suite's average over the benchmarks that were run, in percent."""
+        """Return the suite's average over the benchmarks that were run, in percent."""
         return self.suite.total.of({b.name: self.cells[checkpoint, b.name].mean for b in self.benchmarks})
 
     @property
@@ -51,12 +62,12 @@ class Scoreboard:
         return bool(self.suite.total.missing(dict.fromkeys((b.name for b in self.benchmarks), 0.0)))
 
     def retained(self, checkpoint: str, name: str) -> float | None:
-        """Percent of the first checkpoint's mean that another keeps; None where the first scores nothing."""
+        """Return a checkpoint's mean in percent of the first checkpoint's; None where that is 0."""
         first = self.cells[self.checkpoints[0], name].mean
         return 100 * self.cells[checkpoint, name].mean / first if first else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything as JSON."""
         return {
             "suite": self.suite.name,
             "average": self.suite.headline,
@@ -87,7 +98,7 @@ class Scoreboard:
         }
 
     def columns(self) -> list[str]:
-        """The heads of the table's columns."""
+        """Return the heads of the table's columns."""
         own = [head for name in self.checkpoints for head in self._heads(name)]
         return ["benchmark", "metric", *own, "minutes", *self.published]
 
@@ -95,7 +106,7 @@ class Scoreboard:
         return [checkpoint] if checkpoint == self.checkpoints[0] else [checkpoint, "keeps %"]
 
     def rows(self) -> Iterator[list[str]]:
-        """The table's rows, the average last."""
+        """Yield the table's rows, the average last."""
         for benchmark in self.benchmarks:
             mark = "*" if benchmark.name in self.notes else ""
             own = [text for name in self.checkpoints for text in self._scores(name, benchmark.name)]
@@ -122,22 +133,22 @@ class Scoreboard:
         return [self.suite.headline + (", partial" if self.is_partial else ""), "", *own, f"{minutes:.0f}", *papers]
 
     def _published_average(self, model: str) -> str:
-        """Over the same benchmarks, so that a partial average stands beside a partial one."""
+        """Return the published average over the benchmarks that were run, so that the two are comparable."""
         mean = self.suite.total.of({b.name: b.published_score(model) for b in self.benchmarks})
         return f"{mean:.2f}" if mean is not None else "-"
 
     def footnotes(self) -> list[str]:
-        """What must be said beside the table."""
+        """Return the notes below the table."""
         differing = [f"* {self.suite[name].title}: {text}" for name, text in self.notes.items()]
         absent = [f"{self.suite[name].title}: not run, {why}" for name, why in self.skipped.items()]
         averages = f"Published averages are over the same {len(self.benchmarks)} benchmarks." if self.is_partial else ""
         return [*differing, *absent, *([averages] if averages and self.published else [])]
 
 
-def best_published(suite: Suite, asked: Sequence[str]) -> tuple[str, ...]:
-    """The papers' columns to show: those asked for, or the few with the highest average."""
-    if asked:
-        return tuple(asked)
+def best_published(suite: Suite, requested: Sequence[str]) -> tuple[str, ...]:
+    """Return the papers' columns to show: those requested, else those with the highest averages."""
+    if requested:
+        return tuple(requested)
     printed = suite.total.printed or {
         model: suite.total.of({b.name: b.published_score(model) for b in suite.benchmarks}) or 0.0
         for model in suite.models
@@ -146,7 +157,7 @@ def best_published(suite: Suite, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def markdown(board: Scoreboard) -> str:
-    """The table and its footnotes as Markdown."""
+    """Return the table and its footnotes as Markdown."""
     columns = board.columns()
     lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)], *board.rows()]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -154,7 +165,7 @@ def markdown(board: Scoreboard) -> str:
 
 
 def latex(board: Scoreboard) -> str:
-    """The table as LaTeX (booktabs); the footnotes as comments, for the caption."""
+    """Return the table as LaTeX (booktabs), with the footnotes as comments for the caption."""
     columns = board.columns()
     *rows, last = [_tex_row(row) for row in board.rows()]
     return "\n".join(

@@ -184,13 +184,13 @@ def _runs(options: Options, decided: _BenchmarkPlan) -> "list[tuple[tuple[str, s
 def _scoreboard(
     options: Options, decided: _BenchmarkPlan, results: "Mapping[tuple[str, str], Sequence[RunResult]]"
 ) -> "Scoreboard":
-    from biosqueeze.reporting.scoreboard import Cell, Scoreboard, best_published
+    from biosqueeze.reporting.scoreboard import Scoreboard, ScoreCell, best_published
 
     metrics = {item.benchmark.name: item.benchmark.metric for item in decided.fine_tunings}
     cells = {}
     for cell, cell_results in results.items():
         scores = tuple(100 * float((result.test or {})["metrics"][metrics[cell[1]]]) for result in cell_results)
-        cells[cell] = Cell(scores, sum(result.seconds for result in cell_results) / 60)
+        cells[cell] = ScoreCell(scores, sum(result.seconds for result in cell_results) / 60)
     return Scoreboard(
         decided.suite,
         tuple(item.benchmark for item in decided.fine_tunings),

@@ -1,4 +1,4 @@
-"""What a checkpoint is: parameters by part, shape, size on disk, family, task, labels, tokenizer, history."""
+"""Print the facts of a checkpoint: parameters by part, shape, size on disk, family, task, tokenizer, history."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -44,15 +44,15 @@ class Options(StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """It only reads."""
-    return Plan(out=None, steps=(f"read {options.checkpoint} and show what it is; write nothing",))
+    """Describe the run; nothing is read or written."""
+    return Plan(out=None, steps=(f"read {options.checkpoint} and print its facts; write nothing",))
 
 
 def run(options: Options) -> Outcome:
-    """Gather the facts and draw them."""
+    """Read the facts and print them."""
     checkpoint = open_checkpoint(options.checkpoint)
     facts = _facts(checkpoint)
-    _show(checkpoint.name, facts)
+    _print(checkpoint.name, facts)
     return Outcome(checkpoint.path, facts)
 
 
@@ -69,16 +69,16 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": checkpoint.task.name if checkpoint.task else None,
         "labels": list(checkpoint.labels),
         "shape": asdict(model_facts.shape_of(checkpoint.config)),
-        "parameters": model_facts.count_by_part(_once(checkpoint, family, shapes)),
+        "parameters": model_facts.count_by_part(_without_tied(checkpoint, family, shapes)),
         "megabytes": _megabytes(checkpoint.path),
         "tokenizer": tokenizer_facts(checkpoint.path),
         "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
-        "history": [_line(entry) for entry in checkpoint.history],
+        "history": [_history_line(entry) for entry in checkpoint.history],
     }
 
 
 def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all tensors; of safetensors files only the headers are read."""
+    """Return names and shapes of all tensors; of safetensors files only the headers are read."""
     if all(file.suffix == ".safetensors" for file in checkpoint.weights):
         return {name: shape for file in checkpoint.weights for name, shape in model_facts.tensor_shapes(file).items()}
     from biosqueeze.models.weights import read_weights
@@ -86,17 +86,17 @@ def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in read_weights(checkpoint).items()}
 
 
-def _once(
+def _without_tied(
     checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes without tensors that only repeat the embedding."""
+    """Return the shapes without tensors that are copies of the word embeddings."""
     tied = checkpoint.config.get("tie_word_embeddings", True) and family in FAMILIES
     copies = FAMILIES[str(family)].tied if tied else ()
     return {name: shape for name, shape in shapes.items() if name not in copies}
 
 
 def _megabytes(path: Path) -> dict[str, float]:
-    """Size on disk by artefact, in millions of bytes: weights, tokenizer, each runtime's model, the rest, the total."""
+    """Return the size on disk by artefact, in millions of bytes: weights, tokenizer, runtimes' models, rest, total."""
     sizes: dict[str, int] = {}
     for file in sorted(path.rglob("*")):
         if file.is_file():
@@ -114,14 +114,14 @@ def _artefact(file: Path) -> str:
     return "tokenizer" if file.name in _TOKENIZER_FILES else "other"
 
 
-def _line(entry: HistoryEntry) -> str:
-    """One stage of the history: when, what, and the options that were given."""
+def _history_line(entry: HistoryEntry) -> str:
+    """Return one stage of the history: time, name, and the options that were not left at their defaults."""
     shown = {key: value for key, value in entry.given_options().items() if key not in ("out", "force")}
     words = [f"{key} {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in shown.items()]
     return "  ".join([entry.created, entry.stage, *words])
 
 
-def _show(name: str, facts: Mapping[str, Any]) -> None:
+def _print(name: str, facts: Mapping[str, Any]) -> None:
     counts: Mapping[str, int] = facts["parameters"]
     total = max(1, counts["total"])
     parts = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items()]
@@ -130,7 +130,7 @@ def _show(name: str, facts: Mapping[str, Any]) -> None:
     shape = "  ".join(f"{key} {value:,}" for key, value in facts["shape"].items() if value is not None)
     rows = [
         ("family", facts["family"] or "unknown"),
-        ("architecture", facts["architecture"] or f"not said in config.json ({facts['head']})"),
+        ("architecture", facts["architecture"] or f"not given in config.json ({facts['head']})"),
         *((("head", f"{facts['own_head']} (head.safetensors)"),) if facts["own_head"] else ()),
         ("shape", shape),
         ("task", facts["task"] or "none"),

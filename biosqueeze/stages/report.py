@@ -1,4 +1,4 @@
-"""One HTML page about a checkpoint, its history, curves and results, for who would rather look than read."""
+"""Write one HTML page about a checkpoint: its facts, history, training curves and results."""
 
 import contextlib
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from biosqueeze.reporting import FILE_NAME, GENERATOR
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (("Write one page and open it in a browser", "biosqueeze report ncbi-student -o student.html"),)
-_READ_BYTES = 1000
+_HEAD_BYTES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,28 +31,28 @@ class Options(StageOptions):
     """Draw an HTML page: history, training curves, scores, speed.
 
     The page is a single file that refers to nothing outside of it. An earlier report is replaced; any other file only
-    with --force. Parents that still lie where the history says are drawn too. Needs the extra `report`.
+    with --force. Parents that still exist where the history names them are drawn too. Needs the extra `report`.
     """
 
     checkpoint: CheckpointArgument
     html: Annotated[str | None, "File to write. Default: report.html in the checkpoint.", Short("o"), OnDisk()] = None
-    force: Annotated[bool, "Replace the file even if it is no report of biosqueeze."] = False
+    force: Annotated[bool, "Replace the file even if it is not a report of biosqueeze."] = False
 
 
 def plan(options: Options) -> Plan:
-    """Which file would be written."""
-    checkpoint, target = _settle(options)
+    """Describe the run: the file that would be written."""
+    checkpoint, target = _resolve(options)
     return Plan(out=None, steps=(f"draw a page about {checkpoint.name} and write it to {target}",))
 
 
 def run(options: Options) -> Outcome:
-    """Read what is known of the checkpoint, draw the page, write it.
+    """Read the files of the checkpoint and its parents, draw the page, and write it.
 
     Raises:
         SqueezeError: matplotlib is not installed, or the file may not be written.
         UsageError: the file's name does not end in .html.
     """
-    checkpoint, target = _settle(options)
+    checkpoint, target = _resolve(options)
     from biosqueeze.reporting.page import render
     from biosqueeze.reporting.report_data import gather
 
@@ -65,24 +65,26 @@ def run(options: Options) -> Outcome:
     return Outcome(checkpoint.path, {"report": str(target)})
 
 
-def _settle(options: Options) -> tuple[Checkpoint, Path]:
-    """The checkpoint, and the file that may be written."""
+def _resolve(options: Options) -> tuple[Checkpoint, Path]:
+    """Return the checkpoint, and the file to write."""
     for library in ("matplotlib", "jinja2"):
         require(library, "report")
     checkpoint = open_checkpoint(options.checkpoint)
     if options.html is None and not checkpoint.is_writable:
-        raise SqueezeError(f"{checkpoint.name} is not ours to write to; say where the page goes with --html FILE")
+        raise SqueezeError(f"{checkpoint.name} is read-only; name the file to write with --html FILE")
     target = Path(options.html).expanduser() if options.html is not None else checkpoint.path / FILE_NAME
     if target.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"--html {options.html} is no name of a page; let it end in .html")
+        raise UsageError(f"--html {options.html} is not the name of an HTML file; let it end in .html")
     if target.is_dir():
         raise SqueezeError(f"{target} is a directory; name a file with --html")
     if target.exists() and not options.force and not _is_report(target):
-        raise SqueezeError(f"{target} exists and is no earlier report; give --force to replace it, or another --html")
+        raise SqueezeError(
+            f"{target} exists and is not an earlier report; give --force to replace it, or another --html"
+        )
     return checkpoint, target
 
 
 def _is_report(path: Path) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return GENERATOR.encode() in file.read(_READ_BYTES)
+        return GENERATOR.encode() in file.read(_HEAD_BYTES)
     return False

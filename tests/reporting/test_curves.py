@@ -44,3 +44,13 @@ def test_thinning_keeps_the_extremes():
     x, y = thinned(steps, values)
     assert len(x) <= 1000 and (np.diff(x) > 0).all()
     assert (x[y.argmax()], x[y.argmin()]) == (778, 12_346)
+
+
+def test_hostile_lines_are_skipped_or_empty(tmp_path):
+    lines = ["[" * 100_000, "9" * 5_000, '{"step": 1' + "0" * 400 + "}", '{"step": 1, "kl": 1' + "0" * 400 + "}"]
+    lines += ['{"step": 2, "kl": 0.5}', '{"step": 2, "dev": {"f1": 0.5, "note": "text", "recall": null}}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    curves = read_curves(tmp_path)
+    assert curves.steps.tolist() == [1, 2]
+    assert np.isnan(curves.terms["kl"][0]) and curves.terms["kl"][1] == 0.5
+    assert curves.dev == ((2, {"f1": 0.5}),)

@@ -1,4 +1,4 @@
-"""inspect: true facts, from headers alone, of our own checkpoints and of others'."""
+"""inspect: facts of checkpoints, read from headers alone."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def test_no_tensor_is_loaded(shell, pico_bert, monkeypatch):
     assert facts_of(shell, pico_bert)["parameters"]["total"]
 
 
-def test_copies_of_tied_tensors_count_once(shell, pico_bert, tmp_path):
+def test_tied_tensors_count_once(shell, pico_bert, tmp_path):
     path = Path(shutil.copytree(pico_bert, tmp_path / "copy"))
     tensors = load_file(path / "model.safetensors")
     tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
@@ -55,7 +55,7 @@ def test_copies_of_tied_tensors_count_once(shell, pico_bert, tmp_path):
     assert more == tensors["cls.predictions.decoder.weight"].numel()
 
 
-def test_one_line_on_stdout_and_nothing_written(shell, pico_bert):
+def test_stdout_is_one_line_and_nothing_is_written(shell, pico_bert):
     before = sorted(pico_bert.rglob("*"))
     said = shell("inspect", pico_bert)
     assert said.path == str(pico_bert)
@@ -80,7 +80,7 @@ def test_labels_task_history_and_artefacts(shell, pico_ner):
     assert "shrink" in line and "layers 2" in line and "seed" not in line
 
 
-def test_biobert_v11_as_the_hub_holds_it(shell, biobert_v11):
+def test_biobert_as_published_on_the_hub(shell, biobert_v11):
     facts = facts_of(shell, "dmis-lab/biobert-v1.1")
     assert facts["family"] == "bert" and facts["architecture"] is None
     assert facts["tokenizer"] == {"kind": "WordPiece", "pieces": len(pico.wordpieces(True)), "cased": True}
@@ -88,7 +88,7 @@ def test_biobert_v11_as_the_hub_holds_it(shell, biobert_v11):
     assert facts["parameters"]["total"] == trunk + 2 * pico.HIDDEN + 2  # and the next-sentence head that it holds
 
 
-def test_a_family_that_we_cannot_shrink_is_shown_all_the_same(shell, pico_bert, tmp_path):
+def test_unsupported_family_is_shown(shell, pico_bert, tmp_path):
     path = Path(shutil.copytree(pico_bert, tmp_path / "copy"))
     edit_json(path / "config.json", model_type="deberta-v2")
     assert facts_of(shell, path)["family"] == "deberta-v2"

@@ -1,4 +1,4 @@
-"""tasks: the benchmarks as tables, and what a data set holds."""
+"""tasks: tables of benchmarks, and statistics of a data set."""
 
 import json
 import tomllib
@@ -36,7 +36,7 @@ def test_all_benchmarks_are_listed(shell):
 
 
 @pytest.mark.parametrize("name", suites.names())
-def test_a_suite(name, shell):
+def test_suite_is_printed_in_full(name, shell):
     said = shell("tasks", name)
     table = tomllib.loads(Path(said.path).read_text())
     flat = " ".join(said.err.split())
@@ -51,7 +51,7 @@ def test_a_suite(name, shell):
     assert facts["averages"].keys() == {average.name for average in suite.averages}
 
 
-def test_one_benchmark(shell):
+def test_benchmark_is_printed_in_full(shell):
     said = shell("tasks", "blurb/ncbi-disease")
     assert said.path == str(suites.load_suite("blurb").path)
     for words in (
@@ -71,7 +71,7 @@ def test_one_benchmark(shell):
     assert "signed agreement" in shell("tasks", "biolm/mednli").err
 
 
-def test_where_the_data_lie(data, shell):
+def test_data_are_found_under_a_root(data, shell):
     found = json.loads(shell("tasks", "blurb", data.parent, "--json").out)["benchmarks"]
     assert {key: row["found"] for key, row in found.items() if row["found"]} == {"blurb/ncbi-disease": str(data)}
     assert str(data) in shell("tasks", "blurb/ncbi-disease", data.parent).err
@@ -85,20 +85,20 @@ def test_where_the_data_lie(data, shell):
         (["inspect"], "name its directory"),
         (["ncbi-disease"], "biosqueeze tasks inspect ncbi-disease"),
         (["--task", "ner"], "biosqueeze tasks inspect DIR"),
-        (["blurb", "--types", "Drug"], "--types is for data"),
+        (["blurb", "--types", "Drug"], "biosqueeze tasks inspect DIR"),
         (["blurb", "nowhere"], "no directory nowhere"),
         (["inspect", "ncbi-disease", "--task", "nre"], "Did you mean 'ner'?"),
         (["inspect", "ncbi-disease", "--task", "ner", "--negative", "none"], "--negative is not used"),
     ],
 )
-def test_wrong_words(words, says, data, shell):
+def test_wrong_arguments_are_explained(words, says, data, shell):
     said = shell("tasks", *words)
     assert (said.code, said.out) == (2, "")
     assert says in said.err
     assert len(said.err.splitlines()) == 1
 
 
-def test_inspect_shows_what_is_there(data, shell):
+def test_inspect_prints_statistics_and_writes_nothing(data, shell):
     before = {path: path.read_bytes() for path in data.iterdir()}
     said = shell("tasks", "inspect", data, "--task", "ner")
     assert said.path == str(data)
@@ -123,7 +123,7 @@ def test_inspect_as_json(data, shell):
     ]
 
 
-def test_counts_that_agree_are_said_too(data, shell, monkeypatch):
+def test_equal_counts_are_confirmed(data, shell, monkeypatch):
     from dataclasses import replace
 
     benchmark = replace(suites.find("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
@@ -135,7 +135,7 @@ def test_counts_that_agree_are_said_too(data, shell, monkeypatch):
     assert "no counts to compare" in shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease").err
 
 
-def test_a_guess_is_called_one(data, shell):
+def test_guessed_kind_is_marked_as_guess(data, shell):
     said = shell("tasks", "inspect", data)
     assert said.code == 0
     assert "is read as ner, which is a guess; pico and classification would read it too" in said.err
@@ -143,12 +143,12 @@ def test_a_guess_is_called_one(data, shell):
     assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico", "classification"])
 
 
-def test_reading_flags_reach_the_reader(data, shell):
+def test_reading_options_are_applied(data, shell):
     facts = json.loads(shell("tasks", "inspect", data, "--task", "ner", "--types", "Drug", "--json").out)
     assert facts["splits"]["train"]["golds"] == {"Drug": 1}
 
 
-def test_a_path_may_come_from_a_pipe(data, shell):
+def test_path_from_standard_input(data, shell):
     assert shell("tasks", "inspect", "-", "--task", "ner", stdin=f"{data}\n").path == str(data)
 
 
@@ -160,7 +160,7 @@ def test_bad_data_are_explained(data, shell):
     assert shell("tasks", "inspect", "nowhere").code == 1
 
 
-def test_a_dry_run_reads_nothing(shell):
+def test_dry_run_reads_nothing(shell):
     said = shell("tasks", "inspect", "nowhere", "--dry-run")
     assert said.code == 0
     assert "read nowhere as whatever kind fits" in said.err
