@@ -113,10 +113,9 @@ def _check(options: Options) -> None:
 def _inspect(options: Options, source: str) -> Outcome:
     """Read a data set and print its statistics."""
     from biosqueeze.benchmarks.statistics import survey
-    from biosqueeze.tasks.sniffing import read_available
     from biosqueeze.reporting.dataset_tables import print_statistics
     from biosqueeze.tasks import open_task
-    from biosqueeze.tasks.sniffing import guess, read_available
+    from biosqueeze.tasks.sniffing import read_available
 
     kind, benchmark = resolve(options.task) if options.task else (None, None)
     other_kinds: tuple[str, ...] = ()
