@@ -1,1 +1,1 @@
-"""The benchmark suites of the papers, and the statistics of a data set."""
+"""The benchmark suites of the papers, and the counts and statistics of data sets."""

@@ -1,4 +1,4 @@
-"""What a data set looks like, without a model: lengths in words, labels with counts, texts that splits share."""
+"""Statistics of a data set: lengths in words, label counts, and texts that occur in two splits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,17 +9,17 @@ from typing import Any
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.tag_schemes import spans_of, split_tag
 
-FIRST_BIN = 8  # words; each bin after it is as wide as all before it together
-FEWEST_WORDS = 4  # headings and other stubs recur from text to text, and prove nothing
+FIRST_BIN = 8  # words; each further bin is as wide as all previous ones together
+FEWEST_WORDS = 4  # shorter texts, such as headings, recur without being copies
 NO_TYPE = "entity"
 
 
-def survey(dataset: Dataset, kind: str) -> dict[str, Any]:
-    """What `biosqueeze tasks inspect` shows, ready for JSON.
+def dataset_statistics(dataset: Dataset, kind: str) -> dict[str, Any]:
+    """Compute the statistics of `biosqueeze tasks inspect`, ready for JSON.
 
     Args:
-        dataset: as the kind read it.
-        kind: of task.
+        dataset: as read by the kind.
+        kind: name of the task kind.
 
     Returns:
         scheme and labels; for each split examples, lengths in words (longest, median, mean, and the histogram by upper
@@ -33,39 +33,42 @@ def survey(dataset: Dataset, kind: str) -> dict[str, Any]:
             split: {
                 "examples": len(examples),
                 "words": _lengths([len(words) for words in texts[split]]),
-                "golds": golds(kind, [example.gold for example in examples]),
+                "golds": gold_counts(kind, [example.gold for example in examples]),
             }
             for split, examples in dataset.splits.items()
         },
-        "overlaps": list(overlaps(texts)),
+        "overlaps": list(split_overlaps(texts)),
     }
 
 
-def golds(kind: str, answers: Sequence[Any]) -> dict[str, float]:
-    """How often each label holds; of scores the lowest, mean and highest.
+def gold_counts(kind: str, golds: Sequence[Any]) -> dict[str, float]:
+    """Count the gold labels; of scores return the lowest, mean and highest.
 
-    For ner these are entities by type, for pico words by element, for qa questions with an answer and without.
+    For ner entities are counted by type, for pico words by element, for qa questions with an answer and without.
     """
-    if answers and all(isinstance(answer, float) for answer in answers):
-        return {"lowest": min(answers), "mean": fmean(answers), "highest": max(answers)}
-    counts = Counter(label for answer in answers for label in _labels(kind, answer))
+    if golds and all(isinstance(gold, float) for gold in golds):
+        return {"lowest": min(golds), "mean": fmean(golds), "highest": max(golds)}
+    counts = Counter(label for gold in golds for label in _labels(kind, gold))
     return {label: counts[label] for label in sorted(counts, key=lambda label: (-counts[label], label))}
 
 
-def _labels(kind: str, answer: Any) -> Iterable[str]:
-    if isinstance(answer, str):
-        return [answer]
-    if isinstance(answer, frozenset | set):
-        return sorted(map(str, answer)) or ["(none)"]
+def _labels(kind: str, gold: Any) -> Iterable[str]:
+    if isinstance(gold, str):
+        return [gold]
+    if isinstance(gold, frozenset | set):
+        return sorted(map(str, gold)) or ["(none)"]
     if kind == "pico":
-        return [split_tag(tag)[1] or NO_TYPE for tag in answer if tag != "O"]
-    if isinstance(answer, tuple | list):
-        return [span.type or NO_TYPE for span in spans_of(answer)]
-    return ["with an answer" if getattr(answer, "texts", ()) else "without an answer"]
+        return [split_tag(tag)[1] or NO_TYPE for tag in gold if tag != "O"]
+    if isinstance(gold, tuple | list):
+        return [span.type or NO_TYPE for span in spans_of(gold)]
+    return ["with an answer" if getattr(gold, "texts", ()) else "without an answer"]
 
 
-def overlaps(texts: Mapping[str, Sequence[tuple[str, ...]]]) -> Iterator[dict[str, Any]]:
-    """For each two splits, how many texts of the second (of four words or more, but for capitals) are in the first."""
+def split_overlaps(texts: Mapping[str, Sequence[tuple[str, ...]]]) -> Iterator[dict[str, Any]]:
+    """Count for each two splits the texts of the second that are in the first.
+
+    Texts of fewer than FEWEST_WORDS words are left out; case is ignored.
+    """
     for first, second in combinations(texts, 2):
         known = {_plain(words) for words in texts[first]}
         long = [words for words in texts[second] if len(words) >= FEWEST_WORDS]
@@ -78,7 +81,7 @@ def _plain(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _words_of(example: Any) -> tuple[str, ...]:
-    """The words of an example of any kind; of a question, those of its passages too."""
+    """Return the words of an example of any kind; for a question, also those of its passages."""
     if hasattr(example, "words"):
         return tuple(example.words)
     if hasattr(example, "texts"):
@@ -98,7 +101,7 @@ def _lengths(lengths: Sequence[int]) -> dict[str, Any]:
 
 
 def _bin(length: int) -> int:
-    """The upper end of the bin that a length falls into: 8, 16, 32, ..."""
+    """Return the upper end of the bin of a length: 8, 16, 32, ..."""
     top = FIRST_BIN
     while length > top:
         top *= 2

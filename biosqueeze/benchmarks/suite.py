@@ -1,11 +1,10 @@
-"""The named benchmarks of the papers, from suites/*.toml: what they count, how they score, what was published.
+"""The named benchmarks of the papers, from suites/*.toml: counts, metrics, hyperparameters, published scores.
 
-Nothing here needs torch.
-All counts, hyperparameters and scores are the papers' own; scores are in percent, as printed.
+All numbers are the papers' own; scores are in percent, as printed. Torch-free.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -14,29 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
-from biosqueeze.progress import warn
 
 if TYPE_CHECKING:
-    from biosqueeze.tasks import Dataset
+    pass
 
 DIRECTORY = Path(__file__).parent / "suites"
-WHOLE = "all"  # the count of all splits together, where the paper gives no other
-_NO_DATA = ("readme", "license", "licence", "changelog", ".")
+ALL_SPLITS = "all"  # the key of the count of all splits together, where the paper has no other count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """How the paper fine-tunes, for base models; several rates or batch sizes are a grid, chosen from on dev."""
+    """The paper's fine-tuning of base models; several rates or batch sizes are a grid that is searched on dev."""
 
     learning_rates: tuple[float, ...]
     batch_sizes: tuple[int, ...]
-    epochs: float | None = None  # the most that are trained, the best on dev being kept; None where it is not said
-    epochs_from: float | None = None  # the fewest in the paper's grid
-    max_length: int | None = None  # None where it is not said
+    epochs: float | None = None  # maximum, with the best epoch on dev selected; None if not reported
+    epochs_from: float | None = None  # minimum in the paper's grid
+    max_length: int | None = None  # None if not reported
     warmup: float | None = None  # share of the steps
     dropout: float | None = None
     runs: int = 1  # with different seeds
-    reported: str = ""  # what the published score is of these runs
+    reported: str = ""  # the statistic of these runs that is published
     note: str = ""
 
 
@@ -46,7 +43,7 @@ class Published:
 
     metric: str  # key of the kind's `score`
     scores: Mapping[str, float]
-    setting: str = ""  # what sets it apart from the benchmark's other rows
+    setting: str = ""  # the difference from the benchmark's other rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,7 @@ class Benchmark:
 
     suite: str
     name: str
-    title: str  # as the paper calls it
+    title: str  # the paper's name
     kind: str  # of task
     metric: str  # key of the kind's `score`
     paper_metric: str
@@ -63,44 +60,45 @@ class Benchmark:
     licence: str
     access: str  # open | registration | agreement
     sources: tuple[str, ...]
-    folders: tuple[str, ...]  # where to look under a root, first match wins; case, - and _ do not count
+    folders: tuple[str, ...]  # directories under a root; the first match is used; case, - and _ do not count
     hyper: Hyperparameters
     published: tuple[Published, ...]
-    unit: str = ""  # what `counts` counts: one of UNITS
-    counts: Mapping[str, int] = field(default_factory=dict)  # by split, or WHOLE
-    formulation: Mapping[str, Any] = field(default_factory=dict)  # fields of a Formulation that the paper sets
-    folds: int = 0  # of a cross-validated set, in sub-directories 1, 2, ...
+    unit: str = ""  # what `counts` counts: one of counts.UNITS
+    counts: Mapping[str, int] = field(default_factory=dict)  # by split, or ALL_SPLITS
+    formulation: Mapping[str, Any] = field(default_factory=dict)  # fields of the paper's Formulation
+    folds: int = 0  # number of cross-validation folds, in sub-directories 1, 2, ...
     note: str = ""
 
     @property
     def key(self) -> str:
-        """What a command line calls it."""
+        """The name for --task: SUITE/NAME."""
         return f"{self.suite}/{self.name}"
 
     def published_score(self, model: str) -> float:
-        """The published score of a model in the benchmark's metric; of several settings the last, the plain one."""
+        """Return a model's published score in the benchmark's metric; of several settings the last, the plain one."""
         return next(row.scores[model] for row in reversed(self.published) if row.metric == self.metric)
 
     def mean_row(self, model: str) -> float:
-        """The mean of a model's rows, which is what the papers' averages take of a benchmark that has several."""
+        """Return the mean of a model's rows, which the papers' averages use for benchmarks with several rows."""
         return fmean(row.scores[model] for row in self.published)
 
 
 @dataclass(frozen=True)
 class Average:
-    """A mean over benchmarks: plain, or first within each group and then over the groups."""
+    """A mean over benchmarks: plain, or of the means of groups."""
 
     name: str
     groups: tuple[tuple[str, ...], ...]  # names of benchmarks; one group for a plain mean
-    printed: Mapping[str, float]  # by model; empty where the paper prints none
+    printed: Mapping[str, float]  # by model; empty if the paper has none
 
     def of(self, scores: Mapping[str, float]) -> float | None:
-        """The mean over those benchmarks that have a score, or None where none has; `missing` says if it is partial."""
-        means = [fmean(have) for group in self.groups if (have := [scores[name] for name in group if name in scores])]
+        """Return the mean over the benchmarks with a score, None without any; see `missing` for the others."""
+        available = ([scores[name] for name in group if name in scores] for group in self.groups)
+        means = [fmean(values) for values in available if values]
         return fmean(means) if means else None
 
     def missing(self, scores: Mapping[str, float]) -> tuple[str, ...]:
-        """The benchmarks of this average that have no score."""
+        """Return the benchmarks of this average without a score."""
         return tuple(name for group in self.groups for name in group if name not in scores)
 
 
@@ -115,37 +113,38 @@ class Suite:
     models: tuple[str, ...]  # the published columns
     benchmarks: tuple[Benchmark, ...]
     averages: tuple[Average, ...]
-    headline: str  # the average that stands for the whole
+    headline: str  # name of the main average
 
     @property
     def path(self) -> Path:
-        """The file that it is read from."""
+        """The TOML file of the suite."""
         return DIRECTORY / f"{self.name}.toml"
 
     @property
     def total(self) -> Average:
-        """The average that stands for the whole."""
+        """The main average."""
         return next(average for average in self.averages if average.name == self.headline)
 
     def __getitem__(self, name: str) -> Benchmark:
-        """The benchmark of that name."""
+        """Return the benchmark of this name."""
         return next(benchmark for benchmark in self.benchmarks if benchmark.name == name)
 
 
-def names() -> tuple[str, ...]:
-    """The suites."""
+def suite_names() -> tuple[str, ...]:
+    """Return the names of all suites."""
     return tuple(sorted(path.stem for path in DIRECTORY.glob("*.toml")))
 
 
 @cache
 def load_suite(name: str) -> Suite:
-    """A suite by name.
+    """Return a suite by name.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such suite.
     """
-    if name not in names():
-        raise UsageError(f"there is no suite {name!r}.{registry.closest(name, names())} Known: {', '.join(names())}")
+    known = suite_names()
+    if name not in known:
+        raise UsageError(f"there is no suite {name!r}.{registry.closest(name, known)} Known: {', '.join(known)}")
     table = tomllib.loads((DIRECTORY / f"{name}.toml").read_text(encoding="utf-8"))
     models = tuple(table["models"])
     benchmarks = tuple(_benchmark(row, name, models, table["defaults"]) for row in table["benchmarks"])
@@ -157,11 +156,11 @@ def load_suite(name: str) -> Suite:
     )
 
 
-def find(key: str) -> Benchmark:
-    """A benchmark by SUITE/NAME.
+def find_benchmark(key: str) -> Benchmark:
+    """Return a benchmark by SUITE/NAME.
 
     Raises:
-        UsageError: there is none; the message names the nearest.
+        UsageError: there is no such benchmark; the message names the nearest.
     """
     suite, _, name = key.partition("/")
     known = {benchmark.name: benchmark for benchmark in load_suite(suite).benchmarks}
@@ -171,95 +170,22 @@ def find(key: str) -> Benchmark:
     return known[name]
 
 
-def resolve(task: str) -> tuple[str, Benchmark | None]:
-    """The kind that a --task names, and the benchmark if it names one.
+def resolve_task(task: str) -> tuple[str, Benchmark | None]:
+    """Return the kind of a --task, and the benchmark if it names one.
 
     Raises:
-        UsageError: it is neither a kind nor a benchmark; the message names the nearest.
+        UsageError: the task is neither a kind nor a benchmark; the message names the nearest.
     """
     if "/" in task:
-        benchmark = find(task)
+        benchmark = find_benchmark(task)
         return benchmark.kind, benchmark
     kinds = registry.names("tasks")
     if task not in kinds:
-        near = _same_name(task) or registry.closest(task, [*kinds, *_keys()])
+        near = _benchmarks_called(task) or registry.closest(task, [*kinds, *_keys()])
         raise UsageError(
             f"there is no task {task!r}.{near} Kinds: {', '.join(kinds)}; named benchmarks: biosqueeze tasks"
         )
     return task, None
-
-
-def locate(benchmark: Benchmark, root: Path) -> Path | None:
-    """The benchmark's directory under a root, or None: the first of its folders that is there and holds files."""
-    for folder in (*benchmark.folders, benchmark.name):
-        for parent in (root / benchmark.suite, root):
-            for found in _below(parent, folder.split("/")):
-                if _holds_data(found, benchmark.folds):
-                    return found
-    return None
-
-
-def check_counts(benchmark: Benchmark, counts: Mapping[str, int]) -> list[str]:
-    """Where the counts of a data set differ from the paper's, and by how much.
-
-    Args:
-        benchmark: its `unit` says what is counted.
-        counts: by split, as `count` gives them. Splits that are not there are not compared; all together are only
-            where test is among them.
-    """
-    have = {**counts, **({WHOLE: sum(counts.values())} if {"train", "test"} <= counts.keys() else {})}
-    return [
-        _difference(split, have[split], wanted, benchmark.unit)
-        for split, wanted in benchmark.counts.items()
-        if split in have and have[split] != wanted
-    ]
-
-
-def count(dataset: "Dataset", unit: str, negative: str | None = None) -> dict[str, int]:
-    """How many of a unit each split holds.
-
-    Args:
-        dataset: as a kind reads it.
-        unit: one of UNITS.
-        negative: the label that means no relation; recognised if left out.
-    """
-    if unit == "relations":
-        from biosqueeze.tasks.readers.relations import negative_of
-
-        none = negative_of(dataset.labels, negative)
-        return {split: sum(e.gold != none for e in examples) for split, examples in dataset.splits.items()}
-    return {split: sum(map(_OF_EACH[unit], examples)) for split, examples in dataset.splits.items()}
-
-
-def warn_of_counts(benchmark: Benchmark, dataset: "Dataset", negative: str | None = None) -> list[str]:
-    """Count a data set, and warn of every difference from the paper's counts; the differences are returned."""
-    differences = check_counts(benchmark, count(dataset, benchmark.unit, negative)) if benchmark.counts else []
-    for difference in differences:
-        warn(f"{benchmark.key}: {difference}" + (f"; {benchmark.note}" if benchmark.note else ""))
-    return differences
-
-
-def _entities(example: Any) -> int:
-    from biosqueeze.tasks.encoding.tag_schemes import spans_of
-
-    return len(spans_of(example.gold))
-
-
-def _words(example: Any) -> int:
-    return sum(tag != "O" for tag in example.gold)
-
-
-def _one(_example: Any) -> int:
-    return 1
-
-
-_OF_EACH: Mapping[str, Callable[[Any], int]] = {
-    "entities": _entities,
-    "words": _words,  # inside of PICO elements
-    "sentences": _one,
-    "examples": _one,
-}
-UNITS = (*_OF_EACH, "relations")  # the last are examples whose label is not the one that means no relation
 
 
 def _benchmark(row: Mapping[str, Any], suite: str, models: tuple[str, ...], defaults: Mapping[str, Any]) -> Benchmark:
@@ -289,39 +215,15 @@ def _frozen(value: Any) -> Any:
 
 
 def _keys() -> list[str]:
-    return [benchmark.key for name in names() for benchmark in load_suite(name).benchmarks]
+    return [benchmark.key for name in suite_names() for benchmark in load_suite(name).benchmarks]
 
 
-def _same_name(task: str) -> str:
-    """The benchmarks that have this name in some suite, as a hint."""
-    same = [key for key in _keys() if _plain(key.partition("/")[2]) == _plain(task)]
+def _benchmarks_called(task: str) -> str:
+    """Return a hint at the benchmarks with this name in any suite, "" without any."""
+    same = [key for key in _keys() if plain_name(key.partition("/")[2]) == plain_name(task)]
     return f" Did you mean {' or '.join(map(repr, same))}?" if same else ""
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a name without case, -, _ and spaces, for comparison."""
     return name.casefold().replace("-", "").replace("_", "").replace(" ", "")
-
-
-def _below(parent: Path, parts: list[str]) -> Iterable[Path]:
-    """The directories under a parent that a folder's name fits."""
-    if not parts:
-        return [parent]
-    if not parent.is_dir():
-        return []
-    fitting = sorted(path for path in parent.iterdir() if path.is_dir() and _plain(path.name) == _plain(parts[0]))
-    return [found for path in fitting for found in _below(path, parts[1:])]
-
-
-def _holds_data(directory: Path, folds: int) -> bool:
-    if folds and (directory / "1").is_dir():
-        return True
-    return any(path.is_file() and not path.name.casefold().startswith(_NO_DATA) for path in directory.iterdir())
-
-
-def _difference(split: str, found: int, wanted: int, unit: str) -> str:
-    where = "the data have" if split == WHOLE else f"{split} has"
-    gap = found - wanted
-    return (
-        f"{where} {found:,} {unit} where the paper counts {wanted:,} "
-        f"({abs(gap):,} {'more' if gap > 0 else 'fewer'}, {abs(gap) / wanted:.1%})"
-    )

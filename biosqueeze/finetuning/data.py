@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from biosqueeze.benchmarks.suite import Benchmark, resolve, warn_of_counts
+from biosqueeze.benchmarks.counts import warn_of_counts
+from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.data.sampling import draw_examples, hold_out
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
@@ -49,7 +50,7 @@ class TaskSetup:
 
 def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
     """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's."""
-    kind, benchmark = resolve(name)
+    kind, benchmark = resolve_task(name)
     if benchmark:
         formulation = replace(formulation, **{**benchmark.formulation, **formulation.non_defaults()})
     return TaskSetup(name, kind, open_task(kind, formulation), benchmark)

@@ -1,6 +1,6 @@
 """Task, head and sequence length of a fine-tuned checkpoint, for inference."""
 
-from biosqueeze.benchmarks.suite import resolve
+from biosqueeze.benchmarks.suite import resolve_task
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
@@ -51,7 +51,7 @@ def _kind(checkpoint: Checkpoint, task: str | None, purpose: str) -> str:
     head = head_of(checkpoint.config)
     name = task or (checkpoint.task.name if checkpoint.task else _KINDS.get(head))
     if name is not None:
-        return resolve(name)[0]
+        return resolve_task(name)[0]
     if head == "sequence-classification":
         raise UsageError(
             f"{checkpoint.name} has no record of the task that it was fine-tuned on; "

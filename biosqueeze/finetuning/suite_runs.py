@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze import registry
-from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite, locate, warn_of_counts
+from biosqueeze.benchmarks.counts import warn_of_counts
+from biosqueeze.benchmarks.directories import locate
+from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError

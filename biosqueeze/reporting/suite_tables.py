@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.benchmarks.suite import WHOLE, Benchmark, Published, Suite, locate
+from biosqueeze.benchmarks.directories import locate
+from biosqueeze.benchmarks.suite import ALL_SPLITS, Benchmark, Published, Suite
 from biosqueeze.progress import note, table
 
-_SPLITS = ("train", "dev", "test", WHOLE)
+_SPLITS = ("train", "dev", "test", ALL_SPLITS)
 _ACCESS = {"open": "", "registration": "; needs a registration", "agreement": "; needs a signed agreement"}
 
 

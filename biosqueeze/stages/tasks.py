@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.benchmarks.suite import DIRECTORY, Benchmark, find, load_suite, names, resolve
+from biosqueeze.benchmarks.suite import DIRECTORY, Benchmark, find_benchmark, load_suite, resolve_task, suite_names
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose, StageOptions
 from biosqueeze.progress import warn
@@ -75,13 +75,13 @@ def run(options: Options) -> Outcome:
     if options.what == INSPECT:
         return _inspect(options, str(options.directory))
     if options.what is None:
-        suites = [load_suite(name) for name in names()]
+        suites = [load_suite(name) for name in suite_names()]
         print_suites(suites)
         return Outcome(DIRECTORY, {"suites": {suite.name: suite_facts(suite, None) for suite in suites}})
     root = Path(options.directory).expanduser() if options.directory else None
     suite = load_suite(options.what.partition("/")[0])
     if "/" in options.what:
-        benchmark = find(options.what)
+        benchmark = find_benchmark(options.what)
         print_benchmark(suite, benchmark, root)
         return Outcome(suite.path, benchmark_facts(benchmark, root))
     print_suite(suite, root)
@@ -90,10 +90,10 @@ def run(options: Options) -> Outcome:
 
 def _check(options: Options) -> None:
     """Refuse unknown suites, and options without effect."""
-    known = [INSPECT, *names()]
+    known = [INSPECT, *suite_names()]
     if options.what is not None and options.what.partition("/")[0] not in known:
         raise UsageError(
-            f"there is no suite {options.what!r}.{closest(options.what, known)} Known: {', '.join(names())}; "
+            f"there is no suite {options.what!r}.{closest(options.what, known)} Known: {', '.join(suite_names())}; "
             f"to inspect a data set: biosqueeze tasks inspect {options.what}"
         )
     if options.what == INSPECT:
@@ -112,17 +112,22 @@ def _check(options: Options) -> None:
 
 def _inspect(options: Options, source: str) -> Outcome:
     """Read a data set and print its statistics."""
-    from biosqueeze.benchmarks.statistics import survey
+    from biosqueeze.benchmarks.statistics import dataset_statistics
     from biosqueeze.reporting.dataset_tables import print_statistics
     from biosqueeze.tasks import open_task
     from biosqueeze.tasks.sniffing import read_available
 
-    kind, benchmark = resolve(options.task) if options.task else (None, None)
+    kind, benchmark = resolve_task(options.task) if options.task else (None, None)
     other_kinds: tuple[str, ...] = ()
     if kind is None:
         kind, other_kinds = _guess_kind(source, Formulation.from_options(options))
     data = read_available(open_task(kind, Formulation.from_options(options)), source)
-    facts = {"kind": kind, "guessed": options.task is None, "other_kinds": list(other_kinds), **survey(data, kind)}
+    facts = {
+        "kind": kind,
+        "guessed": options.task is None,
+        "other_kinds": list(other_kinds),
+        **dataset_statistics(data, kind),
+    }
     print_statistics(source, facts)
     if benchmark is not None:
         facts |= _compare(benchmark, data, options.negative)
@@ -141,7 +146,7 @@ def _guess_kind(source: str, form: Formulation) -> tuple[str, tuple[str, ...]]:
 
 def _compare(benchmark: Benchmark, data: "Dataset", negative: str | None) -> dict[str, Any]:
     """Compare the counts of a data set with the paper's, and print whether they agree."""
-    from biosqueeze.benchmarks.suite import count, warn_of_counts
+    from biosqueeze.benchmarks.counts import count, warn_of_counts
     from biosqueeze.reporting.dataset_tables import print_comparison
 
     counts = count(data, benchmark.unit, negative) if benchmark.unit else {}

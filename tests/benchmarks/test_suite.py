@@ -3,19 +3,17 @@
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from biosqueeze import registry
 from biosqueeze.benchmarks import suite as suites
+from biosqueeze.benchmarks.counts import UNITS
 from biosqueeze.benchmarks.suite import Benchmark
 from biosqueeze.errors import UsageError
-from biosqueeze.tasks import Dataset, Formulation, open_task
+from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.metrics.answers import Answers
 
-SUITES = {name: suites.load_suite(name) for name in suites.names()}
+SUITES = {name: suites.load_suite(name) for name in suites.suite_names()}
 BENCHMARKS = [benchmark for suite in SUITES.values() for benchmark in suite.benchmarks]
 # What a mean of printed numbers may be off by: half of the last digit of the mean, and as much again where the paper
 # rounds what it did not print.
@@ -62,8 +60,8 @@ def test_benchmark_fields_are_valid(benchmark: Benchmark) -> None:
     assert benchmark.licence and benchmark.paper_metric
     assert all(source.startswith(("https://", "http://")) for source in benchmark.sources)
     assert bool(benchmark.counts) == bool(benchmark.unit)
-    assert set(benchmark.counts) <= {"train", "dev", "test", suites.WHOLE}
-    assert not benchmark.unit or benchmark.unit in suites.UNITS
+    assert set(benchmark.counts) <= {"train", "dev", "test", suites.ALL_SPLITS}
+    assert not benchmark.unit or benchmark.unit in UNITS
     assert set(benchmark.formulation) <= {field.name for field in fields(Formulation)}
     hyper = benchmark.hyper
     assert hyper.learning_rates and hyper.batch_sizes and hyper.runs >= 1 and hyper.reported
@@ -100,11 +98,11 @@ def _order(suite: suites.Suite, benchmark: Benchmark) -> int:
 
 def test_the_published_score_is_in_the_metric_of_the_benchmark() -> None:
     """And not a mean over metrics; of Bioformer's settings the one without SQuAD, as a benchmark is run."""
-    benchmark = suites.find("bioformer/bioasq-7b")
+    benchmark = suites.find_benchmark("bioformer/bioasq-7b")
     assert benchmark.published_score("Bioformer-8L") == 41.61
     assert benchmark.mean_row("Bioformer-8L") == pytest.approx(46.51, abs=0.01)
-    assert suites.find("compact/bioasq-7b").published_score("TinyBioBERT") == 25.05
-    assert suites.find("blurb/hoc").published_score("BioBERT") == 81.54
+    assert suites.find_benchmark("compact/bioasq-7b").published_score("TinyBioBERT") == 25.05
+    assert suites.find_benchmark("blurb/hoc").published_score("BioBERT") == 81.54
 
 
 def test_table_3_of_blurb() -> None:
@@ -136,10 +134,10 @@ def test_the_blurb_score_is_a_mean_of_six_means() -> None:
 
 
 def test_find_and_resolve() -> None:
-    benchmark = suites.find("blurb/ncbi-disease")
+    benchmark = suites.find_benchmark("blurb/ncbi-disease")
     assert (benchmark.title, benchmark.key) == ("NCBI-disease", "blurb/ncbi-disease")
-    assert suites.resolve("blurb/ncbi-disease") == ("ner", benchmark)
-    assert suites.resolve("ner") == ("ner", None)
+    assert suites.resolve_task("blurb/ncbi-disease") == ("ner", benchmark)
+    assert suites.resolve_task("ner") == ("ner", None)
 
 
 @pytest.mark.parametrize(
@@ -155,115 +153,15 @@ def test_find_and_resolve() -> None:
 )
 def test_a_wrong_name_is_explained(task: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        suites.resolve(task)
+        suites.resolve_task(task)
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def place(path: Path, name: str = "train.tsv") -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    (path / name).write_text("x\tO\n", encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    "folder", ["ncbi-disease", "NCBI-disease", "NCBI-disease-IOB", "NCBI_disease", "blurb/ncbi-disease"]
-)
-def test_locate_finds_the_usual_folders(folder: str, tmp_path: Path) -> None:
-    benchmark = suites.find("blurb/ncbi-disease")
-    assert suites.locate(benchmark, tmp_path) is None
-    assert suites.locate(benchmark, tmp_path / "nowhere") is None
-    wanted = place(tmp_path / folder)
-    assert suites.locate(benchmark, tmp_path) == wanted
-
-
-def test_locate_skips_folders_without_data(tmp_path: Path) -> None:
-    benchmark = suites.find("blurb/hoc")
-    place(tmp_path / "hoc", "README.md")
-    place(tmp_path / "hoc", "LICENSE")
-    assert suites.locate(benchmark, tmp_path) is None
-    wanted = place(tmp_path / "hoc" / "blurb")
-    assert suites.locate(benchmark, tmp_path) == wanted
-
-
-def test_locate_takes_the_paper_s_version_first(tmp_path: Path) -> None:
-    plain, blurb = place(tmp_path / "jnlpba"), place(tmp_path / "jnlpba" / "blurb")
-    assert suites.locate(suites.find("blurb/jnlpba"), tmp_path) == blurb
-    assert suites.locate(suites.find("biolm/jnlpba"), tmp_path) == plain
-
-
-def test_locate_finds_folds(tmp_path: Path) -> None:
-    place(tmp_path / "GAD" / "1")
-    assert suites.locate(suites.find("biolm/gad"), tmp_path) == tmp_path / "GAD"
-    assert suites.locate(suites.find("blurb/gad"), tmp_path) is None
-
-
-def dataset(**golds: list[object]) -> Dataset:
-    made = {split: tuple(SimpleNamespace(gold=gold) for gold in some) for split, some in golds.items()}
-    return Dataset(made, (), "BIO")
-
-
-def test_counting() -> None:
-    tags = dataset(train=[("B-X", "I-X", "B-X", "O"), ("O", "I-Y")], test=[("O",)])
-    assert suites.count(tags, "entities") == {"train": 3, "test": 0}
-    assert suites.count(tags, "words") == {"train": 4, "test": 0}
-    assert suites.count(tags, "sentences") == suites.count(tags, "examples") == {"train": 2, "test": 1}
-
-
-def test_counting_relations() -> None:
-    made = Dataset(
-        dataset(train=["false", "CPR:3", "other", "CPR:9"]).splits, ("false", "CPR:3", "CPR:9", "other"), "single"
-    )
-    assert suites.count(made, "relations") == {"train": 3}
-    assert suites.count(made, "relations", "other") == {"train": 3}
-    assert suites.count(made, "examples") == {"train": 4}
-
-
-def test_differences_have_numbers() -> None:
-    benchmark = suites.find("blurb/ncbi-disease")
-    assert suites.check_counts(benchmark, {"train": 5134, "dev": 787, "test": 960}) == []
-    assert suites.check_counts(benchmark, {"train": 5100, "test": 970}) == [
-        "train has 5,100 entities where the paper counts 5,134 (34 fewer, 0.7%)",
-        "test has 970 entities where the paper counts 960 (10 more, 1.0%)",
-    ]
-
-
-def test_total_count_needs_all_splits() -> None:
-    benchmark = suites.find("biolm/bc2gm")
-    assert suites.check_counts(benchmark, {"train": 15197, "dev": 3061}) == []
-    assert suites.check_counts(benchmark, {"train": 15197, "dev": 3061, "test": 6325}) == []
-    (said,) = suites.check_counts(benchmark, {"train": 15197, "test": 6325})
-    assert said.startswith("the data have 21,522 entities where the paper counts 24,583 (3,061 fewer")
-
-
-def test_differences_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    made = dataset(train=[("B-X", "O")] * 4182, dev=[("B-X",)] * 4246)
-    assert len(suites.warn_of_counts(suites.find("blurb/bc5-disease"), made)) == 1
-    said = capsys.readouterr().err
-    assert "blurb/bc5-disease: dev has 4,246" in said and "2 more, 0.0%" in said
-    assert suites.warn_of_counts(suites.find("biolm/i2b2-2010"), made) == []
-    assert capsys.readouterr().err == ""
-
-
 def test_no_heavy_imports() -> None:
     code = (
-        "import sys; from biosqueeze.benchmarks import suite; [suite.load_suite(name) for name in suite.names()];"
+        "import sys; from biosqueeze.benchmarks import suite; [suite.load_suite(name) for name in suite.suite_names()];"
         "sys.exit(','.join({'torch', 'transformers', 'numpy', 'rich'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.real
-def test_entities_of_the_real_files(real_data: Path) -> None:
-    for key, differing in (
-        ("blurb/ncbi-disease", 0),
-        ("blurb/bc5-chem", 0),
-        ("blurb/bc5-disease", 1),
-        ("blurb/bc2gm", 0),
-    ):
-        benchmark = suites.find(key)
-        found = suites.locate(benchmark, real_data)
-        assert found is not None
-        data = registry.load("tasks", benchmark.kind).Kind().read(str(found), ("train", "dev", "test"))
-        assert len(suites.check_counts(benchmark, suites.count(data, benchmark.unit))) == differing, key

@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 def test_all_benchmarks_are_listed(shell):
     said = shell("tasks")
     assert Path(said.path).is_dir()
-    for name in suites.names():
+    for name in suites.suite_names():
         assert all(benchmark.key in said.err for benchmark in suites.load_suite(name).benchmarks)
     facts = json.loads(shell("tasks", "--json").out)
     assert {name: len(suite["benchmarks"]) for name, suite in facts["suites"].items()} == {
@@ -35,7 +35,7 @@ def test_all_benchmarks_are_listed(shell):
     }
 
 
-@pytest.mark.parametrize("name", suites.names())
+@pytest.mark.parametrize("name", suites.suite_names())
 def test_suite_is_printed_in_full(name, shell):
     said = shell("tasks", name)
     table = tomllib.loads(Path(said.path).read_text())
@@ -126,12 +126,12 @@ def test_inspect_as_json(data, shell):
 def test_equal_counts_are_confirmed(data, shell, monkeypatch):
     from dataclasses import replace
 
-    benchmark = replace(suites.find("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
-    monkeypatch.setattr("biosqueeze.stages.tasks.resolve", lambda _: ("ner", benchmark))
+    benchmark = replace(suites.find_benchmark("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
+    monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", benchmark))
     said = shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease")
     assert "as many entities as the paper counts (train 3, test 2)" in said.err
     assert "where the paper counts" not in said.err
-    monkeypatch.setattr("biosqueeze.stages.tasks.resolve", lambda _: ("ner", replace(benchmark, counts={})))
+    monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", replace(benchmark, counts={})))
     assert "no counts to compare" in shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease").err
 
 

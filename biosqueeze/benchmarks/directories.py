@@ -1,0 +1,35 @@
+"""The directories of benchmarks under a root directory with downloaded data."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from biosqueeze.benchmarks.suite import Benchmark, plain_name
+
+_NO_DATA = ("readme", "license", "licence", "changelog", ".")  # beginnings of the names of files without data
+
+
+def locate(benchmark: Benchmark, root: Path) -> Path | None:
+    """Return the benchmark's directory under a root: the first of its folders that contains data files, or None."""
+    for folder in (*benchmark.folders, benchmark.name):
+        for parent in (root / benchmark.suite, root):
+            for directory in _matching(parent, folder.split("/")):
+                if _has_data(directory, benchmark.folds):
+                    return directory
+    return None
+
+
+def _matching(parent: Path, parts: list[str]) -> Iterable[Path]:
+    """Return the directories under a parent whose path matches; case, -, _ and spaces do not count."""
+    if not parts:
+        return [parent]
+    if not parent.is_dir():
+        return []
+    name = plain_name(parts[0])
+    matching = sorted(path for path in parent.iterdir() if path.is_dir() and plain_name(path.name) == name)
+    return [directory for path in matching for directory in _matching(path, parts[1:])]
+
+
+def _has_data(directory: Path, folds: int) -> bool:
+    if folds and (directory / "1").is_dir():
+        return True
+    return any(path.is_file() and not path.name.casefold().startswith(_NO_DATA) for path in directory.iterdir())
