@@ -74,16 +74,16 @@ def test_torch_is_stock_transformers(family, tmp_path) -> None:
     stock = transformers.AutoModelForTokenClassification.from_pretrained(path).eval()
     batch = pico.padded_batch(stock)
     with torch.no_grad():
-        wanted = stock(**batch).logits.numpy()
+        expected = stock(**batch).logits.numpy()
     arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-    found = backends.open_predictor(open_checkpoint(str(path)), "torch", threads=1).predict(arrays)
+    actual = backends.open_predictor(open_checkpoint(str(path)), "torch", threads=1).predict(arrays)
     real = arrays["attention_mask"] == 1
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found[real], wanted[real], atol=1e-6)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual[real], expected[real], atol=1e-6)
     rough = backends.open_predictor(open_checkpoint(str(path)), "torch:bf16").predict(arrays)
     assert rough.dtype == np.float32
-    difference = np.abs(rough[real] - wanted[real]).max()
-    assert 1e-6 < difference < 0.1 * np.abs(wanted[real]).max()
+    difference = np.abs(rough[real] - expected[real]).max()
+    assert 1e-6 < difference < 0.1 * np.abs(expected[real]).max()
 
 
 def test_token_types_are_used_where_given(pico_ner) -> None:
@@ -108,7 +108,7 @@ def test_model_in_training_mode_predicts_without_dropout(pico_ner) -> None:
 def test_encoder_without_head_gives_hidden_states(tmp_path) -> None:
     path = pico.save("distilbert", tmp_path / "base", head="base")
     ids = np.arange(5, 15)[None]
-    found = backends.open_predictor(open_checkpoint(str(path)), "torch").predict(
+    actual = backends.open_predictor(open_checkpoint(str(path)), "torch").predict(
         {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     )
-    assert found.shape == (1, 10, pico.HIDDEN)
+    assert actual.shape == (1, 10, pico.HIDDEN)

@@ -1,4 +1,4 @@
-"""OpenVINO says what stock transformers says, in the precision asked for; without the package it says what to type."""
+"""OpenVINO agrees with stock transformers in the requested precision; without the package the error names it."""
 
 import importlib.util
 import os
@@ -33,7 +33,7 @@ def without_optional_runtimes() -> None:
 
 @pytest.fixture
 def quantized(exported, copy_of):
-    """`quantized("inc-static")` is a copy with an int8 graph made by that method, and a manifest that says so."""
+    """`quantized("inc-static")` is a copy with an int8 graph of that method, and the manifest of it."""
 
     def make(method):
         path = copy_of(exported("bert", "token-classification"))
@@ -52,12 +52,12 @@ def differences(path, spec, shape=(3, 17)):
     stock = transformers.AutoModelForTokenClassification.from_pretrained(path).eval()
     batch = pico.padded_batch(stock, *shape)
     with torch.no_grad():
-        wanted = stock(**batch).logits.numpy()
+        expected = stock(**batch).logits.numpy()
     arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-    found = backends.open_predictor(open_checkpoint(str(path)), spec, threads=1).predict(arrays)
+    actual = backends.open_predictor(open_checkpoint(str(path)), spec, threads=1).predict(arrays)
     real = arrays["attention_mask"] == 1
-    assert found.dtype == np.float32
-    return np.abs(found[real] - wanted[real]) / wanted[real].std()
+    assert actual.dtype == np.float32
+    return np.abs(actual[real] - expected[real]) / expected[real].std()
 
 
 def hide(monkeypatch) -> None:
@@ -69,9 +69,9 @@ def test_missing_package_names_the_extra(command, pico_ner, monkeypatch, shell, 
     hide(monkeypatch)
     (tmp_path / "test.tsv").write_text("of\tO\nfibrosis\tB-Disease\n")
     data = () if command == "bench" else ("--data", tmp_path)
-    said = shell(command, pico_ner, "--backend", "openvino", *data)
-    assert said.code == 1
-    assert 'openvino is not installed; it comes with an extra: pip install "biosqueeze[openvino]"' in said.err
+    result = shell(command, pico_ner, "--backend", "openvino", *data)
+    assert result.code == 1
+    assert 'openvino is not installed; it comes with an extra: pip install "biosqueeze[openvino]"' in result.err
 
 
 @needs_openvino
@@ -120,18 +120,18 @@ def test_float_is_stock_transformers(family, shape, exported) -> None:
 @needs_openvino
 def test_bfloat16_is_a_little_different(exported) -> None:
     try:
-        found = differences(exported("bert", "token-classification"), "openvino:bf16")
+        actual = differences(exported("bert", "token-classification"), "openvino:bf16")
     except SqueezeError as error:
         pytest.skip(str(error))
-    assert 1e-4 < found.max() < 0.2
+    assert 1e-4 < actual.max() < 0.2
 
 
 @needs_openvino
 def test_fixed_ranges_are_computed_in_int8(quantized) -> None:
     checkpoint = quantized("inc-static")
     assert openvino.available(checkpoint) == ("fp32", "int8")
-    found = differences(checkpoint.path, "openvino:int8")
-    assert 0 < found.mean() < 0.05
+    actual = differences(checkpoint.path, "openvino:int8")
+    assert 0 < actual.mean() < 0.05
 
 
 @needs_openvino
@@ -160,10 +160,10 @@ def test_threads_are_kept(exported) -> None:
 def test_results_are_not_overwritten_by_the_next_call(exported) -> None:
     predictor = openvino.load(open_checkpoint(str(exported("bert", "token-classification"))), "fp32", 1)
     first, second = (np.arange(start, start + 10)[None] for start in (5, 50))
-    kept = predictor.predict({"input_ids": first, "attention_mask": np.ones_like(first)})
-    before = kept.copy()
+    first_output = predictor.predict({"input_ids": first, "attention_mask": np.ones_like(first)})
+    before = first_output.copy()
     predictor.predict({"input_ids": second, "attention_mask": np.ones_like(second)})
-    np.testing.assert_array_equal(kept, before)
+    np.testing.assert_array_equal(first_output, before)
 
 
 @needs_openvino
@@ -179,6 +179,6 @@ def test_imported_only_to_load_and_without_telemetry(exported, tmp_path) -> None
     )
     home = {key: value for key, value in os.environ.items() if key != "CI"} | {"HOME": str(tmp_path)}
     command = [sys.executable, "-c", code, str(exported("bert", "token-classification"))]
-    said = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    result = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Batching by length: the same answers, in the order asked."""
+"""Batching by length: the same predictions, in the given order."""
 
 from types import SimpleNamespace
 
@@ -29,9 +29,9 @@ def features(lengths):
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 8))
 def test_order_and_lengths_are_kept(lengths, batch_size) -> None:
     echo = Echo()
-    found = predict_all(echo, features(lengths), 0, batch_size)
-    assert [len(part) for part in found] == lengths
-    for part, feature in zip(found, features(lengths), strict=True):
+    actual = predict_all(echo, features(lengths), 0, batch_size)
+    assert [len(part) for part in actual] == lengths
+    for part, feature in zip(actual, features(lengths), strict=True):
         np.testing.assert_array_equal(part[:, 0], feature["input_ids"])
         assert (part[:, 2] == 1).all()
     assert all(rows <= batch_size for rows, _ in echo.shapes)
@@ -52,8 +52,8 @@ def test_whole_sequence_classifier_keeps_its_row() -> None:
         def predict(self, batch):
             return batch["input_ids"][:, :1].astype(np.float32) * [1, 2]
 
-    found = predict_all(Classifier(), features([1, 7]), 0, 2)
-    assert [part.tolist() for part in found] == [[100, 200], [200, 400]]
+    actual = predict_all(Classifier(), features([1, 7]), 0, 2)
+    assert [part.tolist() for part in actual] == [[100, 200], [200, 400]]
 
 
 def test_no_sequences() -> None:
@@ -61,8 +61,8 @@ def test_no_sequences() -> None:
 
 
 def test_features_of_a_task_pass_through() -> None:
-    found = predict_all(Echo(), [{"input_ids": np.array([7, 8]), "labels": np.array([0, 1])}], 0, 4)
-    assert found[0][:, 0].tolist() == pytest.approx([7, 8])
+    actual = predict_all(Echo(), [{"input_ids": np.array([7, 8]), "labels": np.array([0, 1])}], 0, 4)
+    assert actual[0][:, 0].tolist() == pytest.approx([7, 8])
 
 
 def test_batches_are_halved_when_out_of_memory() -> None:
@@ -76,9 +76,9 @@ def test_batches_are_halved_when_out_of_memory() -> None:
 
     narrow = SimpleNamespace(predict=predict)
     lengths = [3, 9, 4, 4, 7, 2, 5]
-    found, whole = (predict_all(one, features(lengths), 0, 7) for one in (narrow, echo))
+    actual, whole = (predict_all(predictor, features(lengths), 0, 7) for predictor in (narrow, echo))
     seen = [0, 2]  # the length of the batch is another
-    assert all(np.array_equal(mine[:, seen], its[:, seen]) for mine, its in zip(found, whole, strict=True))
+    assert all(np.array_equal(halved[:, seen], full[:, seen]) for halved, full in zip(actual, whole, strict=True))
     assert sizes == [7, 3, 3, 1]
     with pytest.raises(MemoryError):
         predict_all(SimpleNamespace(predict=lambda batch: (_ for _ in ()).throw(MemoryError)), features([3]), 0, 7)

@@ -60,12 +60,12 @@ def quantized_linear(axis, *, clip, transpose, shape=(6, 4)):
 def test_folding_changes_no_output(axis, transpose, clip) -> None:
     model = quantized_linear(axis, clip=clip, transpose=transpose)
     x = np.random.default_rng(1).normal(size=(3, 4 if transpose else 6)).astype(np.float32)
-    wanted = run(model, x=x)
+    expected = run(model, x=x)
     assert fold_weights(model) == 1
     assert kinds(model) == ["DequantizeLinear", "MatMul"]
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     assert types == {"W.int8": TensorProto.INT8, "scale": TensorProto.FLOAT, "zero": TensorProto.INT8}
-    np.testing.assert_array_equal(run(model, x=x), wanted)
+    np.testing.assert_array_equal(run(model, x=x), expected)
 
 
 @given(st.lists(st.floats(-300, 300, width=32), min_size=4, max_size=4), st.floats(0.25, 2, width=32))
@@ -82,9 +82,9 @@ def test_folding_rounds_and_saturates_as_onnxruntime_does(row, scale) -> None:
         helper.make_node("Add", ["x", "d"], ["y"]),
     ]
     model = model_of(nodes, weights, {"x": TensorProto.FLOAT})
-    wanted = run(model, x=np.zeros(4, dtype=np.float32))
+    expected = run(model, x=np.zeros(4, dtype=np.float32))
     fold_weights(model)
-    np.testing.assert_array_equal(run(model, x=np.zeros(4, dtype=np.float32)), wanted)
+    np.testing.assert_array_equal(run(model, x=np.zeros(4, dtype=np.float32)), expected)
 
 
 def test_activations_are_unchanged() -> None:
@@ -117,12 +117,12 @@ def test_rows_are_restored_up_to_rounding() -> None:
     model = lookup(table)
     assert shrink_embeddings(model) == 1
     ids = np.array([[0, 7, 199], [3, 3, 7]])
-    found = run(model, ids=ids)
-    assert found.shape == (2, 3, 16)
+    actual = run(model, ids=ids)
+    assert actual.shape == (2, 3, 16)
     allowed = np.abs(table[ids]).max(-1, keepdims=True) / 254 * 1.001
-    assert (np.abs(found - table[ids]) <= allowed).all()
-    assert (found[0, 1] == 0).all()
-    assert np.abs(found - table[ids]).max() > 0
+    assert (np.abs(actual - table[ids]) <= allowed).all()
+    assert (actual[0, 1] == 0).all()
+    assert np.abs(actual - table[ids]).max() > 0
     assert len(model.SerializeToString()) < table.nbytes / 2.5
 
 

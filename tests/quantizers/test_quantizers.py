@@ -33,7 +33,7 @@ def float_graph(ner):
 
 @pytest.fixture(scope="module", params=registry.names("quantizers"))
 def quantized(request, ner, float_graph, tmp_path_factory):
-    """The graph of one method, made from every other batch of random ids."""
+    """The graph of one method, calibrated on every other batch of random ids."""
     target = tmp_path_factory.mktemp(request.param) / "model_quantized.onnx"
     batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
     job = QuantizationJob(checkpoint=open_checkpoint(str(ner)), source=float_graph, target=target, batches=batches)
@@ -60,9 +60,9 @@ def test_nearly_agrees_with_stock_transformers(quantized, ner, shape) -> None:
     model = transformers.AutoModelForTokenClassification.from_pretrained(ner).eval()
     batch = pico.padded_batch(model, *shape)
     with torch.no_grad():
-        wanted = model(**batch).logits.numpy()
+        expected = model(**batch).logits.numpy()
     real = batch["attention_mask"].numpy() == 1
-    difference = np.abs(predict(quantized[0], batch)[real] - wanted[real])
+    difference = np.abs(predict(quantized[0], batch)[real] - expected[real])
     # Logits spread by 0.6 or so.
     assert 0 < difference.mean() < 0.04
 

@@ -1,4 +1,4 @@
-"""Export: one file, dynamic axes, the same answers as stock transformers, nothing left when they are not."""
+"""Export: one file with dynamic axes and the outputs of stock transformers, or nothing."""
 
 import json
 import shutil
@@ -42,8 +42,8 @@ def test_graph_equals_stock_transformers(family, shape, exported) -> None:
     path = exported(family, "token-classification")
     model = transformers.AutoModelForTokenClassification.from_pretrained(path)
     batch = pico.padded_batch(model, *shape)
-    wanted, real = by_transformers(path, batch)
-    np.testing.assert_allclose(by_onnx(path, batch)[real], wanted[real], atol=2e-5)
+    expected, real = by_transformers(path, batch)
+    np.testing.assert_allclose(by_onnx(path, batch)[real], expected[real], atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_other_heads(family, head, output, exported) -> None:
     assert [value.name for value in graph.output] == [output]
     assert graph.input[0].type.tensor_type.shape.dim[1].dim_param == "length"
     batch = pico.padded_batch(transformers.AutoModel.from_pretrained(path))
-    wanted, real = by_transformers(path, batch)
-    np.testing.assert_allclose(by_onnx(path, batch)[real], wanted[real], atol=2e-5)
+    expected, real = by_transformers(path, batch)
+    np.testing.assert_allclose(by_onnx(path, batch)[real], expected[real], atol=2e-5)
 
 
 def test_padding_changes_nothing(exported) -> None:
@@ -76,7 +76,7 @@ def test_checkpoint_is_complete_with_its_manifest(exported) -> None:
     assert 0 < manifest["metrics"]["export"]["max_difference"] < 1e-4
     assert manifest["metrics"]["export"]["tokens"] > 100
     assert [file.name for file in (path / "onnx").iterdir()] == ["model.onnx"]
-    # The exporter would write stack traces into the graph, with the paths of the machine that made it.
+    # The exporter would write stack traces with local paths into the graph.
     assert b"site-packages" not in (path / "onnx" / "model.onnx").read_bytes()
     assert b"/biosqueeze/" not in (path / "onnx" / "model.onnx").read_bytes()
     transformers.AutoModelForTokenClassification.from_pretrained(path)

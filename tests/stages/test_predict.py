@@ -398,7 +398,7 @@ def test_multi_label_by_the_config(copy_of, classifier, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         (("--task", "nar"), 2, "Did you mean 'ner'?"),
         (("--task", "classification"), 1, "no trained sequence-classification head"),
@@ -413,10 +413,10 @@ def test_multi_label_by_the_config(copy_of, classifier, tmp_path):
         (("--format", "pubtator", "--keep-fields"), 2, "--keep-fields is only for --format jsonl"),
     ],
 )
-def test_invalid_options_give_one_error_line(ner, records, shell, words, code, says):
+def test_invalid_options_give_one_error_line(ner, records, shell, words, code, message):
     result = shell("predict", ner, records, *words)
     assert (result.code, result.out) == (code, "")
-    assert says in result.err
+    assert message in result.err
     assert len([line for line in result.err.splitlines() if line.startswith("error: ")]) == 1
 
 

@@ -52,10 +52,10 @@ def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> No
     assert "warning" not in result.err
     quantized = open_checkpoint(result.path)
     assert default_spec(quantized) == "onnxruntime:int8"
-    found = quantized.manifest.metrics["quantize"]
-    assert 0.9 < found["agreement"] <= 1
-    assert 0 < found["mean_difference"] < found["max_difference"] < 1
-    assert found["size_ratio"] < 1
+    actual = quantized.manifest.metrics["quantize"]
+    assert 0.9 < actual["agreement"] <= 1
+    assert 0 < actual["mean_difference"] < actual["max_difference"] < 1
+    assert actual["size_ratio"] < 1
     assert quantized.manifest.notes["quantize"]["method"] == "onnx-dynamic"
     assert [entry.stage for entry in quantized.history] == ["export", "quantize"]
 

@@ -84,10 +84,10 @@ def test_plan_counts_the_parameters_of_the_run(shell, pico_any, cut):
         return
     planned = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--dry-run", "--json").out)
     assert not Path("small").exists()
-    made = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--json").out)
-    assert planned["parameters_before"] == made["parameters_before"]
-    assert planned["parameters_after"] == made["parameters_after"]
-    assert open_checkpoint("small").manifest.model.parameters["total"] == made["parameters_after"]
+    written = json.loads(shell("shrink", pico_any, *cut, "--out", "small", "--json").out)
+    assert planned["parameters_before"] == written["parameters_before"]
+    assert planned["parameters_after"] == written["parameters_after"]
+    assert open_checkpoint("small").manifest.model.parameters["total"] == written["parameters_after"]
 
 
 def test_plan_needs_no_weights(shell, pico_bert, tmp_path):
@@ -105,11 +105,11 @@ def test_output_is_named_after_the_cut(shell, pico_root, tmp_path):
 
 
 def test_same_command_writes_the_same_bytes(shell, pico_bert):
-    def made(name, *more):
+    def digest(name, *more):
         shell("shrink", pico_bert, "--student", "tiny", "--out", name, *more)
         return open_checkpoint(name).weights_sha256()
 
-    assert made("one") == made("two") != made("three", "--seed", "1")
+    assert digest("one") == digest("two") != digest("three", "--seed", "1")
 
 
 def test_missing_pooler_depends_on_the_seed(shell, pico_bert, copy_of):

@@ -51,13 +51,13 @@ def ragged(labels: int, lengths: tuple[int, ...], seed: int) -> tuple[Tensor, Te
 def test_loss_is_minus_log_of_the_share_of_all_paths(labels: int, lengths: list[int], seed: int) -> None:
     scores = random_scores(labels, seed)
     emissions, tags = ragged(labels, (*lengths, 1), seed)
-    wanted = 0.0
+    expected = 0.0
     for row, true in zip(emissions.numpy(), tags.numpy(), strict=True):
         if (true >= 0).any():
             paths = path_scores(row[true >= 0], scores)
-            wanted += logsumexp(list(paths.values())) - paths[tuple(true[true >= 0])]
+            expected += logsumexp(list(paths.values())) - paths[tuple(true[true >= 0])]
     loss = negative_log_likelihood(emissions, tags, as_tensors(scores))
-    assert loss.item() == pytest.approx(wanted / int((tags >= 0).sum()), rel=1e-12, abs=1e-12)
+    assert loss.item() == pytest.approx(expected / int((tags >= 0).sum()), rel=1e-12, abs=1e-12)
 
 
 def test_gradient_of_the_loss() -> None:
@@ -128,8 +128,8 @@ def test_viterbi_finds_the_best_path(labels: int, words: int, seed: int) -> None
     emissions = np.random.default_rng(seed).standard_normal((words, labels)).astype(np.float32)
     scores = random_scores(labels, seed)
     paths = path_scores(emissions.astype(np.float64), scores)
-    found = tuple(viterbi(emissions, scores).tolist())
-    assert paths[found] == pytest.approx(max(paths.values()), rel=1e-12)
+    actual = tuple(viterbi(emissions, scores).tolist())
+    assert paths[actual] == pytest.approx(max(paths.values()), rel=1e-12)
 
 
 def test_viterbi_takes_the_first_of_equal_paths() -> None:
@@ -144,10 +144,10 @@ def test_marginals_are_shares_of_paths_through_a_label(labels: int, words: int, 
     emissions, scores = np.random.default_rng(seed).standard_normal((words, labels)), random_scores(labels, seed)
     paths = path_scores(emissions, scores)
     whole = logsumexp(list(paths.values()))
-    wanted = np.zeros((words, labels))
+    expected = np.zeros((words, labels))
     for path, score in paths.items():
-        wanted[np.arange(words), path] += np.exp(score - whole)
-    assert np.allclose(marginals(emissions, scores), wanted, atol=1e-12)
+        expected[np.arange(words), path] += np.exp(score - whole)
+    assert np.allclose(marginals(emissions, scores), expected, atol=1e-12)
 
 
 def test_marginals_of_no_words() -> None:

@@ -91,8 +91,8 @@ def test_padding_changes_no_logits(name: str, pico_bert: Path) -> None:
     together = model(**batch).logits
     for row, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
         alone = model(**{key: values[row : row + 1, :length] for key, values in batch.items()}).logits[0]
-        found = together[row, :length] if name in TAGGERS else together[row]
-        assert torch.allclose(found, alone, atol=1e-5)
+        actual = together[row, :length] if name in TAGGERS else together[row]
+        assert torch.allclose(actual, alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bilstm", *RELATION_HEADS])
