@@ -135,8 +135,8 @@ def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
     """Return the message for models of different vocabularies without a task."""
     return (
         f"{student} and {' and '.join(teacher.name for teacher in teachers)} have different vocabularies, and without "
-        "a task the teacher's outputs are probabilities of its own tokens; make the student from the teacher "
-        "(biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
+        "a task the outputs of the teacher are probabilities of tokens of its vocabulary; make the student from the "
+        "teacher (biosqueeze shrink, or --student PRESET), or distil a teacher that is fine-tuned on a task"
     )
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.loss_presets import Projection
+from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.training.options import TrainingOptions
 
@@ -47,6 +49,19 @@ class LossSettings:
     relation_heads: int | None = None
     dropout: float | None = None
 
+    @classmethod
+    def of(cls, options: DistillationOptions) -> Self:
+        """Select the options of the losses."""
+        return cls(
+            loss=options.loss,
+            temperature=options.temperature,
+            layer_map=options.layer_map,
+            layer_weights=options.layer_weights,
+            projection=options.projection,
+            relation_heads=options.relation_heads,
+            dropout=options.dropout,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
@@ -70,6 +85,11 @@ class AugmentationSettings:
     checkpoint: str | None = None  # the masked language model; the origin of the teacher if None
     seed: int = 0
 
+    @classmethod
+    def of(cls, options: DistillationOptions) -> Self | None:
+        """Select the options of augmentation; None without --augment."""
+        return cls(options.augment, options.augment_with, options.seed) if options.augment else None
+
 
 @dataclass(frozen=True)
 class CacheSettings:
@@ -78,6 +98,11 @@ class CacheSettings:
     directory: str
     top: int | None = None  # most probable tokens of each masked position
     mask_rate: float = 0.15
+
+    @classmethod
+    def of(cls, options: DistillationOptions) -> Self | None:
+        """Select the options of the cache; None without --cache-teacher."""
+        return cls(options.cache_teacher, options.cache_top, options.mask_rate) if options.cache_teacher else None
 
 
 @dataclass(frozen=True, kw_only=True)

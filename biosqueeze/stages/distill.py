@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze import processes
-from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
 from biosqueeze.distillation.loss_presets import parse_losses
 from biosqueeze.distillation.options import DistillationOptions, counted_weights
 from biosqueeze.distillation.request import (
@@ -18,8 +19,6 @@ from biosqueeze.distillation.request import (
 )
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
-from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Argument,
     Common,
@@ -58,7 +57,6 @@ EXAMPLES = (
         "--loss kl --cache-teacher teacher-cache",
     ),
 )
-TASK_HEADS = ("token-classification", "sequence-classification", "question-answering")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,58 +117,36 @@ class Options(DistillationOptions):
     ] = 128
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What is decided before anything heavy is loaded."""
-
-    teachers: tuple[Checkpoint, ...]
-    shares: tuple[float, ...]  # of the teachers
-    student: Checkpoint | None
-    kind: str
-    out: Path
-
-    @property
-    def teacher(self) -> Checkpoint:
-        """The one that the student is made of, if it is made of one, and whose task it is."""
-        return self.teachers[0]
-
-
-def _settle(options: Options, *, weights: bool = True) -> _Setting:
-    teachers = tuple(open_checkpoint(name, weights=weights) for name in options.teacher)
-    student = open_checkpoint(options.checkpoint, weights=weights) if options.checkpoint else None
-    for checkpoint in (*teachers, *([student] if student else [])):
-        check_custom_head(checkpoint, "distill")  # a CRF's logits alone are not its answers
-    kind = _kind(teachers)
-    _check_sources(options, kind, teachers[0])
-    suffix = "distilled" if student else str(options.student)
-    out = Path(options.out) if options.out else derive_out(student or teachers[0], suffix)
-    parse_losses(options.loss, kind)
-    teacher_weights = counted_weights("--teacher-weights", options.teacher_weights, len(teachers), "--teacher")
-    return _Setting(teachers, teacher_weights or (1.0,) * len(teachers), student, kind, out)
-
-
-def _kind(teachers: tuple[Checkpoint, ...]) -> str:
-    """Whether the teachers have a task, or speak of text alone."""
-    tuned = [teacher for teacher in teachers if head_of(teacher.config) in TASK_HEADS]
-    if tuned and len(tuned) < len(teachers):
-        plain = next(teacher for teacher in teachers if teacher not in tuned)
-        raise UsageError(f"{tuned[0].name} is fine-tuned on a task and {plain.name} is not; give teachers of one kind")
-    return "task" if tuned else "mlm"
-
-
-def _check_sources(options: Options, kind: str, teacher: Checkpoint) -> None:
-    """What is not there, and what has no use, is said before anything is loaded."""
+def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInputs:
+    """Open the checkpoints, and check the options that depend on the kind of the teachers."""
     from biosqueeze.data.corpus import find_corpus
 
-    if kind == "mlm":
-        _check_plain(options, teacher)
+    inputs = open_inputs(options.teacher, options.checkpoint, weights=weights)
+    if inputs.has_task:
+        _check_task(options, inputs.teacher)
     else:
-        _check_task(options, teacher)
+        _check_plain(options, inputs.teacher)
     for source in options.corpus:
         find_corpus(source)
+    parse_losses(options.loss, inputs.kind)
+    _teacher_weights(options)
+    return inputs
+
+
+def _teacher_weights(options: Options) -> tuple[float, ...]:
+    """Return the weight of each teacher: --teacher-weights, or 1 for all."""
+    count = len(options.teacher)
+    return counted_weights("--teacher-weights", options.teacher_weights, count, "--teacher") or (1.0,) * count
+
+
+def _output(options: Options, inputs: DistillationInputs) -> Path:
+    """Return the output directory: --out, or a name derived from the input."""
+    suffix = "distilled" if inputs.student else str(options.student)
+    return Path(options.out) if options.out else derive_out(inputs.parent, suffix)
 
 
 def _check_plain(options: Options, teacher: Checkpoint) -> None:
+    """Check that no option of a task is given with a plain encoder as the teacher."""
     for name in ("data", "task", "column", "types", "negative"):
         if getattr(options, name):
             raise UsageError(
@@ -180,6 +156,7 @@ def _check_plain(options: Options, teacher: Checkpoint) -> None:
 
 
 def _check_task(options: Options, teacher: Checkpoint) -> None:
+    """Check that a fine-tuned teacher gets data, and no option of masked text."""
     if not options.data and not options.corpus:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
@@ -200,26 +177,26 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
-    setting = _settle(options, weights=False)
-    preset = parse_losses(options.loss, setting.kind)
+    inputs = _open_inputs(options, weights=False)
+    preset = parse_losses(options.loss, inputs.kind)
     temperature = preset.temperature if options.temperature is None else options.temperature
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
-    names = " and ".join(teacher.name for teacher in setting.teachers)
+    names = " and ".join(teacher.name for teacher in inputs.teachers)
     fitting = (f"first fit the masked-language-model head that {names} lacks: {options.fit_head} steps",)
     return Plan(
-        out=setting.out,
+        out=_output(options, inputs),
         steps=(
             *(fitting if options.fit_head else ()),
-            f"distil {names} into {options.checkpoint or options.student} ({setting.kind}: {preset.formula}, "
+            f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: {preset.formula}, "
             f"temperature {temperature:g})",
             f"train on {', '.join(sources)}{augmented}: {length}, lr {options.lr:g}",
         ),
-        parameters_before=parameters_of(setting.teacher),
-        parameters_after=parameters_of(setting.student)
-        if setting.student
-        else student_parameters(setting.teacher, str(options.student)),
+        parameters_before=parameters_of(inputs.teacher),
+        parameters_after=parameters_of(inputs.student)
+        if inputs.student
+        else student_parameters(inputs.teacher, str(options.student)),
     )
 
 
@@ -227,59 +204,48 @@ def run(options: Options) -> Outcome:
     """Load teachers and student, train the student, write it."""
     from biosqueeze.distillation.pipeline import distill
 
-    setting = _settle(options)
-    options = _with_recorded_length(options, setting)
+    inputs = _open_inputs(options)
+    options = _with_recorded_length(options, inputs)
     request = DistillationRequest(
-        models=_model_settings(options, setting),
-        teacher_weights=setting.shares,
-        losses=_loss_settings(options),
+        models=_model_settings(options, inputs),
+        teacher_weights=_teacher_weights(options),
+        losses=LossSettings.of(options),
         data=_data_settings(options),
         training=options,
         maskings=options.repeated_maskings,
-        augmentation=_augmentation_settings(options),
-        cache=_cache_settings(options),
+        augmentation=AugmentationSettings.of(options),
+        cache=CacheSettings.of(options),
         head_steps=options.fit_head,
         warm_epochs=options.warm_epochs if options.warm_start != "none" else None,
     )
-    with open_output(setting.out, request.models.checkpoints, force=options.force, resume=options.resume) as output:
+    out, checkpoints = _output(options, inputs), request.models.checkpoints
+    with open_output(out, checkpoints, force=options.force, resume=options.resume) as output:
         result = distill(request, output.path)
         if processes.is_main():
             result.save(output.path)
-        written = output.finish(_record(options, setting, result))
+        written = output.finish(_record(options, inputs, result))
     return Outcome(written.path, {"metrics": result.metrics})
 
 
-def _with_recorded_length(options: Options, setting: _Setting) -> Options:
+def _with_recorded_length(options: Options, inputs: DistillationInputs) -> Options:
     """Set --max-length to that of the teacher's fine-tuning, where it was not given."""
     from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
-    recorded = recorded_length(setting.teacher) if setting.kind == "task" else None
+    recorded = recorded_length(inputs.teacher) if inputs.has_task else None
     if options.is_given("max_length") or not recorded:
         return options
     return replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
 
 
-def _model_settings(options: Options, setting: _Setting) -> ModelSettings:
+def _model_settings(options: Options, inputs: DistillationInputs) -> ModelSettings:
     return ModelSettings(
-        kind=setting.kind,
-        teachers=setting.teachers,
-        student=setting.student or str(options.student),
+        kind=inputs.kind,
+        teachers=inputs.teachers,
+        student=inputs.student or str(options.student),
         task=options.task,
         reading=options,
         max_length=options.max_length,
         seed=options.seed,
-    )
-
-
-def _loss_settings(options: Options) -> LossSettings:
-    return LossSettings(
-        loss=options.loss,
-        temperature=options.temperature,
-        layer_map=options.layer_map,
-        layer_weights=options.layer_weights,
-        projection=options.projection,
-        relation_heads=options.relation_heads,
-        dropout=options.dropout,
     )
 
 
@@ -296,31 +262,19 @@ def _data_settings(options: Options) -> DataSettings:
     )
 
 
-def _augmentation_settings(options: Options) -> AugmentationSettings | None:
-    if not options.augment:
-        return None
-    return AugmentationSettings(options.augment, options.augment_with, options.seed)
-
-
-def _cache_settings(options: Options) -> CacheSettings | None:
-    if not options.cache_teacher:
-        return None
-    return CacheSettings(options.cache_teacher, options.cache_top, options.mask_rate)
-
-
-def _record(options: Options, setting: _Setting, result: "DistillationResult") -> StageRecord:
+def _record(options: Options, inputs: DistillationInputs, result: "DistillationResult") -> StageRecord:
     """Collect what the manifest records."""
     task = None
-    if setting.kind == "task":
-        inherited = setting.teacher.task or TaskRecord(name=str(result.models.task_name))
+    if inputs.has_task:
+        inherited = inputs.teacher.task or TaskRecord(name=str(result.models.task_name))
         task = replace(inherited, **result.task_facts(options.data))
-    others = ((f"teacher {number}", teacher) for number, teacher in enumerate(setting.teachers[1:], 2))
+    others = ((f"teacher {number}", teacher) for number, teacher in enumerate(inputs.teachers[1:], 2))
     return StageRecord(
         stage="distill",
-        parent=setting.student or setting.teacher,
-        other_parents=(("teacher", setting.teacher), *others),
+        parent=inputs.parent,
+        other_parents=(("teacher", inputs.teacher), *others),
         options=options,
         task=task,
         metrics=result.metrics,
-        layers=None if setting.student else result.models.source_layers or (),
+        layers=None if inputs.student else result.models.source_layers or (),
     )

@@ -13,23 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.distillation.augmentation import (
-    CANDIDATES,
-    MaskedWord,
-    Proposer,
-    augment,
-    build_augmentation,
-    check_kind,
-    open_proposer,
-    source_of,
-    text_of,
-    with_words,
-    word_tokens,
-)
+from biosqueeze.distillation.augmentation import augment, build_augmentation, check_kind, text_of, with_words
 from biosqueeze.distillation.datasets import TaskDataBuilder
 from biosqueeze.distillation.models import load_models
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.distillation.request import AugmentationSettings, DataSettings, ModelSettings
+from biosqueeze.distillation.word_proposer import (
+    CANDIDATES,
+    MaskedWord,
+    Proposer,
+    open_proposer,
+    source_of,
+    word_tokens,
+)
 from biosqueeze.errors import UsageError
 from biosqueeze.model_facts import sha256_of
 from biosqueeze.models.load import load_model, load_tokenizer

@@ -55,13 +55,13 @@ def test_unknown_provenance_is_none(base: Path, tmp_path: Path, shell: Shell) ->
     fresh = run(shell, "shrink", base, "--student", "tiny", "--out", tmp_path / "fresh")
     assert provenance(fresh, base) is None
     assert provenance(base, base) is None  # no manifest
-    kept = run(shell, "shrink", base, "--layers", "0,3", "--out", tmp_path / "kept")
-    assert provenance(kept, pico.save("bert", tmp_path / "unrelated", head="mlm")) is None
-    path = Path(kept, "biosqueeze.json")
+    shrunk = run(shell, "shrink", base, "--layers", "0,3", "--out", tmp_path / "shrunk")
+    assert provenance(shrunk, pico.save("bert", tmp_path / "unrelated", head="mlm")) is None
+    path = Path(shrunk, "biosqueeze.json")
     older = json.loads(path.read_text(encoding="utf-8"))
     del older["history"][0]["layers"]
     path.write_text(json.dumps(older), encoding="utf-8")
-    assert provenance(kept, base) is None
+    assert provenance(shrunk, base) is None
 
 
 def test_albert_keeps_its_first_layers(pico_albert: Path, tmp_path: Path, shell: Shell) -> None:

@@ -100,8 +100,9 @@ def agrees(name: str, pair: LayerPair, layout: Layout) -> None:
     expected = NAIVE[name](replace(pair, student=LayerStates(None, *leaves)), layout)
     slopes = torch.autograd.grad(expected, leaves, allow_unused=True)
     assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-10)
-    for mine, slope in zip(gradients, slopes, strict=True):
-        torch.testing.assert_close(mine, torch.zeros_like(mine) if slope is None else slope, rtol=1e-9, atol=1e-11)
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        naive = torch.zeros_like(gradient) if slope is None else slope
+        torch.testing.assert_close(gradient, naive, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

@@ -172,7 +172,7 @@ def test_electra_discriminator_has_no_soft_labels(pico_electra: Path, text: Path
     ("words", "why"),
     [
         (("--student", "tiny"), "the attention of 12 heads cannot be compared with that of 4"),
-        (("--student", "distil", "--cache-teacher", "kept"), "--cache-teacher stores no attention"),
+        (("--student", "distil", "--cache-teacher", "cache"), "--cache-teacher stores no attention"),
     ],
 )
 def test_default_losses_without_attention(
@@ -612,7 +612,7 @@ def test_student_with_another_vocabulary(
     ("words", "says"),
     [
         (("--loss", "kl", "--loss", "hidden"), "--loss hidden compares them token by token"),
-        (("--cache-teacher", "kept"), "leave it out"),
+        (("--cache-teacher", "cache"), "leave it out"),
     ],
 )
 def test_losses_across_vocabularies_raise(
