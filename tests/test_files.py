@@ -31,9 +31,47 @@ def test_text_is_replaced_or_kept(tmp_path: Path) -> None:
         file.write(b"ne")
         raise ValueError("half")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
     files.write_text(path, "new \ud800")
     assert path.read_text() == "new ?"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda _: calls.append(f"fsync, {(tmp_path / 'file').exists()}"))
+    files.write_text(tmp_path / "file", "text")
+    assert calls == ["fsync, False"]
+
+
+def write_content(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("b", "a/b", "a/c", "d/a")
+    folder = write_content(tmp_path / "folder", *names)
+    expected = files.content_hash(folder)
+    paths = [folder / name for name in names]
+    monkeypatch.setattr(Path, "rglob", lambda *_: iter(paths))
+    assert files.content_hash(folder) == expected
+    paths.reverse()
+    assert files.content_hash(folder) == expected
+    monkeypatch.undo()
+    (folder / "a" / "b").rename(folder / "d" / "b")
+    assert files.content_hash(folder) != expected
+
+
+def test_content_hash_leaves_out_results_and_unfinished_directories(tmp_path: Path) -> None:
+    folder = write_content(tmp_path / "folder", "weights")
+    expected = files.content_hash(folder)
+    write_content(folder, "results/bench.json", "runs/events", "README.md", "x.partial/file", "y/z.runs/file")
+    assert files.content_hash(folder) == expected
+    write_content(folder, "y/results")
+    assert files.content_hash(folder) != expected
 
 
 def test_partial_file_is_kept_on_request(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from biosqueeze import manifest
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import WritingOptions
 from biosqueeze.output import StageRecord, derive_out, open_output
 
@@ -39,6 +41,35 @@ def test_history_is_append_only(pico_bert: Path, tmp_path: Path) -> None:
     earlier, later = (json.loads((p / manifest.FILE_NAME).read_text())["history"] for p in (first, second))
     assert later[:-1] == earlier
     assert later[-1]["parents"]["parent"]["name"] == str(first)
+
+
+def test_other_parents_and_the_task_are_recorded(pico_bert: Path, pico_ner: Path, tmp_path: Path) -> None:
+    parent, teacher, task = open_checkpoint(str(pico_bert)), open_checkpoint(str(pico_ner)), TaskRecord(name="ner")
+    with open_output(tmp_path / "tuned") as output:
+        shutil.copytree(pico_ner, output.path, dirs_exist_ok=True)
+        record = StageRecord(stage="copy", parent=parent, options=WritingOptions(), task=task)
+        tuned = output.finish(replace(record, other_parents=(("teacher", teacher),)))
+    assert tuned.task == task
+    assert {role: parent.name for role, parent in tuned.history[-1].parents.items()} == {
+        "parent": str(pico_bert),
+        "teacher": str(pico_ner),
+    }
+    assert open_checkpoint(str(write_copy(tuned.path, tmp_path / "copy"))).task == task
+
+
+def test_finished_output_has_no_training_states_and_no_lock(pico_bert: Path, tmp_path: Path) -> None:
+    with open_output(tmp_path / "out") as output:
+        shutil.copytree(pico_bert, output.path, dirs_exist_ok=True)
+        (output.path / "state-00000001").mkdir()
+        output.finish(StageRecord(stage="copy", parent=open_checkpoint(str(pico_bert)), options=WritingOptions()))
+    expected = {path.name for path in pico_bert.iterdir()} | {manifest.FILE_NAME, "README.md"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == expected
+
+
+def test_resume_needs_a_training_state(tmp_path: Path) -> None:
+    with pytest.raises(SqueezeError, match="nothing to resume"), open_output(tmp_path / "out", resume=True):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_failure_leaves_no_partial_output(tmp_path: Path) -> None:

@@ -181,3 +181,13 @@ def test_equal_models_have_zero_loss(name: str) -> None:
     loss, gradients = value_and_gradients(registry.load("objectives", name), replace(signals, teacher=signals.student))
     assert loss == 0
     assert all(gradient.abs().max() < 1e-12 for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["attention", "attention-kl"])
+def test_a_key_that_no_query_may_attend_to_adds_nothing(name: str) -> None:
+    module, signals = registry.load("objectives", name), pair([[4]], Shape(2, 3), Shape(2, 3))
+    causal = signals.allowed.tril()
+    causal[:, 3, 3] = False  # now nothing attends to the last text token, which still attends to the others
+    _, (_, key, _) = value_and_gradients(module, replace(signals, allowed=causal))
+    assert key[:, :, :3].any(dim=-1).all()
+    assert not key[:, :, 3].any()
