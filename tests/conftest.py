@@ -11,7 +11,7 @@ import fcntl
 import gc
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache as once
 from pathlib import Path
 from unittest import mock
@@ -67,8 +67,11 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def pico_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pico")
+def pico_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the shared checkpoints; the session fails if a test adds results to one: it must copy it."""
+    root = tmp_path_factory.mktemp("pico")
+    yield root
+    assert not list(root.glob("pico-*/results"))
 
 
 @pytest.fixture(scope="session")
