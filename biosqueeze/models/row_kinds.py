@@ -60,7 +60,7 @@ class RowKind(ABC):
 
 
 @dataclass(frozen=True)
-class OneClass(RowKind):
+class OneClassRows(RowKind):
     """A row is a distribution over classes, or over the positions of a span's start or end."""
 
     name: ClassVar[str] = "class"
@@ -84,7 +84,7 @@ class OneClass(RowKind):
 
 
 @dataclass(frozen=True)
-class EachClass(RowKind):
+class EachClassRows(RowKind):
     """Every class of a row is decided independently, with a sigmoid."""
 
     name: ClassVar[str] = "multi"
@@ -114,7 +114,7 @@ class EachClass(RowKind):
 
 
 @dataclass(frozen=True)
-class Number(RowKind):
+class NumberRows(RowKind):
     """A row is a number, (rows, 1)."""
 
     name: ClassVar[str] = "score"
@@ -133,7 +133,7 @@ class Number(RowKind):
         return functional.mse_loss(first, second)
 
 
-ONE_CLASS, EACH_CLASS, NUMBER = OneClass(), EachClass(), Number()
+ONE_CLASS, EACH_CLASS, NUMBER = OneClassRows(), EachClassRows(), NumberRows()
 
 
 def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
