@@ -61,7 +61,7 @@ def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, mon
     paths.reverse()
     assert files.content_hash(folder) == expected
     monkeypatch.undo()
-    (folder / "a" / "b").rename(folder / "d" / "b")
+    (folder / "a").rename(folder / "aa")
     assert files.content_hash(folder) != expected
 
 
