@@ -6,17 +6,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from biosqueeze import registry
-from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.backends import canonical_spec, default_spec
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.finetuning.finetuned_checkpoint import check_head
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset, Task
+from biosqueeze.tasks.formulation import ReadingOptions
+
+DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What is scored, on which data, and how."""
+    """What to score, as given; None stands for what the checkpoint records of its fine-tuning."""
+
+    checkpoint: str
+    """Directory or Hub id."""
+    data: str | None
+    """Directory or benchmark."""
+    task: str | None
+    """Task kind or named benchmark."""
+    split: str
+    reading: ReadingOptions
+    backend: str | None
+    """RUNTIME[:PRECISION]."""
+    batch_size: int
+    max_length: int | None
+    threads: int | None
+    floors: Mapping[str, float]
+    """Least score by metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A request, resolved against the checkpoint."""
 
     checkpoint: Checkpoint
     """Fine-tuned on the task."""
@@ -24,38 +49,73 @@ class EvaluationRequest:
     """Of the task."""
     task: Task
     data: str
-    """Directory or benchmark."""
     split: str
     inference: InferenceSettings
     floors: Mapping[str, float]
-    """Least score by metric."""
 
     def read(self) -> Dataset:
         """Read the split."""
         return self.task.read(self.data, (self.split,))
 
 
-def evaluate_checkpoint(request: EvaluationRequest) -> dict[str, Any]:
+def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> Evaluation:
+    """Open the checkpoint, and take from its manifest what the request leaves out.
+
+    Args:
+        request: what to score.
+        weights: whether the weights of a Hub id are fetched too.
+
+    Raises:
+        UsageError: neither the request nor the checkpoint name the data.
+        SqueezeError: the checkpoint does not open.
+    """
+    checkpoint = open_checkpoint(request.checkpoint, weights=weights)
+    recorded = checkpoint.task
+    data = request.data or (recorded and recorded.data)
+    if not data:
+        raise UsageError(
+            f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
+        )
+    name = request.task or (recorded.name if recorded else DEFAULT_TASK)
+    kind, task = task_of(checkpoint, name, "to score", request.reading)
+    inference = InferenceSettings(
+        backend=canonical_spec(request.backend) if request.backend else default_spec(checkpoint),
+        batch_size=request.batch_size,
+        max_length=request.max_length,
+        threads=request.threads,
+    )
+    return Evaluation(
+        checkpoint=checkpoint,
+        kind=kind,
+        task=task,
+        data=str(data),
+        split=request.split,
+        inference=inference,
+        floors=request.floors,
+    )
+
+
+def evaluate_checkpoint(evaluation: Evaluation) -> dict[str, Any]:
     """Return the result of an evaluation, with the scores under "metrics".
 
     Raises:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: a floor names no metric of the task.
     """
-    task = request.task
-    check_head(request.checkpoint, task.HEAD, request.kind, "to score")
-    dataset = request.read()
-    _check_labels(request.checkpoint, dataset, request.data)
-    examples = dataset.splits[request.split]
+    task = evaluation.task
+    check_head(evaluation.checkpoint, task.HEAD, evaluation.kind, "to score")
+    dataset = evaluation.read()
+    _check_labels(evaluation.checkpoint, dataset, evaluation.data)
+    examples = dataset.splits[evaluation.split]
     gold = [example.gold for example in examples]
-    _check_metrics(request.floors, tuple(task.score(gold, gold)))
+    _check_metrics(evaluation.floors, tuple(task.score(gold, gold)))
     started = time.monotonic()
-    model = load_task_model(request.checkpoint, task, request.inference)
+    model = load_task_model(evaluation.checkpoint, task, evaluation.inference)
     return {
-        "task": request.kind,
-        "data": request.data,
-        "split": request.split,
-        "backend": request.inference.backend,
+        "task": evaluation.kind,
+        "data": evaluation.data,
+        "split": evaluation.split,
+        "backend": evaluation.inference.backend,
         "metrics": task.score(gold, model.predict(examples)),
         "examples": len(gold),
         "max_length": model.max_length,

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.checkpoint import open_checkpoint, write_result
-from biosqueeze.errors import UsageError
+from biosqueeze.checkpoint import write_result
 from biosqueeze.options import (
     CheckpointArgument,
     InferenceOptions,
@@ -20,7 +19,7 @@ from biosqueeze.progress import note, table
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
-    from biosqueeze.finetuning.evaluation import EvaluationRequest
+    from biosqueeze.finetuning.evaluation import Evaluation
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (
@@ -30,7 +29,6 @@ EXAMPLES = (
         "biosqueeze evaluate ner-tiny --data NCBI-disease --backend onnxruntime:int8 --min f1=0.80",
     ),
 )
-DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,53 +56,35 @@ class Options(ReadingOptions, InferenceOptions):
     ] = ()
 
 
-def _request(options: Options, *, weights: bool = True) -> "EvaluationRequest":
-    """Resolve the options against the checkpoint: what they leave out is as in its fine-tuning.
+def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
+    """Open the checkpoint, and take from its manifest what the options leave out."""
+    from biosqueeze.finetuning.evaluation import EvaluationRequest, resolve_evaluation
 
-    Raises:
-        UsageError: neither the options nor the checkpoint name the data.
-    """
-    from biosqueeze.backends import canonical_spec, default_spec
-    from biosqueeze.finetuning.evaluation import EvaluationRequest
-    from biosqueeze.finetuning.finetuned_checkpoint import task_of
-    from biosqueeze.finetuning.task_model import InferenceSettings
-
-    floors = dict(map(named_number, options.min))
-    checkpoint = open_checkpoint(options.checkpoint, weights=weights)
-    recorded = checkpoint.task
-    data = options.data or (recorded and recorded.data)
-    if not data:
-        raise UsageError(
-            f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
-        )
-    kind, task = task_of(checkpoint, options.task or (recorded.name if recorded else DEFAULT_TASK), "to score", options)
-    inference = InferenceSettings(
-        backend=canonical_spec(options.backend) if options.backend else default_spec(checkpoint),
+    request = EvaluationRequest(
+        checkpoint=options.checkpoint,
+        data=options.data,
+        task=options.task,
+        split=options.split,
+        reading=options,
+        backend=options.backend,
         batch_size=options.batch_size,
         max_length=options.max_length,
         threads=options.threads,
+        floors=dict(map(named_number, options.min)),
     )
-    return EvaluationRequest(
-        checkpoint=checkpoint,
-        kind=kind,
-        task=task,
-        data=str(data),
-        split=options.split,
-        inference=inference,
-        floors=floors,
-    )
+    return resolve_evaluation(request, weights=weights)
 
 
 def plan(options: Options) -> Plan:
     """Return what would be scored; read the data and the config, no weights."""
-    request = _request(options, weights=False)
-    count = len(request.read().splits[request.split])
+    evaluation = _resolved(options, weights=False)
+    count = len(evaluation.read().splits[evaluation.split])
     return Plan(
         out=None,
         steps=(
-            f"score {request.checkpoint.name} with {request.inference.backend} "
-            f"on {count:,} {request.split} examples of {request.data}",
-            *(f"fail below {name} {floor:g}" for name, floor in request.floors.items()),
+            f"score {evaluation.checkpoint.name} with {evaluation.inference.backend} "
+            f"on {count:,} {evaluation.split} examples of {evaluation.data}",
+            *(f"fail below {name} {floor:g}" for name, floor in evaluation.floors.items()),
         ),
     )
 
@@ -119,12 +99,12 @@ def run(options: Options) -> Outcome:
     """
     from biosqueeze.finetuning.evaluation import check_floors, evaluate_checkpoint
 
-    request = _request(options)
-    result = evaluate_checkpoint(request)
+    evaluation = _resolved(options)
+    result = evaluate_checkpoint(evaluation)
     _show(result)
-    write_result(request.checkpoint, f"evaluate-{request.inference.backend.replace(':', '-')}", result)
-    check_floors(request.checkpoint.name, request.floors, result["metrics"])
-    return Outcome(request.checkpoint.path, result)
+    write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
+    check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
+    return Outcome(evaluation.checkpoint.path, result)
 
 
 def _show(result: Mapping[str, Any]) -> None:

@@ -156,9 +156,9 @@ def test_the_manifest_counts_the_head(head: str, tuned: Callable[[str], Path], d
 
 def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[Any]:
     options = evaluate.Options(checkpoint=str(path), split=split, backend=backend)
-    request = evaluate._request(options)
-    model = load_task_model(request.checkpoint, request.task, request.inference)
-    return model.predict(request.read().splits[split])
+    evaluation = evaluate._resolved(options)
+    model = load_task_model(evaluation.checkpoint, evaluation.task, evaluation.inference)
+    return model.predict(evaluation.read().splits[split])
 
 
 def with_scores(path: Path, target: Path, **changes: Any) -> Path:
