@@ -65,7 +65,7 @@ def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, mon
     assert files.content_hash(folder) != expected
 
 
-def test_content_hash_leaves_out_results_and_unfinished_directories(tmp_path: Path) -> None:
+def test_content_hash_leaves_out_results_and_unfinished_output(tmp_path: Path) -> None:
     folder = write_content(tmp_path / "folder", "weights")
     expected = files.content_hash(folder)
     write_content(folder, "results/bench.json", "runs/events", "README.md", "x.partial/file", "y/z.runs/file")
