@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,8 +67,10 @@ def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, sh
     assert f"{sum(counts.values()) - held} in train, {held} in dev" in said.out + said.err
 
 
-def test_a_missed_gate_exits_with_4(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
-    said = shell("evaluate", pico_ner, "--data", folder(tmp_path), "--min", "f1=1.1")
+def test_a_missed_gate_exits_with_4(
+    pico_ner: Path, copy_of: Callable[[Path], Path], tmp_path: Path, shell: Shell
+) -> None:
+    said = shell("evaluate", copy_of(pico_ner), "--data", folder(tmp_path), "--min", "f1=1.1")
     assert said.code == 4
     assert said.out == ""
     assert "f1" in said.err

@@ -151,7 +151,7 @@ def test_the_manifest_counts_the_head(head: str, tuned: Callable[[str], Path], d
     assert json.loads(planned.out)["parameters_after"] == counted
     shown = json.loads(shell("inspect", out, "--json").out)
     assert (shown["parameters"]["total"], shown["own_head"]) == (counted, head)
-    assert f"it has a {head} head in `head.safetensors`" in (out / "README.md").read_text()
+    assert f"{head} head is in `head.safetensors`" in (out / "README.md").read_text()
 
 
 def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[Any]:
@@ -273,7 +273,7 @@ def test_another_custom_head_is_dropped_with_a_note(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--tagger", "crf", "--label-all-pieces"), "--label-all-pieces cannot go with it"),
+        (("--tagger", "crf", "--label-all-pieces"), "--label-all-pieces is only for --tagger linear"),
         (("--tagger", "crf", "--class-weights", "balanced"), "--class-weights"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_relation_head_without_entities_is_explained(
     (copy / "biosqueeze.json").unlink()
     said = shell("evaluate", copy, "--task", "relation", "--data", data("relation"))
     assert said.code == 1
-    assert "which these data do not say" in said.err
+    assert "which these data lack" in said.err
 
 
 @pytest.mark.parametrize("head", [*TAGGERS, "mentions"])

@@ -74,7 +74,8 @@ def test_benchmark_is_printed_in_full(shell):
 def test_data_are_found_under_a_root(data, shell):
     found = json.loads(shell("tasks", "blurb", data.parent, "--json").out)["benchmarks"]
     assert {key: row["found"] for key, row in found.items() if row["found"]} == {"blurb/ncbi-disease": str(data)}
-    assert str(data) in shell("tasks", "blurb/ncbi-disease", data.parent).err
+    shown = shell("tasks", "blurb/ncbi-disease", data.parent).err
+    assert str(data) in "".join(shown.split())  # a long path is folded in its column
 
 
 @pytest.mark.parametrize(
