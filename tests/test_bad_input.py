@@ -273,7 +273,7 @@ def test_a_wrong_recipe_runs_nothing(
     text: str, says: str, mode: tuple[str, ...], pico_bert: Path, inputs: Path, shell: Shell
 ) -> None:
     (inputs / "r.toml").write_text(text.replace("BERT", str(pico_bert)))
-    said = shell("run", "r.toml", *mode)
+    said = shell("run r.toml", *mode)
     assert (said.code, said.out) == (2, "")
     assert says in said.err
     assert len(said.err.splitlines()) == 1
@@ -302,4 +302,4 @@ def test_a_required_option_is_missed(command: str, option: str, pico_bert: Path,
     assert (said.code, said.out) == (2, "")
     assert said.err == f"error: Missing option '{option}'. (see biosqueeze {command} --help)\n"
     (inputs / "r.toml").write_text(f'[{command}]\ncheckpoint = "{pico_bert}"\n')
-    assert f"[{command}]: Missing option '{option}'." in shell("run", "r.toml").err
+    assert f"[{command}]: Missing option '{option}'." in shell("run r.toml").err

@@ -27,16 +27,16 @@ def test_minilm_on_slices_of_ncbi_disease(real_data: Path, tmp_path: Path, shell
     with gzip.open(real_data / "pubmed-abstracts" / "pubmed_abstracts.txt.gz", "rt", encoding="utf-8") as stream:
         text.write_text("".join(islice(stream, 400)), encoding="utf-8")
 
-    teacher = shell("finetune", "demo:minilm", "--data", data, "--epochs", 3, "--lr", "3e-4", "--out", "teacher")
+    teacher = shell("finetune demo:minilm --data", data, "--epochs", 3, "--lr", "3e-4", "--out", "teacher")
     assert teacher.code == 0, teacher.err
-    shrunk = shell("shrink", "-", "--layers", "1,3,5", stdin=teacher.out)
+    shrunk = shell("shrink - --layers 1,3,5", stdin=teacher.out)
     assert shrunk.code == 0, shrunk.err
     student = shell(
-        "distill", "-", "--teacher", "teacher", "--data", data, "--corpus", text, "--epochs", 3, "--out", "student",
+        "distill - --teacher teacher --data", data, "--corpus", text, "--epochs", 3, "--out", "student",
         stdin=shrunk.out,
     )  # fmt: skip
     assert student.code == 0, student.err
-    int8 = shell("quantize", "-", "--calibration", text, "--out", "int8", stdin=student.out)
+    int8 = shell("quantize - --calibration", text, "--out", "int8", stdin=student.out)
     assert int8.code == 0, int8.err
 
     scores = {name: json.loads(shell("evaluate", name, "--json").out) for name in ("teacher", "student", "int8")}

@@ -20,7 +20,7 @@ DEFAULT_TASK = "ner"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What to score, as given; None stands for what the checkpoint records of its fine-tuning."""
+    """What to score; None means the value that the checkpoint records of its fine-tuning."""
 
     checkpoint: str
     """Directory or Hub id."""

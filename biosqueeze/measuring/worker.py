@@ -28,7 +28,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 
 MINIMUM_RUNS = 3
-# Untimed runs before each measurement: the process was idle meanwhile, so its caches are cold and its threads asleep.
+# Untimed runs before each measurement: the process waited meanwhile, so its caches are cold and its threads asleep.
 _UNTIMED_RUNS = 2
 
 Reply = Callable[[Mapping[str, Any]], None]

@@ -54,7 +54,7 @@ class RowKind(ABC):
         raise ValueError(f"the logits of a {self.name} are not those of probabilities: {tuple(logits.shape)}")
 
     def decisions(self, classes: int) -> int:
-        """Return how many decisions a row stands for, over which its loss is a mean."""
+        """Return the number of decisions in a row, over which its loss is averaged."""
         del classes
         return 1
 

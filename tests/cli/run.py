@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
 import time
@@ -36,11 +37,12 @@ class Shell:
     def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.capfd, self.monkeypatch = capfd, monkeypatch
 
-    def __call__(self, *words: object, stdin: str | None = None) -> Said:
+    def __call__(self, command: object, *words: object, stdin: str | None = None) -> Said:
+        """Run a command line: `command` is split into words, the other words are taken as they are."""
         self.capfd.readouterr()
         if stdin is not None:
             self.monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        code = main.run([str(word) for word in words])
+        code = main.run([*shlex.split(str(command)), *map(str, words)])
         captured = self.capfd.readouterr()
         return Said(code, captured.out, captured.err)
 

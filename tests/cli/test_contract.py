@@ -116,7 +116,7 @@ def test_unknown_words_get_a_suggestion(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("stdin", "says"), [("", "got nothing"), ("a\nb\n", "got 2 lines")])
 def test_a_dash_wants_exactly_one_path(shell: Shell, stdin: str, says: str) -> None:
-    said = shell("inspect", "-", stdin=stdin)
+    said = shell("inspect -", stdin=stdin)
     assert said.code == 2
     assert said.out == ""
     assert says in said.err
@@ -124,7 +124,7 @@ def test_a_dash_wants_exactly_one_path(shell: Shell, stdin: str, says: str) -> N
 
 
 def test_only_one_dash(shell: Shell) -> None:
-    said = shell("distill", "-", "--teacher", "-", stdin="x\n")
+    said = shell("distill - --teacher -", stdin="x\n")
     assert said.code == 2
     assert "only once" in said.err
 
@@ -193,16 +193,16 @@ def test_json_prints_one_object(shell: Shell, monkeypatch: pytest.MonkeyPatch) -
     import json
 
     fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}))
-    assert json.loads(shell("fake", "--json").out) == {"path": "there", "f1": 0.5}
+    assert json.loads(shell("fake --json").out) == {"path": "there", "f1": 0.5}
 
 
 def test_dry_run_prints_the_plan_and_runs_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, raising(AssertionError("ran")))
-    said = shell("fake", "--dry-run")
+    said = shell("fake --dry-run")
     assert (said.code, said.out) == (0, "")
     assert "200" in said.err
     assert "100  (50%)" in said.err
-    assert '"parameters_after": 100' in shell("fake", "--dry-run", "--json").out
+    assert '"parameters_after": 100' in shell("fake --dry-run --json").out
 
 
 def test_flag_beats_environment_beats_default(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_flag_beats_environment_beats_default(shell: Shell, monkeypatch: pytest.
     shell("fake")
     monkeypatch.setenv("BIOSQUEEZE_FAKE_WORD", "environment")
     shell("fake")
-    shell("fake", "--word", "flag")
+    shell("fake --word flag")
     assert [(o.word, o.sources["word"]) for o in seen] == [
         ("none", "default"),
         ("environment", "environment"),

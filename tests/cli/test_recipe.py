@@ -49,7 +49,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...
 
 
 def test_a_missing_recipe_is_exit_2(shell: Shell) -> None:
-    said = shell("run", "nowhere.toml")
+    said = shell("run nowhere.toml")
     assert said.code == 2
     assert "there is no recipe" in said.err
 

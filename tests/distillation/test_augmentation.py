@@ -262,7 +262,7 @@ def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_distill_with_augmentation(pico_ner: Path, pico_bert: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
     teacher = _tuned_from(pico_ner, pico_bert, tmp_path)
-    result = shell("distill", "--teacher", teacher, "--data", tags, "--augment", 3, *QUICK)
+    result = shell("distill --teacher", teacher, "--data", tags, "--augment", 3, *QUICK)
     assert result.code == 0, result.err
     assert "words are proposed by" in result.err
     counted = re.search(r"augmented: (\d+) examples added to 20", result.err)
@@ -287,9 +287,9 @@ def test_train_is_augmented_and_dev_is_not(pico_ner: Path, pico_bert: Path, tags
 
 
 def test_impossible_augmentation_raises(pico_ner: Path, pico_bert: Path, tags: Path, shell: Shell) -> None:
-    no_data = shell("distill", "--teacher", pico_bert, "--augment", 1, *QUICK)
+    no_data = shell("distill --teacher", pico_bert, "--augment", 1, *QUICK)
     assert no_data.code == 2
     assert "--data" in no_data.err
-    unknown = shell("distill", "--teacher", pico_ner, "--data", tags, "--augment", 1, *QUICK)
+    unknown = shell("distill --teacher", pico_ner, "--data", tags, "--augment", 1, *QUICK)
     assert unknown.code == 2
     assert "--augment-with" in unknown.err

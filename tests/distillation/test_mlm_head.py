@@ -262,8 +262,7 @@ def test_unused_fitting_raises(
 ) -> None:
     def refused(teacher: Path, *more: str) -> str:
         result = shell(
-            "distill",
-            "--teacher",
+            "distill --teacher",
             teacher,
             "--corpus",
             text,

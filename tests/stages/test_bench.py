@@ -118,7 +118,7 @@ def test_no_result_in_a_read_only_checkpoint(two, pool, shell, monkeypatch) -> N
 def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     path = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "c"))
     words = ("--batch-size", "1,2", "--length", "8", "--rounds", "2", "--seconds", "0", "--threads", "1")
-    result = shell("bench", "-", *words, "--json", stdin=f"{path}\n")
+    result = shell("bench -", *words, "--json", stdin=f"{path}\n")
     assert result.code == 0, result.err
     rows = json.loads(result.out)["rows"]
     assert [row["backend"] for row in rows] == ["torch", "onnxruntime"] * 2

@@ -90,8 +90,7 @@ def tuned_electra(tags: Path, pico_root: Path) -> Path:
 
 def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill",
-        "--teacher",
+        "distill --teacher",
         pico_bert,
         "--student",
         "tiny",
@@ -119,9 +118,7 @@ def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) ->
 
 def test_shrunk_student_in_a_pipe(pico_bert: Path, text: Path, shell: Shell) -> None:
     shrunk = shell("shrink", pico_bert, "--layers", "every-other", "--out", "half")
-    result = shell(
-        "distill", "-", "--teacher", pico_bert, "--corpus", text, "--steps", 4, "--json", *QUICK, stdin=shrunk.out
-    )
+    result = shell("distill - --teacher", pico_bert, "--corpus", text, "--steps", 4, "--json", *QUICK, stdin=shrunk.out)
     assert result.code == 0, result.err
     facts = json.loads(result.out)
     assert facts["path"] == "half-distilled"
@@ -137,7 +134,7 @@ def test_shrunk_student_in_a_pipe(pico_bert: Path, text: Path, shell: Shell) -> 
 def test_every_family_distils(family: str, precision: str, text: Path, tmp_path: Path, shell: Shell) -> None:
     teacher = pico.save(family, tmp_path / "teacher", head="mlm")
     result = shell(
-        "distill", "--teacher", teacher, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK,
+        "distill --teacher", teacher, "--student", "distil", "--corpus", text, "--steps", 2, *QUICK,
         "--precision", precision,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -146,8 +143,7 @@ def test_every_family_distils(family: str, precision: str, text: Path, tmp_path:
 
 def test_electra_discriminator_has_no_soft_labels(pico_electra: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill",
-        "--teacher",
+        "distill --teacher",
         pico_electra,
         "--student",
         "distil",
@@ -178,7 +174,7 @@ def test_electra_discriminator_has_no_soft_labels(pico_electra: Path, text: Path
 def test_default_losses_without_attention(
     words: tuple[str, ...], why: str, tuned: Path, tags: Path, shell: Shell
 ) -> None:
-    result = shell("distill", "--teacher", tuned, "--data", tags, "--steps", 2, "--out", "student", *words, *QUICK)
+    result = shell("distill --teacher", tuned, "--data", tags, "--steps", 2, "--out", "student", *words, *QUICK)
     assert result.code == 0, result.err
     assert f"{why}: training on soft labels and hidden states" in result.err
     manifest = json.loads(Path(result.path, "biosqueeze.json").read_text())
@@ -187,7 +183,7 @@ def test_default_losses_without_attention(
 
 def test_task_distillation_with_unlabelled_text(tuned: Path, tags: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--corpus", text, "--epochs", 12,
+        "distill --teacher", tuned, "--student", "distil", "--data", tags, "--corpus", text, "--epochs", 12,
         "--lr", "5e-3", "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -205,13 +201,13 @@ def test_task_distillation_with_unlabelled_text(tuned: Path, tags: Path, text: P
 
 def test_task_distillation_on_text_alone(tuned: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", tuned, "--student", "distil", "--corpus", text, "--steps", 3, "--out", "x", *QUICK
+        "distill --teacher", tuned, "--student", "distil", "--corpus", text, "--steps", 3, "--out", "x", *QUICK
     )
     assert result.code == 0, result.err
 
 
 def test_warning_without_a_corpus(pico_bert: Path, shell: Shell) -> None:
-    result = shell("distill", "--teacher", pico_bert, "--student", "distil", "--steps", 1, "--out", "x", *QUICK)
+    result = shell("distill --teacher", pico_bert, "--student", "distil", "--steps", 1, "--out", "x", *QUICK)
     assert result.code == 0, result.err
     assert "sample" in result.err
     assert "warning" in result.err
@@ -220,7 +216,7 @@ def test_warning_without_a_corpus(pico_bert: Path, shell: Shell) -> None:
 def test_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(pico_bert / name, tmp_path / name)
-    result = shell("distill", "--teacher", tmp_path, "--student", "distil", "--dry-run", "--json")
+    result = shell("distill --teacher", tmp_path, "--student", "distil", "--dry-run", "--json")
     assert result.code == 0, result.err
     plan = json.loads(result.out)
     assert plan["parameters_after"] < plan["parameters_before"]
@@ -295,7 +291,7 @@ def test_usage_errors(
     ],
 )
 def test_unused_options_of_a_task(words: tuple[str, ...], says: str, tuned: Path, tags: Path, shell: Shell) -> None:
-    result = shell("distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--out", "out", *words)
+    result = shell("distill --teacher", tuned, "--student", "distil", "--data", tags, "--out", "out", *words)
     assert (result.code, says in result.err) == (2, True), result.err
 
 
@@ -308,7 +304,7 @@ def test_other_vocabulary_sizes_raise(pico_bert: Path, pico_bert_uncased: Path, 
 
 def test_a_nan_stops_the_run_and_leaves_nothing(pico_bert: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", pico_bert, "--student", "distil", "--corpus", text, "--out", "out", "--lr", "1e30",
+        "distill --teacher", pico_bert, "--student", "distil", "--corpus", text, "--out", "out", "--lr", "1e30",
         "--warmup", "0", "--steps", 20, *QUICK,
     )  # fmt: skip
     assert result.code == 1
@@ -345,7 +341,7 @@ def biobert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_biobert_with_pytorch_weights(biobert: str, text: Path, shell: Shell) -> None:
-    result = shell("distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--steps", 2, *QUICK)
+    result = shell("distill --teacher", biobert, "--student", "tiny", "--corpus", text, "--steps", 2, *QUICK)
     assert result.code == 0, result.err
     assert result.path == "biobert-v1.1-tiny"
     assert "has no masked-language-model head" in result.err
@@ -357,9 +353,7 @@ def test_biobert_with_pytorch_weights(biobert: str, text: Path, shell: Shell) ->
 
 
 def test_kl_from_a_headless_teacher_raises(biobert: str, text: Path, shell: Shell) -> None:
-    result = shell(
-        "distill", "--teacher", biobert, "--student", "tiny", "--corpus", text, "--loss", "kl=1", "--out", "x"
-    )
+    result = shell("distill --teacher", biobert, "--student", "tiny", "--corpus", text, "--loss", "kl=1", "--out", "x")
     assert result.code == 1
     assert "would give random distributions" in result.err
     assert not Path("x.partial").exists()
@@ -423,7 +417,7 @@ def test_resume_with_other_options_raises(pico_bert: Path, text: Path, tmp_path:
 
 def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--epochs", 1, "--lr", "5e-3",
+        "distill --teacher", tuned, "--student", "distil", "--data", tags, "--epochs", 1, "--lr", "5e-3",
         "--warm-start", "finetune", "--warm-epochs", 2, "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -438,7 +432,7 @@ def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
 @pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 0.2)])
 def test_untrained_head_is_not_evaluated(warm: tuple[object, ...], tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3,
+        "distill --teacher", tuned, "--student", "tiny", "--data", tags, "--loss", "hidden", "--steps", 3,
         "--eval-every", 1, "--out", "student", *QUICK, *warm,
     )  # fmt: skip
     if not warm:
@@ -454,7 +448,7 @@ def test_untrained_head_is_not_evaluated(warm: tuple[object, ...], tuned: Path, 
 def test_default_length_is_that_of_the_teacher(tuned: Path, tags: Path, shell: Shell) -> None:
     for words, length in (((), 64), (("--max-length", 32), 32)):
         result = shell(
-            "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--steps", 1, "--out", f"s{length}",
+            "distill --teacher", tuned, "--student", "distil", "--data", tags, "--steps", 1, "--out", f"s{length}",
             *words,
         )  # fmt: skip
         assert result.code == 0, result.err
@@ -507,7 +501,7 @@ def killed_when(folder: Path, words: Sequence[object]) -> None:
 def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
     other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
     result = shell(
-        "distill", "--teacher", tuned, "--teacher", other.path, "--teacher-weights", "2,1", "--student", "distil",
+        "distill --teacher", tuned, "--teacher", other.path, "--teacher-weights", "2,1", "--student", "distil",
         "--data", tags, "--loss", "kl", "--steps", 2, "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -572,10 +566,10 @@ def test_named_columns(tmp_path: Path, shell: Shell) -> None:
     assert result.code == 0, result.err
     assert "accuracy" in json.loads(Path("x/biosqueeze.json").read_text())["metrics"]
     (tmp_path / "data" / "train.tsv").rename(tmp_path / "data" / "test.tsv")
-    again = shell("evaluate", "x", "--json")  # reads the same columns
+    again = shell("evaluate x --json")  # reads the same columns
     assert again.code == 0, again.err
     assert "accuracy" in json.loads(again.out)["metrics"]
-    plain = shell("distill", "--teacher", pico.save("bert", tmp_path / "plain"), "--student", "distil", *columns)
+    plain = shell("distill --teacher", pico.save("bert", tmp_path / "plain"), "--student", "distil", *columns)
     assert (plain.code, "--column needs a teacher" in plain.err) == (2, True), plain.err
 
 
@@ -634,7 +628,7 @@ def test_plain_text_across_vocabularies_raises(pico_bert: Path, pico_roberta: Pa
 
 def test_untrained_head_is_not_saved(pico_bert: Path, text: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", pico_bert, "--student", "tiny", "--corpus", text, "--loss", "minilmv2", "--steps", 2,
+        "distill --teacher", pico_bert, "--student", "tiny", "--corpus", text, "--loss", "minilmv2", "--steps", 2,
         "--out", "small", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -670,7 +664,7 @@ def test_loss_of_every_preset_falls(
 
 def test_hard_labels_alone(tuned: Path, tags: Path, shell: Shell) -> None:
     result = shell(
-        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--loss", "hard", "--epochs", 12,
+        "distill --teacher", tuned, "--student", "distil", "--data", tags, "--loss", "hard", "--epochs", 12,
         "--lr", "5e-3", "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err

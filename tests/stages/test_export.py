@@ -84,7 +84,7 @@ def test_checkpoint_is_complete_with_its_manifest(exported) -> None:
 
 def test_path_on_stdout_and_derived_name(shell, shallow, tmp_path) -> None:
     source = shallow("bert", "token-classification")
-    piped = shell("export", "-", "--out", tmp_path / "made", stdin=f"{source}\n")
+    piped = shell("export - --out", tmp_path / "made", stdin=f"{source}\n")
     assert (piped.code, piped.path) == (0, str(tmp_path / "made"))
     assert "largest difference" in piped.err
     planned = shell("export", source, "--dry-run")

@@ -249,7 +249,7 @@ def test_shrink_keeps_a_crf_and_distill_refuses_it(tuned: Callable[[str], Path],
     said = shell("shrink", out, "--ffn", 32, "--out", "small")
     assert said.code == 0, said.err
     assert Path("small/head.safetensors").read_bytes() == (out / "head.safetensors").read_bytes()
-    again = shell("finetune", "small", *words_of("crf", data), "--steps", 1, "--lr", 0, "--out", "again")
+    again = shell("finetune small", *words_of("crf", data), "--steps", 1, "--lr", 0, "--out", "again")
     assert again.code == 0, again.err
     assert Path("again/head.safetensors").read_bytes() == (out / "head.safetensors").read_bytes()
     for words in (("--teacher", out, "--student", "tiny"), (out, "--teacher", "small")):

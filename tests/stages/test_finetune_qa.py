@@ -62,10 +62,10 @@ def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], 
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
 
-    assert shell("export", "out", "--out", "exported").code == 0
+    assert shell("export out --out exported").code == 0
     found = {}
     for backend in ("torch", "onnxruntime"):
-        scored = shell("evaluate", "exported", "--backend", backend, "--max-length", 32, "--json")
+        scored = shell("evaluate exported --backend", backend, "--max-length", 32, "--json")
         assert scored.code == 0, scored.err
         found[backend] = json.loads(scored.out)["metrics"]
     assert found["torch"]["f1"] > 0.9
@@ -74,9 +74,7 @@ def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], 
     assert found["onnxruntime"] == pytest.approx(found["torch"], abs=1e-4)
 
     # The next fine-tuning starts from the trained head.
-    again = shell(
-        "finetune", "out", "--data", data, *LEARN[:2], "--lr", "1e-9", *LEARN[4:], "--steps", 1, "--out", "on"
-    )
+    again = shell("finetune out --data", data, *LEARN[:2], "--lr", "1e-9", *LEARN[4:], "--steps", 1, "--out", "on")
     assert again.code == 0, again.err
     assert json.loads(Path("on/biosqueeze.json").read_text())["metrics"]["f1"] > 0.9
 

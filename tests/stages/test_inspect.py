@@ -98,5 +98,5 @@ def test_plan_and_errors(shell, pico_bert, tmp_path):
     assert shell("inspect", pico_bert, "--dry-run").code == 0
     assert shell("inspect", tmp_path / "nowhere").code == 1
     (tmp_path / "empty").mkdir()
-    said = shell("inspect", "empty")
+    said = shell("inspect empty")
     assert said.code == 1 and "config.json" in said.err and said.out == ""

@@ -431,12 +431,12 @@ def test_checkpoint_without_a_task(pico_bert, classifier, ner, records, shell):
 
 def test_checkpoint_and_input_both_from_stdin(shell, monkeypatch):
     _pipe(monkeypatch, b"x\n")
-    result = shell("predict", "-", "-")
+    result = shell("predict - -")
     assert result.code == 2 and "the checkpoint cannot be - too" in result.err
 
 
 def test_checkpoint_from_stdin(ner, records, shell):
-    assert len(shell("predict", "-", records, stdin=f"{ner}\n").out.splitlines()) == 70
+    assert len(shell("predict -", records, stdin=f"{ner}\n").out.splitlines()) == 70
 
 
 def test_plan_reads_no_record(ner, shell, monkeypatch):
@@ -449,9 +449,9 @@ def test_plan_reads_no_record(ner, shell, monkeypatch):
 
 def test_recipe_skips_a_finished_step(ner, records, shell, tmp_path):
     (tmp_path / "r.toml").write_text(f'[predict]\ncheckpoint = "{ner}"\ninput = "{records}"\n')
-    first = shell("run", "r.toml")
+    first = shell("run r.toml")
     assert first.code == 0 and first.path == "r-run/predict"
     assert len((tmp_path / first.path).read_text().splitlines()) == 70
-    assert "unchanged, skipped" in shell("run", "r.toml").err
-    changed = shell("run", "r.toml", "--set", "predict.max-length=20")
+    assert "unchanged, skipped" in shell("run r.toml").err
+    changed = shell("run r.toml --set predict.max-length=20")
     assert changed.code == 0 and "unchanged" not in changed.err

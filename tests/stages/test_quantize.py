@@ -47,7 +47,7 @@ def _batches(checkpoint, source, lines, max_length=128):
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> None:
     source = exported(family, "token-classification")
-    result = shell("quantize", "-", "--calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
+    result = shell("quantize - --calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
     assert (result.code, result.path) == (0, str(tmp_path / "int8")), result.err
     assert "warning" not in result.err
     quantized = open_checkpoint(result.path)

@@ -87,7 +87,7 @@ def made(shell, pico_ner, copy_of):
     """A teacher with curves and a score, and a student of it with its own."""
     teacher = copy_of(pico_ner)
     shell("shrink", teacher, "--layers", "3", "--out", "teacher")
-    shell("shrink", "teacher", "--layers", "2", "--out", "student")
+    shell("shrink teacher --layers 2 --out student")
     write_metrics(Path("teacher"), terms=("labels",))
     write_metrics(Path("student"))
     write_score(Path("teacher"), "torch", 0.8765)

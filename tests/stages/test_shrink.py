@@ -93,15 +93,15 @@ def test_plan_counts_the_parameters_of_the_run(shell, pico_any, cut):
 def test_plan_needs_no_weights(shell, pico_bert, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_bytes((pico_bert / "config.json").read_bytes())
-    result = shell("shrink", "bare", "--heads", "2", "--dry-run")
+    result = shell("shrink bare --heads 2 --dry-run")
     assert result.code == 0
     assert "keep 2 of 4 heads: hidden size 16" in result.err and result.out == ""
 
 
 def test_output_is_named_after_the_cut(shell, pico_root, tmp_path):
     pico.save("bert", tmp_path / "teacher")
-    assert Path(shell("shrink", "teacher", "--layers", "0,2", "--ffn", "32").path).name == "teacher-l0_2-f32"
-    assert Path(shell("shrink", "teacher", "--student", "distil").path).name == "teacher-distil"
+    assert Path(shell("shrink teacher --layers 0,2 --ffn 32").path).name == "teacher-l0_2-f32"
+    assert Path(shell("shrink teacher --student distil").path).name == "teacher-distil"
 
 
 def test_same_command_writes_the_same_bytes(shell, pico_bert):
@@ -136,12 +136,12 @@ def test_manifest_has_the_whole_history(shell, pico_bert):
 
 def test_two_cuts_in_a_pipe(shell, pico_bert):
     first = shell("shrink", pico_bert, "--layers", "2", "--out", "first")
-    second = shell("shrink", "-", "--ffn", "32", "--out", "second", stdin=first.out)
+    second = shell("shrink - --ffn 32 --out second", stdin=first.out)
     assert stock(second.path).config.num_hidden_layers == 2
 
 
 def test_biobert_v11_by_its_name(shell, biobert_v11):
-    result = shell("shrink", "dmis-lab/biobert-v1.1", "--layers", "2", "--out", "small")
+    result = shell("shrink dmis-lab/biobert-v1.1 --layers 2 --out small")
     assert result.code == 0, result.err
     assert "capitals" in result.err
     model = stock(result.path)
@@ -150,7 +150,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
     parent = open_checkpoint(result.path).manifest.parent
     assert parent.name == "dmis-lab/biobert-v1.1"
     assert "base_model: dmis-lab/biobert-v1.1" in (Path(result.path) / "README.md").read_text()
-    assert shell("shrink", "dmis-lab/biobert-v1.1", "--student", "tiny").path == "biobert-v1.1-tiny"
+    assert shell("shrink dmis-lab/biobert-v1.1 --student tiny").path == "biobert-v1.1-tiny"
 
 
 @pytest.mark.parametrize(
@@ -211,5 +211,5 @@ def test_existing_output_is_kept(shell, pico_bert):
 
 
 def test_help_lists_every_student(shell):
-    result = "".join(shell("shrink", "--help").out.split())
+    result = "".join(shell("shrink --help").out.split())
     assert all(name in result for name in PRESETS)

@@ -26,7 +26,7 @@ def test_all_benchmarks_are_listed(shell):
     assert Path(said.path).is_dir()
     for name in suites.suite_names():
         assert all(benchmark.key in said.err for benchmark in suites.load_suite(name).benchmarks)
-    facts = json.loads(shell("tasks", "--json").out)
+    facts = json.loads(shell("tasks --json").out)
     assert {name: len(suite["benchmarks"]) for name, suite in facts["suites"].items()} == {
         "blurb": 13,
         "biolm": 18,
@@ -52,7 +52,7 @@ def test_suite_is_printed_in_full(name, shell):
 
 
 def test_benchmark_is_printed_in_full(shell):
-    said = shell("tasks", "blurb/ncbi-disease")
+    said = shell("tasks blurb/ncbi-disease")
     assert said.path == str(suites.load_suite("blurb").path)
     for words in (
         "5,134",
@@ -64,17 +64,17 @@ def test_benchmark_is_printed_in_full(shell):
         "https://",
     ):
         assert words in said.err
-    facts = json.loads(shell("tasks", "blurb/ncbi-disease", "--json").out)
+    facts = json.loads(shell("tasks blurb/ncbi-disease --json").out)
     assert facts["counts"] == {"train": 5134, "dev": 787, "test": 960}
     assert facts["hyper"]["learning_rates"] == [1e-5, 3e-5, 5e-5]
-    assert "label all pieces" in shell("tasks", "compact/bc2gm").err
-    assert "signed agreement" in shell("tasks", "biolm/mednli").err
+    assert "label all pieces" in shell("tasks compact/bc2gm").err
+    assert "signed agreement" in shell("tasks biolm/mednli").err
 
 
 def test_data_are_found_under_a_root(data, shell):
-    found = json.loads(shell("tasks", "blurb", data.parent, "--json").out)["benchmarks"]
+    found = json.loads(shell("tasks blurb", data.parent, "--json").out)["benchmarks"]
     assert {key: row["found"] for key, row in found.items() if row["found"]} == {"blurb/ncbi-disease": str(data)}
-    shown = shell("tasks", "blurb/ncbi-disease", data.parent).err
+    shown = shell("tasks blurb/ncbi-disease", data.parent).err
     assert str(data) in "".join(shown.split())  # a long path is folded in its column
 
 
@@ -101,7 +101,7 @@ def test_wrong_arguments_are_explained(words, says, data, shell):
 
 def test_inspect_prints_statistics_and_writes_nothing(data, shell):
     before = {path: path.read_bytes() for path in data.iterdir()}
-    said = shell("tasks", "inspect", data, "--task", "ner")
+    said = shell("tasks inspect", data, "--task", "ner")
     assert said.path == str(data)
     flat = " ".join(said.err.split())
     for words in ("train.tsv", "BIO", "Drug 1 1", "Sign 2 1", "examples 2 2", "longest 5 4", "up to 8 2 2 100.0%"):
@@ -112,7 +112,7 @@ def test_inspect_prints_statistics_and_writes_nothing(data, shell):
 
 
 def test_inspect_as_json(data, shell):
-    facts = json.loads(shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease", "--json").out)
+    facts = json.loads(shell("tasks inspect", data, "--task", "blurb/ncbi-disease", "--json").out)
     assert (facts["kind"], facts["guessed"], facts["scheme"]) == ("ner", False, "BIO")
     assert facts["splits"]["train"]["golds"] == {"Sign": 2, "Drug": 1}
     assert facts["splits"]["test"]["words"]["histogram"] == {"8": 2}
@@ -129,40 +129,40 @@ def test_equal_counts_are_confirmed(data, shell, monkeypatch):
 
     benchmark = replace(suites.find_benchmark("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
     monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", benchmark))
-    said = shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease")
+    said = shell("tasks inspect", data, "--task", "blurb/ncbi-disease")
     assert "as many entities as the paper counts (train 3, test 2)" in said.err
     assert "where the paper counts" not in said.err
     monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", replace(benchmark, counts={})))
-    assert "no counts to compare" in shell("tasks", "inspect", data, "--task", "blurb/ncbi-disease").err
+    assert "no counts to compare" in shell("tasks inspect", data, "--task", "blurb/ncbi-disease").err
 
 
 def test_guessed_kind_is_marked_as_guess(data, shell):
-    said = shell("tasks", "inspect", data)
+    said = shell("tasks inspect", data)
     assert said.code == 0
     assert "is read as ner, which is a guess; pico and classification would read it too" in said.err
-    facts = json.loads(shell("tasks", "inspect", data, "--json").out)
+    facts = json.loads(shell("tasks inspect", data, "--json").out)
     assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico", "classification"])
 
 
 def test_reading_options_are_applied(data, shell):
-    facts = json.loads(shell("tasks", "inspect", data, "--task", "ner", "--types", "Drug", "--json").out)
+    facts = json.loads(shell("tasks inspect", data, "--task", "ner", "--types", "Drug", "--json").out)
     assert facts["splits"]["train"]["golds"] == {"Drug": 1}
 
 
 def test_path_from_standard_input(data, shell):
-    assert shell("tasks", "inspect", "-", "--task", "ner", stdin=f"{data}\n").path == str(data)
+    assert shell("tasks inspect - --task ner", stdin=f"{data}\n").path == str(data)
 
 
 def test_bad_data_are_explained(data, shell):
     (data / "dev.tsv").write_text("a\tO\nb\n")
-    said = shell("tasks", "inspect", data, "--task", "ner")
+    said = shell("tasks inspect", data, "--task", "ner")
     assert (said.code, said.out) == (1, "")
     assert "dev.tsv:2" in said.err
-    assert shell("tasks", "inspect", "nowhere").code == 1
+    assert shell("tasks inspect nowhere").code == 1
 
 
 def test_dry_run_reads_nothing(shell):
-    said = shell("tasks", "inspect", "nowhere", "--dry-run")
+    said = shell("tasks inspect nowhere --dry-run")
     assert said.code == 0
     assert "read nowhere as whatever kind fits" in said.err
-    assert "every named benchmark" in shell("tasks", "--dry-run").err
+    assert "every named benchmark" in shell("tasks --dry-run").err

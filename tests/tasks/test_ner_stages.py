@@ -47,7 +47,7 @@ def test_train_score_and_score_again(pico_bert: Path, tagged: Path, shell: Shell
     letters = {"BIO": "BI", "IO": "I", None: "BILU"}[scheme]
     assert manifest["task"]["labels"] == ["O", *(f"{letter}-Disease" for letter in letters)]
     assert manifest["task"]["scheme"] == (scheme or "BIOUL")
-    scored = shell("evaluate", "o", "--split", "dev", "--json")
+    scored = shell("evaluate o --split dev --json")
     metrics = json.loads(scored.out)["metrics"]
     assert metrics["f1"] == pytest.approx(manifest["metrics"]["f1"])
     assert set(metrics) == {"precision", "recall", "f1", "support", "f1-Disease", "support-Disease"}

@@ -29,7 +29,7 @@ class HeadSpec:
     """What a custom head is for, and how it is built."""
 
     task_head: str
-    """The head of a task that it stands for: "token-classification", ..."""
+    """The kind of task head that it replaces: "token-classification", ..."""
     stock_head: str
     """The head of the stock model below it; "base" for none."""
     build: Callable[[PreTrainedConfig, int], Any]
