@@ -112,5 +112,5 @@ def test_every_command_of_a_page_runs(page: str, reader: SmallShell) -> None:
 @pytest.mark.parametrize("page", ["README.md", "examples/guides/python.md"])
 def test_the_python_examples_run(page: str, reader: SmallShell) -> None:
     assert reader(COMMANDS["teacher"]).code == 0
-    (block,) = code_blocks(ROOT / page, "python")
-    exec(compile(block, page, "exec"), {})
+    for block in code_blocks(ROOT / page, "python"):
+        exec(compile(re.sub(r"steps=\d+", "steps=2", block), page, "exec"), {})
