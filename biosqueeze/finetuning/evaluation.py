@@ -57,6 +57,33 @@ class Evaluation:
         """Read the split."""
         return self.task.read(self.data, (self.split,))
 
+    def score(self) -> dict[str, Any]:
+        """Return the result, with the scores under "metrics".
+
+        Raises:
+            SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
+            UsageError: a floor names no metric of the task.
+        """
+        task = self.task
+        check_head(self.checkpoint, task.HEAD, self.kind, "to score")
+        dataset = self.read()
+        _check_labels(self.checkpoint, dataset, self.data)
+        examples = dataset.splits[self.split]
+        gold = [example.gold for example in examples]
+        _check_metrics(self.floors, tuple(task.score(gold, gold)))
+        started = time.monotonic()
+        model = load_task_model(self.checkpoint, task, self.inference)
+        return {
+            "task": self.kind,
+            "data": self.data,
+            "split": self.split,
+            "backend": self.inference.backend,
+            "metrics": task.score(gold, model.predict(examples)),
+            "examples": len(gold),
+            "max_length": model.max_length,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
 
 def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> Evaluation:
     """Open the checkpoint, and take from its manifest what the request leaves out.
@@ -93,34 +120,6 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         inference=inference,
         floors=request.floors,
     )
-
-
-def evaluate_checkpoint(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the result of an evaluation, with the scores under "metrics".
-
-    Raises:
-        SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
-        UsageError: a floor names no metric of the task.
-    """
-    task = evaluation.task
-    check_head(evaluation.checkpoint, task.HEAD, evaluation.kind, "to score")
-    dataset = evaluation.read()
-    _check_labels(evaluation.checkpoint, dataset, evaluation.data)
-    examples = dataset.splits[evaluation.split]
-    gold = [example.gold for example in examples]
-    _check_metrics(evaluation.floors, tuple(task.score(gold, gold)))
-    started = time.monotonic()
-    model = load_task_model(evaluation.checkpoint, task, evaluation.inference)
-    return {
-        "task": evaluation.kind,
-        "data": evaluation.data,
-        "split": evaluation.split,
-        "backend": evaluation.inference.backend,
-        "metrics": task.score(gold, model.predict(examples)),
-        "examples": len(gold),
-        "max_length": model.max_length,
-        "seconds": round(time.monotonic() - started, 3),
-    }
 
 
 def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None:

@@ -97,10 +97,10 @@ def run(options: Options) -> Outcome:
         SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
         UsageError: a floor names no metric of the task.
     """
-    from biosqueeze.finetuning.evaluation import check_floors, evaluate_checkpoint
+    from biosqueeze.finetuning.evaluation import check_floors
 
     evaluation = _resolved(options)
-    result = evaluate_checkpoint(evaluation)
+    result = evaluation.score()
     _show(result)
     write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
     check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
