@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 Ids = NDArray[np.int64]
 LINES_AT_ONCE = 1024
@@ -34,7 +31,7 @@ class Frame:
         return np.concatenate([self.before, ids.astype(np.int64), self.after])
 
     @classmethod
-    def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "Frame":
+    def of(cls, tokenizer: Tokenizer) -> "Frame":
         """Return the frame of a tokenizer, from its encoding of a single letter."""
         encoded = tokenizer("a", return_special_tokens_mask=True)
         ids = np.asarray(encoded["input_ids"], dtype=np.int64)
@@ -51,7 +48,7 @@ class EncodedLines:
     sizes: Ids  # (sequences,) tokens of each; a line that exceeds the room is several sequences
 
 
-def encode_lines(lines: Iterable[str], tokenizer: "PreTrainedTokenizerBase", room: int) -> Iterator[EncodedLines]:
+def encode_lines(lines: Iterable[str], tokenizer: Tokenizer, room: int) -> Iterator[EncodedLines]:
     """Tokenise a stream of lines, `LINES_AT_ONCE` at a time.
 
     Args:

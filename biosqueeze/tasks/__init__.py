@@ -14,10 +14,10 @@ from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from transformers import PreTrainedTokenizerBase
 
     from biosqueeze.data.output_types import OutputType
     from biosqueeze.data.sample import SourceSample
+    from biosqueeze.data.tokenizer import Tokenizer
 
 __all__ = [
     "Dataset",
@@ -109,7 +109,7 @@ class Task(Protocol):
         self,
         examples: Sequence[Any],
         labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: "Tokenizer",
         max_length: int,
     ) -> Sequence[Window]:
         """Encode examples as input sequences of at most max_length tokens."""

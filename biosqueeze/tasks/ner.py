@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.data.sample import SourceSample, available_splits
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.crf_decoding import CrfParameters, marginals, viterbi
@@ -19,9 +20,6 @@ from biosqueeze.tasks.encoding.word_windows import Floats, TagIds, TagWindow, ta
 from biosqueeze.tasks.metrics.entities import score_entities
 from biosqueeze.tasks.readers import tagged_sources as _sources
 from biosqueeze.tasks.readers.tagged import Sentence
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Kind", "Sentence", "TagWindow", "best_tags"]
 
@@ -69,7 +67,7 @@ class Kind:
         self,
         examples: Sequence[Sentence],
         labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Tokenizer,
         max_length: int,
     ) -> list[TagWindow]:
         """Cut sentences into windows of at most max_length tokens, special tokens included, in order.

@@ -2,21 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.sample import SourceSample, available_splits
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.sequences import softmax
 from biosqueeze.tasks.encoding.spans import SpanCandidate, SpanWindow, best_spans, encode_spans
 from biosqueeze.tasks.metrics.answers import Answers, score_answers
 from biosqueeze.tasks.readers.questions import Question, columns_of, unlabelled_question
 from biosqueeze.tasks.readers.squad import read_questions, sniff_questions
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Answers", "Kind", "Question", "SpanWindow"]
 
@@ -55,7 +53,7 @@ class Kind:
         self,
         examples: Sequence[Question],
         labels: Sequence[str],  # noqa: ARG002 # spans have none
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Tokenizer,
         max_length: int,
     ) -> list[SpanWindow]:
         """Return windows of at most max_length tokens over every passage, each after the question.

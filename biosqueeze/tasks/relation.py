@@ -7,7 +7,7 @@ How entities are written and which tokens represent a relation follows the PubMe
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
 from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks import Dataset
@@ -31,9 +32,6 @@ from biosqueeze.tasks.metrics.labels import score_relations
 from biosqueeze.tasks.readers import relations as _relations
 from biosqueeze.tasks.readers.entity_pairs import no_entities
 from biosqueeze.tasks.sequence_kind import SequenceKind
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Kind(SequenceKind):
         self,
         examples: Sequence[Relation],
         labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Tokenizer,
         max_length: int,
     ) -> list[SequenceWindow]:
         """Return one window per example; long sentences are truncated around their two entities, with a warning.
@@ -150,9 +148,7 @@ class Kind(SequenceKind):
                 f"{example.text[missing.start : missing.end]!r}; correct the text, or replace it with --entities dummy"
             )
 
-    def _warn_of_unknown_tokens(
-        self, texts: Sequence[Sequence[EntitySegment]], tokenizer: "PreTrainedTokenizerBase"
-    ) -> None:
+    def _warn_of_unknown_tokens(self, texts: Sequence[Sequence[EntitySegment]], tokenizer: Tokenizer) -> None:
         """Warn of dummies or markers that the vocabulary, perhaps a trimmed one, lacks."""
         match _relations.entities_of(self.formulation):
             case "markers":

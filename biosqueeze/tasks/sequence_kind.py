@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
 from biosqueeze.data.sample import available_splits
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.sequences import (
     Floats,
@@ -19,9 +20,6 @@ from biosqueeze.tasks.encoding.sequences import (
     sequence_windows,
 )
 from biosqueeze.tasks.metrics.labels import score_classes
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class SequenceKind:
         self,
         examples: Sequence[Any],
         labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Tokenizer,
         max_length: int,
     ) -> list[SequenceWindow]:
         """Return one window per example with its label features; long texts are truncated (of a pair the longer).

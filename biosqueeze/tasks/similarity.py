@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biosqueeze.data.feature_keys import INPUT_IDS, TARGETS
 from biosqueeze.data.output_types import SCORE
 from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
@@ -19,9 +20,6 @@ from biosqueeze.tasks.encoding.sequences import Floats, SequenceWindow, TextExam
 from biosqueeze.tasks.metrics.labels import pearson, spearman
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.sequence_kind import SequenceKind
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 ROLES = _rows.Roles(
     {
@@ -81,7 +79,7 @@ class Kind(SequenceKind):
         self,
         examples: Sequence[TextExample],
         labels: Sequence[str],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: Tokenizer,
         max_length: int,
     ) -> list[SequenceWindow]:
         """Return one window per pair, the longer sentence truncated if necessary; `targets` () float32 is the score.

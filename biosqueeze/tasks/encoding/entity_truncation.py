@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.entities import FIRST, SECOND, EntitySegment, Representation
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 TEXTS_AT_ONCE = 1024
 PieceRange = tuple[int, int]  # sub-words, end exclusive
@@ -37,7 +34,7 @@ class TruncatedText:
 
 
 def entity_pieces(
-    texts: Sequence[tuple[EntitySegment, ...]], representation: Representation, tokenizer: "PreTrainedTokenizerBase"
+    texts: Sequence[tuple[EntitySegment, ...]], representation: Representation, tokenizer: Tokenizer
 ) -> Iterator[EntityPieces]:
     """Tokenise texts, and find the entities among the sub-words.
 
@@ -144,7 +141,7 @@ def _room_of_first(first: int, second: int, room: int) -> int:
     return min(first, max(half, room - second))
 
 
-def unknown_texts(texts: Sequence[str], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+def unknown_texts(texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """Return those of some dummies or markers that become an unknown token."""
     if not texts or tokenizer.unk_token_id is None:
         return []

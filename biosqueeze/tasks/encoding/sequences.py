@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, TOKEN_TYPE_IDS
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 Floats = NDArray[np.float32]
 TEXTS_AT_ONCE = 1024
@@ -59,7 +57,7 @@ class SequenceFrame:
         return sum(map(len, self.parts))
 
     @classmethod
-    def of(cls, tokenizer: "PreTrainedTokenizerBase", texts: int) -> "SequenceFrame":
+    def of(cls, tokenizer: Tokenizer, texts: int) -> "SequenceFrame":
         """Find the special tokens by encoding single letters."""
         encoded = tokenizer(*["a"] * texts, return_special_tokens_mask=True, return_token_type_ids=True)
         ids, types = (np.asarray(encoded[name], dtype=np.int64) for name in ("input_ids", "token_type_ids"))
@@ -82,9 +80,7 @@ class SequenceFrame:
         return np.concatenate(ids), np.concatenate(types).astype(np.int64)
 
 
-def encode_sequences(
-    inputs: Sequence[tuple[str, ...]], tokenizer: "PreTrainedTokenizerBase", max_length: int
-) -> list[dict[str, Ids]]:
+def encode_sequences(inputs: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_length: int) -> list[dict[str, Ids]]:
     """Encode each input as one window; texts beyond max_length lose their end, with a warning.
 
     Of a pair only the longer text is truncated, down to the length of the shorter one; if that is not enough, both are
@@ -114,7 +110,7 @@ def encode_sequences(
 def sequence_windows(
     examples: Sequence[TextExample],
     label_features: Sequence[Mapping[str, NDArray[Any]]],
-    tokenizer: "PreTrainedTokenizerBase",
+    tokenizer: Tokenizer,
     max_length: int,
 ) -> list[SequenceWindow]:
     """Return one window per example, with its label features (such as `labels` ()) among the features."""
@@ -238,7 +234,7 @@ def _framed(pieces: Sequence[Ids], frame: SequenceFrame, room: int) -> _Truncate
     return _TruncatedInput(ids, types, sum(lengths) - sum(kept))
 
 
-def _pieces_of(inputs: Sequence[tuple[str, ...]], tokenizer: "PreTrainedTokenizerBase") -> Iterator[tuple[Ids, ...]]:
+def _pieces_of(inputs: Sequence[tuple[str, ...]], tokenizer: Tokenizer) -> Iterator[tuple[Ids, ...]]:
     """Yield the sub-words of each input's texts, without special tokens."""
     for start in range(0, len(inputs), TEXTS_AT_ONCE):
         batch = inputs[start : start + TEXTS_AT_ONCE]
@@ -246,7 +242,7 @@ def _pieces_of(inputs: Sequence[tuple[str, ...]], tokenizer: "PreTrainedTokenize
         yield from zip(*sides, strict=True)
 
 
-def _ids(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[Ids]:
+def _ids(texts: list[str], tokenizer: Tokenizer) -> list[Ids]:
     encoded = tokenizer(
         texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
     )

@@ -3,20 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import ENDS, INPUT_IDS, STARTS, TOKEN_TYPE_IDS
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks.encoding.sequences import SequenceFrame
 from biosqueeze.tasks.readers.questions import Question
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 STRIDE = 128  # tokens that neighbouring windows share
 QUESTION_TOKENS = 64  # the most tokens of a question, as in BERT's script
@@ -101,7 +98,7 @@ class _WindowPlan:
 
 
 def encode_spans(
-    examples: Sequence[Question], tokenizer: "PreTrainedTokenizerBase", max_length: int, stride: int | None
+    examples: Sequence[Question], tokenizer: Tokenizer, max_length: int, stride: int | None
 ) -> list[SpanWindow]:
     """Cut every passage into windows, each after its question, in order.
 
@@ -197,9 +194,7 @@ def _top_pairs(logits: NDArray[np.float32]) -> list[tuple[float, int, int]]:
     return [(float(flat[i]), int(i // width), int(i // width + i % width)) for i in chosen]
 
 
-def _tokenised(
-    examples: Sequence[Question], tokenizer: "PreTrainedTokenizerBase"
-) -> Iterator[tuple[Ids, list[_PassagePieces]]]:
+def _tokenised(examples: Sequence[Question], tokenizer: Tokenizer) -> Iterator[tuple[Ids, list[_PassagePieces]]]:
     """Yield the sub-words of each question and of its passages."""
     for begin in range(0, len(examples), QUESTIONS_AT_ONCE):
         batch = examples[begin : begin + QUESTIONS_AT_ONCE]
@@ -210,7 +205,7 @@ def _tokenised(
             yield tokenized.ids, [pieces[passage.text] for passage in question.passages]
 
 
-def _pieces_of(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[_PassagePieces]:
+def _pieces_of(texts: list[str], tokenizer: Tokenizer) -> list[_PassagePieces]:
     if not texts:
         return []
     encoded = tokenizer(

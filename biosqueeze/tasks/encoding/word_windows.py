@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.feature_keys import IGNORED, INPUT_IDS, LABELS, NO_WORD, WORDS
+from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks.readers.tagged import Sentence
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 Floats = NDArray[np.float32]
 SENTENCES_AT_ONCE = 1024
@@ -58,7 +56,7 @@ class WordPieces:
 
 
 def tag_windows(
-    examples: Sequence[Sentence], tags: Sequence[TagIds], tokenizer: "PreTrainedTokenizerBase", max_length: int
+    examples: Sequence[Sentence], tags: Sequence[TagIds], tokenizer: Tokenizer, max_length: int
 ) -> list[TagWindow]:
     """Cut sentences into windows of at most max_length tokens, special tokens included, in order.
 
@@ -99,7 +97,7 @@ def word_logits(
     return of_words
 
 
-def tokenize_sentences(examples: Sequence[Sentence], tokenizer: "PreTrainedTokenizerBase") -> Iterator[WordPieces]:
+def tokenize_sentences(examples: Sequence[Sentence], tokenizer: Tokenizer) -> Iterator[WordPieces]:
     """Yield the sub-words of each sentence, without special tokens."""
     space = _word_prefix(tokenizer)
     for start in range(0, len(examples), SENTENCES_AT_ONCE):
@@ -117,7 +115,7 @@ def tokenize_sentences(examples: Sequence[Sentence], tokenizer: "PreTrainedToken
             yield _pieces(encoded["input_ids"][index], encoded.word_ids(index), len(sentence.words), unknown)
 
 
-def _word_prefix(tokenizer: "PreTrainedTokenizerBase") -> str:
+def _word_prefix(tokenizer: Tokenizer) -> str:
     """Return the prefix of each word: a byte-level tokenizer (RoBERTa's) joins words without a space."""
     return " " if "ByteLevel" in repr(tokenizer.backend_tokenizer.pre_tokenizer) else ""
 
