@@ -14,7 +14,7 @@ from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.load import task_head_in
+from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import LoadedModel, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student

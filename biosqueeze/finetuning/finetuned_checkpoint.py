@@ -5,7 +5,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.load import task_head_in
+from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.backends import Predictor, open_predictor
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length
-from biosqueeze.models.custom_heads.load import decoding_parameters
-from biosqueeze.models.load import load_tokenizer
+from biosqueeze.models.custom_heads.files import saved_decoding_parameters
+from biosqueeze.models.text_tokenizer import load_text_tokenizer
 from biosqueeze.tasks import Task, Window, with_decoding_parameters
 
 
@@ -36,7 +36,7 @@ class TaskModel:
 
     task: Task
     labels: tuple[str, ...]
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: InferenceTokenizer
     predictor: Predictor
     max_length: int
     batch_size: int
@@ -67,9 +67,9 @@ def load_task_model(checkpoint: Checkpoint, task: Task, settings: InferenceSetti
         UsageError: there is no such backend.
         SqueezeError: the checkpoint lacks files, or they are damaged.
     """
-    tokenizer = load_tokenizer(checkpoint)
+    tokenizer = load_text_tokenizer(checkpoint)
     return TaskModel(
-        task=with_decoding_parameters(task, decoding_parameters(checkpoint)),
+        task=with_decoding_parameters(task, saved_decoding_parameters(checkpoint)),
         labels=checkpoint.labels,
         tokenizer=tokenizer,
         predictor=open_predictor(checkpoint, settings.backend, threads=settings.threads),

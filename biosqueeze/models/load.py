@@ -14,10 +14,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.families import family_of, infer_family, infer_head, supported
-from biosqueeze.models.notices import note_once
-from biosqueeze.models.tokenizer import build_tokenizer, check_tokenizer
-from biosqueeze.models.weights import read_weights, tensor_names
+from biosqueeze.models.detection import config_with_family, detect_head
+from biosqueeze.models.families import family_of
+from biosqueeze.models.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizer_settings import check_tokenizer
+from biosqueeze.models.weights import read_weights
 from biosqueeze.progress import warn
 
 __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
@@ -43,44 +44,13 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     Raises:
         SqueezeError: the family is unknown or not supported, or transformers rejects a value.
     """
-    raw = dict(checkpoint.config)
-    raw["model_type"] = raw.get("model_type") or _inferred_type(checkpoint)
-    family_of(raw)
-    _check_kind(checkpoint, raw)
+    raw = config_with_family(checkpoint)
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except (StrictDataclassError, TypeError, ValueError) as error:
         cause = " ".join(str(error).split())
         raise SqueezeError(f"{checkpoint.path / 'config.json'} is not valid ({cause}); correct that value") from error
     return config
-
-
-def _check_kind(checkpoint: Checkpoint, raw: Mapping[str, Any]) -> None:
-    if raw.get("position_embedding_type", "absolute") != "absolute":
-        raise SqueezeError(
-            f"{checkpoint.name} has {raw['position_embedding_type']} position embeddings, which transformers 5 "
-            "no longer supports; pass a checkpoint with absolute ones"
-        )
-    if raw.get("is_decoder"):
-        raise SqueezeError(f"{checkpoint.name} is a decoder (is_decoder in config.json); pass an encoder")
-
-
-def _inferred_type(checkpoint: Checkpoint) -> str:
-    files = [path.name for path in checkpoint.path.iterdir()]
-    family = infer_family(_names(checkpoint), checkpoint.config, files)
-    if family is None:
-        raise SqueezeError(
-            f"{checkpoint.name} has no model_type in config.json, and its weights have the names of no supported "
-            f"family; add model_type to config.json, one of {supported()}"
-        )
-    note_once(checkpoint.path, f"{checkpoint.name}: config.json has no model_type; its tensors are those of {family}")
-    return family
-
-
-def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the names of the weights; empty if only config.json was fetched (--dry-run)."""
-    present = any(checkpoint.path.glob("*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
-    return tensor_names(checkpoint) if present else ()
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
@@ -94,35 +64,6 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
     tokenizer = build_tokenizer(checkpoint, family, config.max_position_embeddings - family.first_position)
     check_tokenizer(tokenizer, config.vocab_size)
     return tokenizer
-
-
-def detect_head(checkpoint: Checkpoint, config: PreTrainedConfig, names: Sequence[str] | None = None) -> str:
-    """Return the head that the checkpoint contains: that of the class in config.json, if the weights have it.
-
-    Args:
-        checkpoint: the checkpoint.
-        config: its config.
-        names: names of its tensors, read from the files when left out.
-
-    Raises:
-        SqueezeError: the class in config.json is not an encoder of the family.
-    """
-    family = family_of(config)
-    architecture = (checkpoint.config.get("architectures") or [None])[0]
-    tensor_names = _names(checkpoint) if names is None else names
-    inferred = infer_head(family, tensor_names, checkpoint.labels)
-    head = family.head_of(architecture) if architecture else inferred
-    if head is None:
-        raise SqueezeError(
-            f"{checkpoint.name} is a {architecture}, which is not a {family.name} encoder of stock transformers; "
-            f"set architectures in config.json, for example to {family.architecture(inferred)}"
-        )
-    if tensor_names and head != "base" and inferred == "base":
-        warn(
-            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder"
-        )
-        return "base"
-    return head
 
 
 def load_model(

@@ -1,4 +1,7 @@
-"""Read a checkpoint's weights: safetensors, or an old .bin through torch's restricted loader, which runs no code."""
+"""Read a checkpoint's weights: safetensors, or an old .bin through torch's restricted loader, which runs no code.
+
+Torch is imported where tensors are read: the names of safetensors do not need it.
+"""
 
 import re
 import zipfile
@@ -6,17 +9,17 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
-from torch import Tensor
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
 from biosqueeze.model_facts import HEAD_FILE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Buffers, not weights, that old versions of transformers saved.
 _BUFFERS = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
@@ -67,13 +70,13 @@ def _names(file: Path) -> Iterable[str]:
     if file.suffix != ".safetensors":
         return _read_bin(file)
     try:
-        with safe_open(file, framework="pt") as opened:
+        with safe_open(file, framework="np") as opened:
             return list(opened.keys())
     except (SafetensorError, OSError) as error:
         raise _unreadable(file, error) from error
 
 
-def read_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def read_weights(checkpoint: Checkpoint) -> dict[str, "Tensor"]:
     """Return all tensors on the CPU by their current names, memory-mapped if the format allows it.
 
     Raises:
@@ -97,14 +100,18 @@ def clean_names(names: Iterable[str]) -> dict[str, str]:
     return renamed
 
 
-def _read_safetensors(file: Path) -> dict[str, Tensor]:
+def _read_safetensors(file: Path) -> dict[str, "Tensor"]:
+    from safetensors.torch import load_file
+
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         raise _unreadable(file, error) from error
 
 
-def _read_bin(file: Path) -> dict[str, Tensor]:
+def _read_bin(file: Path) -> dict[str, "Tensor"]:
+    import torch
+
     try:
         # Files older than torch 1.6 are not zip archives and cannot be memory-mapped.
         content = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
@@ -133,7 +140,9 @@ def _unreadable(file: Path, error: Exception) -> SqueezeError:
     return SqueezeError(f"{file} is damaged or cut short; fetch or copy it again")
 
 
-def _as_tensors(file: Path, content: Any) -> dict[str, Tensor]:
+def _as_tensors(file: Path, content: Any) -> dict[str, "Tensor"]:
+    from torch import Tensor
+
     tensors = dict(content) if isinstance(content, Mapping) else {}
     wrong = next((key for key, value in tensors.items() if not isinstance(value, Tensor)), None)
     if not tensors or wrong is not None:

@@ -5,7 +5,6 @@ head.safetensors.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,46 +14,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
-from biosqueeze.models.custom_heads.bilstm import BiLstm
 from biosqueeze.models.custom_heads.cosine import CosineHead, mean_state, select_text
 from biosqueeze.models.custom_heads.crf import Crf
-from biosqueeze.models.custom_heads.mentions import MentionHead
+from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.tasks.encoding.entities import FIRST, SECOND
 
 Loss = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
-
-
-@dataclass(frozen=True)
-class HeadSpec:
-    """What a custom head is for, and how it is built."""
-
-    task_head: str
-    """The kind of task head that it replaces: "token-classification", ..."""
-    stock_head: str
-    """The head of the stock model below it; "base" for none."""
-    build: Callable[[PreTrainedConfig, int], Any]
-    """From the config and the number of labels."""
-    extra_inputs: tuple[str, ...] = ()
-    """Its inputs besides those of the encoder."""
-
-
-HEAD_SPECS: Mapping[str, HeadSpec] = {
-    "crf": HeadSpec("token-classification", "token-classification", lambda _config, labels: Crf(labels)),
-    "bilstm": HeadSpec("token-classification", "base", BiLstm),
-    "mentions": HeadSpec(
-        "sequence-classification",
-        "base",
-        lambda config, labels: MentionHead(config, labels, starts=False),
-        ("entities",),
-    ),
-    "entity-starts": HeadSpec(
-        "sequence-classification",
-        "base",
-        lambda config, labels: MentionHead(config, labels, starts=True),
-        ("entities",),
-    ),
-    "cosine": HeadSpec("sequence-classification", "base", lambda _config, _labels: CosineHead(), ("entities",)),
-}
 
 
 class HeadedEncoder(nn.Module):

@@ -1,12 +1,90 @@
-"""What stages do with a checkpoint's head.safetensors before any model is loaded. Torch-free."""
+"""What is read from a checkpoint's head.safetensors, and done with it, before any model is loaded. Torch-free."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
+from biosqueeze.models.custom_heads.specs import HEAD_SPECS
+from biosqueeze.models.detection import config_with_family, detect_head
+
+
+def known_head(checkpoint: Checkpoint) -> str | None:
+    """Return the name of the checkpoint's custom head; None for a stock one.
+
+    Raises:
+        SqueezeError: head.safetensors has an unknown head.
+    """
+    name = checkpoint.custom_head
+    if name is not None and name not in HEAD_SPECS:
+        raise SqueezeError(
+            f"{checkpoint.path / HEAD_FILE} has a head called {name!r}, which this version does not know; "
+            "install the version that wrote it (see biosqueeze.json)"
+        )
+    return name
+
+
+def task_head_in(checkpoint: Checkpoint) -> str:
+    """Return the head that a checkpoint contains, named as in `detect_head`; a custom head counts as its task's.
+
+    Raises:
+        SqueezeError: head.safetensors has an unknown head.
+    """
+    name = known_head(checkpoint)
+    if name is None or HEAD_SPECS[name].stock_head != "base":
+        return detect_head(checkpoint, config_with_family(checkpoint))
+    return HEAD_SPECS[name].task_head
+
+
+def saved_decoding_parameters(checkpoint: Checkpoint) -> Mapping[str, NDArray[Any]]:
+    """Return what decoding needs besides the logits: a CRF's transitions (labels, labels), start and end (labels,).
+
+    Raises:
+        SqueezeError: the CRF of a checkpoint that was trained with one is missing, damaged, or for other labels.
+    """
+    if known_head(checkpoint) != "crf":
+        if checkpoint.task and checkpoint.task.formulation.get("tagger") == "crf":
+            raise SqueezeError(
+                f"{checkpoint.name} was fine-tuned with a CRF, which should be in {HEAD_FILE}; copy it again in full"
+            )
+        return {}
+    scores = _read_arrays(checkpoint.path / HEAD_FILE)
+    count = label_count(checkpoint)
+    if {n: array.shape for n, array in scores.items()} != {
+        "transitions": (count,) * 2,
+        "start": (count,),
+        "end": (count,),
+    }:
+        raise SqueezeError(
+            f"{checkpoint.path / HEAD_FILE} is not a CRF of {count} labels; the files are not of the same model: "
+            "fetch or copy all of them again"
+        )
+    return scores
+
+
+def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError, TypeError) as error:  # TypeError: numbers that NumPy does not have
+        raise damaged_head(file) from error
+
+
+def damaged_head(file: Path) -> SqueezeError:
+    """Return the error for a head.safetensors that cannot be read."""
+    return SqueezeError(f"{file} is damaged or cut short; fetch or copy it again")
+
+
+def label_count(checkpoint: Checkpoint) -> int:
+    """Return the number of labels in config.json, 2 where it has none, as in transformers."""
+    return len(checkpoint.config.get("id2label") or ()) or int(checkpoint.config.get("num_labels") or 2)
 
 
 def check_custom_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Build and load encoders with custom heads, and read from checkpoints what decoding needs."""
+"""Build and load encoders with custom heads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +16,11 @@ from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.models.count import count_model, skeleton
 from biosqueeze.models.custom_heads.cosine import CosineHead
 from biosqueeze.models.custom_heads.crf import Crf
-from biosqueeze.models.custom_heads.encoder import HEAD_SPECS, HeadedEncoder
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.files import damaged_head, known_head
+from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import detect_head, label_changes, load_config, load_model
+from biosqueeze.models.load import label_changes, load_config, load_model
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
 
@@ -36,28 +38,6 @@ def custom_head_of(form: Formulation) -> str | None:
     return form.representation if form.representation != "cls" else None
 
 
-def task_head_in(checkpoint: Checkpoint) -> str:
-    """Return the head that a checkpoint contains, named as in `load.detect_head`; a custom head counts as its task's.
-
-    Raises:
-        SqueezeError: head.safetensors has an unknown head.
-    """
-    name = _custom_head(checkpoint)
-    if name is None or HEAD_SPECS[name].stock_head != "base":
-        return detect_head(checkpoint, load_config(checkpoint))
-    return HEAD_SPECS[name].task_head
-
-
-def _custom_head(checkpoint: Checkpoint) -> str | None:
-    name = checkpoint.custom_head
-    if name is not None and name not in HEAD_SPECS:
-        raise SqueezeError(
-            f"{checkpoint.path / HEAD_FILE} has a head called {name!r}, which this version does not know; "
-            "install the version that wrote it (see biosqueeze.json)"
-        )
-    return name
-
-
 def build_headed_encoder(checkpoint: Checkpoint, name: str, labels: Sequence[str], seed: int) -> HeadedEncoder:
     """Return a checkpoint's encoder with a custom head, in eval mode.
 
@@ -72,7 +52,7 @@ def build_headed_encoder(checkpoint: Checkpoint, name: str, labels: Sequence[str
         torch.manual_seed(seed)
         model = HeadedEncoder(encoder, name, len(labels))
     _freeze_pooler(encoder)
-    if _custom_head(checkpoint) == name and list(checkpoint.labels) == list(labels):
+    if known_head(checkpoint) == name and list(checkpoint.labels) == list(labels):
         _fill(model, checkpoint)
     else:
         note_dropped_head(checkpoint)
@@ -87,7 +67,7 @@ def set_score_range(model: HeadedEncoder, scores: Sequence[float]) -> None:
 
 def note_dropped_head(checkpoint: Checkpoint) -> None:
     """Print that the checkpoint's custom head, if it has one, is not used."""
-    name = _custom_head(checkpoint)
+    name = known_head(checkpoint)
     if name is not None:
         note(f"{checkpoint.name}: its {name} head is dropped ({HEAD_FILE})")
 
@@ -105,7 +85,7 @@ def load_headed_encoder(checkpoint: Checkpoint) -> HeadedEncoder:
     Raises:
         SqueezeError: there is none, or it is damaged or does not fit the encoder.
     """
-    name = _custom_head(checkpoint)
+    name = known_head(checkpoint)
     if name is None:
         raise SqueezeError(f"{checkpoint.name} has no {HEAD_FILE}; fetch or copy it again in full")
     encoder = load_model(checkpoint, HEAD_SPECS[name].stock_head).model
@@ -139,36 +119,13 @@ def _read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise SqueezeError(f"{path} is damaged or cut short; fetch or copy it again") from error
+        raise damaged_head(path) from error
 
 
-def decoding_parameters(source: Checkpoint | PreTrainedModel | HeadedEncoder) -> Mapping[str, NDArray[Any]]:
-    """Return what decoding needs besides the logits: a CRF's transitions (labels, labels), start and end (labels,).
-
-    Raises:
-        SqueezeError: the CRF of a checkpoint that was trained with one is missing, damaged, or for other labels.
-    """
-    if isinstance(source, Checkpoint):
-        return _parameters_in(source)
-    head = source.head if isinstance(source, HeadedEncoder) else None
+def decoding_parameters(model: PreTrainedModel | HeadedEncoder) -> Mapping[str, NDArray[Any]]:
+    """Return what decoding needs besides the logits of a model; see `files.saved_decoding_parameters`."""
+    head = model.head if isinstance(model, HeadedEncoder) else None
     return {n: t.cpu().numpy() for n, t in head.saved_scores().items()} if isinstance(head, Crf) else {}
-
-
-def _parameters_in(checkpoint: Checkpoint) -> Mapping[str, NDArray[Any]]:
-    if _custom_head(checkpoint) != "crf":
-        if checkpoint.task and checkpoint.task.formulation.get("tagger") == "crf":
-            raise SqueezeError(
-                f"{checkpoint.name} was fine-tuned with a CRF, which should be in {HEAD_FILE}; copy it again in full"
-            )
-        return {}
-    tensors = _read_tensors(checkpoint)
-    count = load_config(checkpoint).num_labels or 0
-    if {n: tuple(t.shape) for n, t in tensors.items()} != {n: tuple(p.shape) for n, p in Crf(count).named_parameters()}:
-        raise SqueezeError(
-            f"{checkpoint.path / HEAD_FILE} is not a CRF of {count} labels; the files are not of the same model: "
-            "fetch or copy all of them again"
-        )
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def count_headed_parameters(checkpoint: Checkpoint, name: str, labels: int) -> int:

@@ -13,16 +13,16 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
 from biosqueeze.models.custom_heads.crf import LEARNING_RATE_FACTOR
-from biosqueeze.models.custom_heads.encoder import HEAD_SPECS, HeadedEncoder
-from biosqueeze.models.custom_heads.files import check_custom_head
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.files import check_custom_head, saved_decoding_parameters, task_head_in
 from biosqueeze.models.custom_heads.load import (
     build_headed_encoder,
     count_headed_parameters,
     custom_head_of,
     decoding_parameters,
     load_headed_encoder,
-    task_head_in,
 )
+from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.load import load_config
 from biosqueeze.tasks import Formulation
 from tests import pico
@@ -192,12 +192,12 @@ def test_parameters_are_counted_without_weights(name: str, pico_any: Path) -> No
 def test_decoding_parameters_of_model_and_file(pico_bert: Path, tmp_path: Path) -> None:
     model = shifted(build(pico_bert, "crf"))
     model.save_pretrained(tmp_path)
-    in_memory, stored = decoding_parameters(model), decoding_parameters(Checkpoint(tmp_path, "x"))
+    in_memory, stored = decoding_parameters(model), saved_decoding_parameters(Checkpoint(tmp_path, "x"))
     assert {n: v.shape for n, v in in_memory.items()} == {"transitions": (3, 3), "start": (3,), "end": (3,)}
     assert all(np.array_equal(in_memory[name], stored[name]) for name in in_memory)
     assert np.array_equal(in_memory["start"], model.head.start.detach().numpy() * LEARNING_RATE_FACTOR)
-    for without in (build(pico_bert, "bilstm"), model.encoder, Checkpoint(pico_bert, "stock")):
-        assert decoding_parameters(without) == {}
+    assert decoding_parameters(build(pico_bert, "bilstm")) == decoding_parameters(model.encoder) == {}
+    assert saved_decoding_parameters(Checkpoint(pico_bert, "stock")) == {}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_head_file_damaged_or_of_another_model(pico_bert: Path, tmp_path: Path) 
     with pytest.raises(SqueezeError, match="does not fit the encoder and its 3 labels"):
         load_headed_encoder(saved)
     with pytest.raises(SqueezeError, match="not a CRF of 3 labels"):
-        decoding_parameters(saved)
+        saved_decoding_parameters(saved)
     save_file(tensors, file, {HEAD_MARK: "quantum"})
     with pytest.raises(SqueezeError, match="'quantum', which this version does not know"):
         load_headed_encoder(Checkpoint(tmp_path, "x"))
@@ -249,7 +249,7 @@ def test_missing_crf_is_an_error(pico_ner: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((pico_ner / "config.json").read_text())
     write_manifest(tmp_path, task={"name": "ner", "formulation": {"tagger": "crf"}})
     with pytest.raises(SqueezeError, match=r"fine-tuned with a CRF, which should be in head\.safetensors"):
-        decoding_parameters(Checkpoint(tmp_path, "x"))
+        saved_decoding_parameters(Checkpoint(tmp_path, "x"))
 
 
 def test_head_file_of_another_program_is_ignored(pico_bert: Path, tmp_path: Path) -> None:
