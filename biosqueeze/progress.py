@@ -1,5 +1,6 @@
 """Log lines, warnings, tables and progress bars: on standard error only, rich on a terminal, plain lines in a log."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 LOG_EVERY_SECONDS = 15.0
 _LEAST_TEXT_WIDTH = 10
+# Control characters, and the marks that reverse the direction of text: a terminal obeys them.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Level(IntEnum):
@@ -46,6 +49,11 @@ def set_level(level: Level) -> None:
     _state.level = level
 
 
+def plain_text(text: str) -> str:
+    """Return text that a terminal shows and does not obey: its control characters, such as ESC, are spelled out."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def _console() -> "Console":
     from rich.console import Console
 
@@ -53,19 +61,21 @@ def _console() -> "Console":
         return _state.bar.console
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
     # Of the processes of one training only the main one prints.
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True, quiet=not processes.is_main())
+    # Names and labels are text: rich replaces neither [markup] nor :emoji: in them.
+    quiet = not processes.is_main()
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
 
 
 def note(message: str) -> None:
     """Print a log line, unless --quiet is given."""
     if _state.level >= Level.NORMAL:
-        _console().print(message, markup=False)
+        _console().print(plain_text(message))
 
 
 def detail(message: str) -> None:
     """Print a log line if -v is given."""
     if _state.level >= Level.VERBOSE:
-        _console().print(message, style="dim", markup=False)
+        _console().print(plain_text(message), style="dim")
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ def warn(message: str | CountedWarning) -> None:
     if _state.collected is not None:
         _state.collected.append(message)
         return
-    _console().print(f"warning: {message}", style="yellow", markup=False)
+    _console().print(plain_text(f"warning: {message}"), style="yellow")
 
 
 @contextmanager
@@ -114,16 +124,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     console = _console()
     if not console.is_terminal:
         console.width = 160
-    cells = [[str(cell) for cell in column] for column in zip(columns, *rows, strict=True)]
+    lines = [[plain_text(str(cell)) for cell in row] for row in rows]
+    cells = list(zip(map(plain_text, columns), *lines, strict=True))
     numeric = [all(map(_looks_numeric, column[1:])) for column in cells]
     # Numbers are not wrapped where that leaves room for the words; on a narrower terminal every column wraps.
     needed = sum(max(map(len, column)) if n else _LEAST_TEXT_WIDTH for column, n in zip(cells, numeric, strict=True))
     whole = needed + 3 * len(columns) <= console.width
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for name, number in zip(columns, numeric, strict=True):
+    drawn = Table(title=plain_text(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for (name, *_), number in zip(cells, numeric, strict=True):
         drawn.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number and whole)
-    for row in rows:
-        drawn.add_row(*(str(cell) for cell in row))
+    for line in lines:
+        drawn.add_row(*line)
     console.print(drawn, soft_wrap=False)
 
 
@@ -146,7 +157,7 @@ class ProgressBar:
     def advance(self, amount: int = 1, **facts: Any) -> None:
         """Add to the number of items done; facts (loss=0.31, speed="812 tokens/s") are shown beside it."""
         self.done += amount
-        text = "  ".join(v if isinstance(v, str) else f"{k} {_short(v)}" for k, v in facts.items())
+        text = "  ".join(plain_text(v) if isinstance(v, str) else f"{k} {_short(v)}" for k, v in facts.items())
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self.done, facts=text)
         elif _state.level >= Level.NORMAL and time.monotonic() - self._last_line > LOG_EVERY_SECONDS:
@@ -190,9 +201,13 @@ def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Progre
         TextColumn("left"),
     )
     counted = known if total else (TextColumn("{task.completed:,}"),)
-    columns = (TextColumn("{task.description}"), *counted, TextColumn("{task.fields[facts]}"))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(what, total=total, completed=done, facts="")
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        *counted,
+        TextColumn("{task.fields[facts]}", markup=False),
+    )
+    with Progress(name, *counted, facts, console=console) as bar:
+        task = bar.add_task(plain_text(what), total=total, completed=done, facts="")
         former, _state.bar = _state.bar, bar
         try:
             yield ProgressBar(what, total, done, bar, task)

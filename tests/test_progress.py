@@ -1,28 +1,30 @@
 """Progress on a terminal: log lines go above the bar, and everything fits into 80 columns."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from biosqueeze import progress
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """The text sent to a terminal of 80 columns."""
-    written = io.StringIO()
-    console = Console(file=written, force_terminal=True, width=80, color_system=None, legacy_windows=False)
-
-    def shown() -> Console:
-        return progress._state.bar.console if progress._state.bar else console
-
-    monkeypatch.setattr(progress, "_console", shown)
-    monkeypatch.setattr(progress._state, "level", progress.Level.NORMAL)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """The text sent to a terminal of 80 columns, without colours."""
+    written = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=written))  # pytest replaces sys.stderr itself
+    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(progress._state, "level", progress.Level.VERBOSE)
     return written
 
 
-def test_bar_fits_into_80_columns(terminal: io.StringIO) -> None:
+def test_bar_fits_into_80_columns(terminal: Terminal) -> None:
     with progress.track("fine-tune", 30_000, done=12_345) as bar:
         bar.advance(1, loss=0.000123456, speed="16,506 tokens/s")
     last = terminal.getvalue().splitlines()[-2]  # the cursor comes back on the line after
@@ -31,7 +33,7 @@ def test_bar_fits_into_80_columns(terminal: io.StringIO) -> None:
     assert "…" not in last
 
 
-def test_log_lines_go_above_the_bar(terminal: io.StringIO) -> None:
+def test_log_lines_go_above_the_bar(terminal: Terminal) -> None:
     with progress.track("work", 3) as bar:
         assert progress._state.bar is not None
         bar.advance()
@@ -42,21 +44,43 @@ def test_log_lines_go_above_the_bar(terminal: io.StringIO) -> None:
     assert "work" in after
 
 
-def test_unknown_total_shows_a_count(terminal: io.StringIO) -> None:
+def test_unknown_total_shows_a_count(terminal: Terminal) -> None:
     with progress.track("read") as bar:
         bar.advance(1234)
     assert "read 1,234" in terminal.getvalue()
     assert "?" not in terminal.getvalue().replace("\x1b[?25", "")
 
 
-def test_numbers_are_not_wrapped(terminal: io.StringIO) -> None:
+def test_numbers_are_not_wrapped(terminal: Terminal) -> None:
     rows = [["a/long/path/to/a/checkpoint" * 3, *(["1,234,567"] * 5)]]
     progress.table("", ["checkpoint", *"abcde"], rows)
     assert terminal.getvalue().count("1,234,567") == 5
 
 
-def test_narrow_terminal_keeps_every_column(terminal: io.StringIO) -> None:
+def test_narrow_terminal_keeps_every_column(terminal: Terminal) -> None:
     progress.table("", ["checkpoint", *"abcdefgh"], [["teacher", *(["1,234,567,890"] * 8)]])
     letters = "".join(terminal.getvalue().split())
     assert all(letter in letters for letter in "checkpoint")
     assert "tea" in letters
+
+
+@pytest.mark.parametrize("name", ["model[v2]", "[/red]", "[bold]x[/bold]", ":warning:", "a\\[b]"])
+def test_names_are_no_markup(terminal: Terminal, name: str) -> None:
+    progress.note(f"note {name}")
+    progress.detail(f"detail {name}")
+    progress.warn(f"warn {name}")
+    progress.table(f"title {name}", [f"column {name}"], [[f"cell {name}"]])
+    with progress.track(f"bar {name}", 2) as bar:
+        bar.advance(speed=f"fact {name}")
+    for place in ("note", "detail", "warn", "title", "column", "cell", "bar", "fact"):
+        assert f"{place} {name}" in terminal.getvalue()
+
+
+def test_control_characters_are_spelled_out(terminal: Terminal) -> None:
+    name = "a\x1b[31mb\rc\x07\x9b\u202e"
+    progress.note(f"note {name}\nmore")
+    progress.table(name, [name], [[name]])
+    shown = r"a\x1b[31mb\rc\x07\x9b\u202e"
+    assert terminal.getvalue().count(shown) == 4
+    assert "\x1b[31m" not in terminal.getvalue()
+    assert not set("\r\x07\x9b\u202e") & set(terminal.getvalue())

@@ -124,9 +124,9 @@ def plan_as_dict(stage: str, plan: Plan) -> dict[str, Any]:
 
 def print_plan(name: str, plan: Plan, *, replaces: bool = False) -> None:
     """Print a plan on standard error. With `replaces`, an existing output is replaced without --force."""
-    click.echo(f"{name} would", err=True)
+    click.echo(progress.plain_text(f"{name} would"), err=True)
     for step in plan.steps:
-        click.echo(f"  - {step}", err=True)
+        click.echo(progress.plain_text(f"  - {step}"), err=True)
     if plan.parameters_before is not None:
         click.echo(f"  parameters before  {plan.parameters_before:>13,}", err=True)
     if plan.parameters_after is not None:
@@ -134,4 +134,4 @@ def print_plan(name: str, plan: Plan, *, replaces: bool = False) -> None:
         click.echo(f"  parameters after   {plan.parameters_after:>13,}{share}", err=True)
     if plan.out is not None:
         state = (" (exists)" if replaces else " (exists: needs --force)") if plan.out.exists() else ""
-        click.echo(f"  output             {plan.out}{state}", err=True)
+        click.echo(progress.plain_text(f"  output             {plan.out}{state}"), err=True)

@@ -15,6 +15,7 @@ from biosqueeze.cli.help import write_examples, write_overview
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Purpose
 from biosqueeze.os_errors import advice_for
+from biosqueeze.progress import plain_text
 
 EXAMPLES = (
     (
@@ -121,9 +122,9 @@ def run(args: list[str] | None = None) -> int:
 def _print(text: str, *, in_all: bool = False) -> None:
     """Print on standard error: in the main process alone, or with `in_all` in every process that trains."""
     if processes.is_main():
-        click.echo(text, err=True)
+        click.echo(plain_text(text), err=True)
     elif in_all:
-        click.echo(f"process {processes.index()}: {text}", err=True)
+        click.echo(plain_text(f"process {processes.index()}: {text}"), err=True)
 
 
 def _report_click_error(error: click.ClickException) -> int:

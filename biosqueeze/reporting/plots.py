@@ -116,8 +116,13 @@ def _draw_losses(axes: Axes, curves: Curves) -> None:
     for name, values in terms.items():
         colour = _INK if name == "loss" else next(colours)
         axes.plot(*thinned(curves.steps, values), color=colour, alpha=0.22, linewidth=0.6)
-        line = smooth[name]
-        axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label="total" if name == "loss" else name)
+        line, label = smooth[name], "total" if name == "loss" else _legend_text(name)
+        axes.plot(
+            *thinned(curves.steps, line),
+            color=colour,
+            linewidth=1.8,
+            label=_legend_text("total" if name == "loss" else name),
+        )
     if terms:
         _limit(axes, tuple(smooth.values()), tuple(terms.values()))
     _finish(axes, curves, "Training loss", "loss, mean over a batch")
@@ -153,7 +158,14 @@ def _draw_scores(axes: Axes, curves: Curves) -> None:
         style: dict[str, Any] = (
             {"linewidth": 1.8, "markersize": 5.5} if strong else {"linewidth": 0.9, "markersize": 3.5, "alpha": 0.8}
         )
-        axes.plot(steps, values, f"{_MARKERS[index % 8]}-", color=COLOURS[index % 8], label=score_name(name), **style)
+        axes.plot(
+            steps,
+            values,
+            f"{_MARKERS[index % 8]}-",
+            color=COLOURS[index % 8],
+            label=_legend_text(score_name(name)),
+            **style,
+        )
         if strong and np.isfinite(values).any():
             best = int(np.nanargmax(values))
             axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
@@ -199,6 +211,11 @@ def _finish(axes: Axes, curves: Curves, title: str, label: str) -> None:
         axes.legend(lines, names, ncols=len(lines), loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
 
 
+def _legend_text(name: str) -> str:
+    """Return a name that a legend shows: matplotlib omits those with a leading underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
 def _thousands(value: float, _place: object) -> str:
     return f"{value:,.0f}"
 
@@ -215,8 +232,7 @@ def tradeoff_plot(panels: Sequence[Panel]) -> Markup:
         for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
             _draw_points(axes, panel, styles)
         marks = [Line2D([], [], **style) for style in styles.values()]
-        # Matplotlib omits labels with a leading underscore from a legend.
-        names = [f"{' ' * checkpoint.startswith('_')}{checkpoint}, {backend}" for checkpoint, backend in styles]
+        names = [_legend_text(f"{checkpoint}, {backend}") for checkpoint, backend in styles]
         figure.legend(marks, names, loc="outside lower center", ncols=columns)
         return _as_markup(figure)
 
@@ -264,5 +280,5 @@ def _as_markup(figure: Figure) -> Markup:
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, variable)
+        text = text.replace(f": {colour}", f": {variable}")  # in styles, not in a name that reads like a colour
     return Markup(text)

@@ -160,8 +160,12 @@ def markdown(board: Scoreboard) -> str:
     """Return the table and its footnotes as Markdown."""
     columns = board.columns()
     lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)], *board.rows()]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    table = "\n".join(f"| {' | '.join(map(_markdown_cell, cells))} |" for cells in lines)
     return "\n\n".join([table, *board.footnotes()]) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
 
 
 def latex(board: Scoreboard) -> str:
@@ -186,7 +190,8 @@ def latex(board: Scoreboard) -> str:
 
 
 _TEX = str.maketrans(
-    {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+    {character: "\\" + character for character in "&%_#${}"}
+    | {"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 )
 
 

@@ -22,3 +22,13 @@ def test_plots_are_reproducible_without_group_ids():
     drawn = tradeoff_plot([panel, panel])
     assert drawn == tradeoff_plot([panel, panel])
     assert '<g id="' not in drawn and "var(--ink)" in drawn and "#010203" not in drawn
+
+
+@pytest.mark.parametrize("name", ["$x^2$", "$\\frac{$", "_hidden", "#010203", "<b>&", "[/red]"])
+def test_names_are_drawn_as_they_are(tmp_path, name):
+    drawn = tradeoff_plot([Panel(f"of {name}", f"MB {name}", name, (Point(name, name, 3.0, 0.5),))])
+    lines = [{"step": step, "loss": 1.0, name: 0.5, "other": 0.5, "lr": 0.1} for step in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*lines, {"step": 2, "dev": {name: 0.5}}])))
+    text = Page(drawn).text
+    assert f"of {name}" in text and f"MB {name}" in text and f"{name}, {name}" in text
+    assert name in Page(training_plot(read_curves(tmp_path))).text

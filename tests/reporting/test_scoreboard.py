@@ -79,3 +79,11 @@ def test_best_published_columns_are_the_default() -> None:
     printed = BLURB.total.printed
     assert list(best_published(BLURB, ())) == sorted(printed, key=lambda model: -printed[model])[:3]
     assert best_published(BLURB, ("BioBERT",)) == ("BioBERT",)
+
+
+def test_names_do_not_break_the_tables() -> None:
+    name = r"a|b\c_{x}^$"
+    cells = {(name, "hoc"): ScoreCell((50.0,), 1.0)}
+    odd = Scoreboard(BLURB, (BLURB["hoc"],), (name,), cells)
+    assert r"| a\|b\\c_{x}^$ |" in markdown(odd)
+    assert r"a|b\textbackslash{}c\_\{x\}\textasciicircum{}\$" in latex(odd)
