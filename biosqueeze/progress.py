@@ -201,11 +201,7 @@ def track(what: str, total: int | None = None, done: int = 0) -> Iterator[Progre
         TextColumn("left"),
     )
     counted = known if total else (TextColumn("{task.completed:,}"),)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        *counted,
-        TextColumn("{task.fields[facts]}", markup=False),
-    )
+    name, facts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[facts]}"))
     with Progress(name, *counted, facts, console=console) as bar:
         task = bar.add_task(plain_text(what), total=total, completed=done, facts="")
         former, _state.bar = _state.bar, bar

@@ -117,12 +117,7 @@ def _draw_losses(axes: Axes, curves: Curves) -> None:
         colour = _INK if name == "loss" else next(colours)
         axes.plot(*thinned(curves.steps, values), color=colour, alpha=0.22, linewidth=0.6)
         line, label = smooth[name], "total" if name == "loss" else _legend_text(name)
-        axes.plot(
-            *thinned(curves.steps, line),
-            color=colour,
-            linewidth=1.8,
-            label=_legend_text("total" if name == "loss" else name),
-        )
+        axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label=label)
     if terms:
         _limit(axes, tuple(smooth.values()), tuple(terms.values()))
     _finish(axes, curves, "Training loss", "loss, mean over a batch")
@@ -158,14 +153,8 @@ def _draw_scores(axes: Axes, curves: Curves) -> None:
         style: dict[str, Any] = (
             {"linewidth": 1.8, "markersize": 5.5} if strong else {"linewidth": 0.9, "markersize": 3.5, "alpha": 0.8}
         )
-        axes.plot(
-            steps,
-            values,
-            f"{_MARKERS[index % 8]}-",
-            color=COLOURS[index % 8],
-            label=_legend_text(score_name(name)),
-            **style,
-        )
+        style |= {"color": COLOURS[index % 8], "label": _legend_text(score_name(name))}
+        axes.plot(steps, values, f"{_MARKERS[index % 8]}-", **style)
         if strong and np.isfinite(values).any():
             best = int(np.nanargmax(values))
             axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
