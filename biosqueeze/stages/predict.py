@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from biosqueeze.annotation.output import RecordFormatter, write_output
+from biosqueeze.annotation.output import RecordFormatter, check_free, is_standard_output, is_stream, write_output
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.incoming import NAMES, STDIN, InputStream, open_input
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     Argument,
     CheckpointArgument,
@@ -72,7 +72,8 @@ class Options(InferenceOptions):
     task: Annotated[str | None, "Task kind. Default: that of the fine-tuning."] = None
     out: Annotated[
         str | None,
-        "File to write, complete or not at all; .gz is compressed. Default: standard output.",
+        "File to write, complete or not at all; .gz is compressed. A device or a named pipe is written to. Default: "
+        "standard output.",
         Short("o"),
         Data(),
         OnDisk(),
@@ -114,7 +115,8 @@ def plan(options: Options) -> Plan:
     source = "standard input" if options.input == STDIN else options.input
     target = request.out or "standard output"
     step = f"predict {request.kind} with {request.checkpoint.name} on {request.backend} for every record of {source}"
-    return Plan(out=request.out, steps=(step, f"write {_FORMAT_NAMES[options.format]} to {target}"))
+    out = None if request.out is None or is_stream(request.out) else request.out
+    return Plan(out=out, steps=(step, f"write {_FORMAT_NAMES[options.format]} to {target}"))
 
 
 def run(options: Options) -> Outcome:
@@ -138,7 +140,7 @@ def run(options: Options) -> Outcome:
     if request.out is None:
         return Outcome(request.checkpoint.path, lines=lines)
     started = time.monotonic()
-    write_output(request.out, lines, lambda: tally.records)
+    write_output(request.out, lines, lambda: tally.records, force=options.force)
     facts = {"task": request.kind, "backend": request.backend, "records": tally.records, "bad": tally.bad}
     return Outcome(request.out, {**facts, "seconds": round(time.monotonic() - started, 3)})
 
@@ -165,10 +167,10 @@ def _output_file(options: Options) -> Path | None:
     if options.out in (None, STDIN):
         return None
     out = Path(str(options.out)).expanduser()
-    if out.is_dir():
-        raise SqueezeError(f"{out} is a directory; name a file with --out, such as {out / 'predictions.jsonl'}")
-    if out.exists() and not options.force:
-        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    if is_standard_output(out):
+        return None
+    if not is_stream(out):
+        check_free(out, force=options.force)
     return out
 
 

@@ -246,6 +246,15 @@ def test_output_file_is_complete_or_absent(ner, records, shell, tmp_path):
     assert (tmp_path / result.path).read_bytes() == packed
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's devices")
+def test_output_to_a_device(ner, records, shell, tmp_path):
+    assert len(shell("predict", ner, records, "--out", "/dev/stdout").out.splitlines()) == 70
+    assert shell("predict", ner, records, "--out", "/dev/null").path == "/dev/null"
+    full = shell("predict", ner, records, "--out", "/dev/full", "--force")
+    assert full.code == 1 and "error: the disk that holds /dev/full is full" in full.err
+    assert Path("/dev/full").is_char_device() and list(tmp_path.glob("*.partial")) == []
+
+
 BAD = ({"id": 1, "text": "car ci"}, "foo", {"id": 3, "body": "no text"}, {"id": 4, "text": "hepti. Neu ma"})
 
 
