@@ -7,7 +7,7 @@ interrupted step continues from its last saved training state.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,11 +26,11 @@ from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
 from biosqueeze.cli.recipe_options import step_context
+from biosqueeze.cli.recipe_output import mark, with_output
 from biosqueeze.cli.streams import STDIN, clean_stdout
-from biosqueeze.errors import UsageError
-from biosqueeze.files import content_hash, write_json
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.options import Outcome, Purpose, StageOptions, WritingOptions, resolved
-from biosqueeze.output import has_state
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -54,7 +54,15 @@ class RecipeRun:
     def open(cls, directory: Path) -> Self:
         """Read the state file of a directory; without one, nothing is done yet."""
         path = directory / _STATE_FILE
-        return cls(directory, json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {})
+        return cls(directory, _read_entries(path) if path.is_file() else {})
+
+    def begin(self, step: str, key: str, options: StageOptions) -> None:
+        """Record that a step is about to run, and what it replaces.
+
+        The rest of the old entry stays until the step has succeeded: a failure at its start changes nothing.
+        """
+        replaces = mark(Path(str(options.out))) if isinstance(options, WritingOptions) else None
+        self.record(step, **{**self.entries.get(step, {}), "begun": key, "replaces": replaces})
 
     def record(self, step: str, **entry: Any) -> None:
         """Set the entry of a step and write the state file."""
@@ -65,6 +73,21 @@ class RecipeRun:
         """Write the state file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / _STATE_FILE, self.entries)
+
+
+def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the state file.
+
+    Raises:
+        SqueezeError: it is damaged.
+    """
+    entries = read_json(path)
+    for step, entry in entries.items():
+        texts = [entry.get(name, "") for name in ("key", "path", "content")] if isinstance(entry, dict) else [None]
+        is_done = isinstance(entry, dict) and "path" in entry
+        if not all(isinstance(text, str) for text in texts) or (is_done and not isinstance(entry.get("facts"), dict)):
+            raise SqueezeError(f"{path} is damaged at {step!r}; delete it to run all steps again")
+    return entries
 
 
 def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
@@ -148,9 +171,8 @@ def _discard_measurements(later: list[RecipeStep], run: RecipeRun) -> None:
 
 
 def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun) -> None:
-    options = _with_output(step, options, key, run)
-    # The old entry stays until the step has succeeded: a failure at its start changes nothing.
-    run.record(step.name, **{**run.entries.get(step.name, {}), "begun": key})
+    options = with_output(step, options, run.directory, run.entries.get(step.name, {}), key)
+    run.begin(step.name, key, options)
     try:
         outcome: Outcome = step.module.run(options)
     except KeyboardInterrupt as interrupt:
@@ -159,19 +181,6 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
         outcome.lines.close()
         raise UsageError(f"[{step.name}] writes to standard output, which a recipe does not read; give it an out file")
     run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
-
-
-def _with_output(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun) -> StageOptions:
-    """Let a step replace its output in the run's directory; continue an interrupted training of the same key."""
-    if isinstance(options, WritingOptions):
-        out = Path(options.out or run.directory / step.name)
-        is_interrupted = has_state(out.with_name(out.name + ".partial"))
-        if is_interrupted and run.entries.get(step.name, {}).get("begun") == key and "resume" in step.fields:
-            return replace(options, resume=True, force=True)  # type: ignore[call-arg]
-        return replace(options, force=True) if out.parent == run.directory else options
-    if {"out", "force"} <= step.fields.keys() and Path(vars(options)["out"]).parent == run.directory:
-        return replace(options, force=True)  # type: ignore[call-arg]
-    return options
 
 
 def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:

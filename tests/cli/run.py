@@ -78,16 +78,21 @@ class Background:
         return code
 
 
-def start(*words: object, log: Path, environment: Mapping[str, object] | None = None) -> Background:
-    """Start a command line in a fork, as the leader of a process group."""
+def start(
+    *words: object,
+    log: Path,
+    environment: Mapping[str, object] | None = None,
+    before: Callable[[], object] = lambda: None,
+) -> Background:
+    """Start a command line in a fork, as the leader of a process group; `before` is called in the fork first."""
     process = multiprocessing.get_context("fork").Process(
-        target=_be, args=([str(word) for word in words], log, environment or {})
+        target=_be, args=([str(word) for word in words], log, environment or {}, before)
     )
     process.start()
     return Background(process, log)
 
 
-def _be(words: list[str], log: Path, environment: Mapping[str, object]) -> None:
+def _be(words: list[str], log: Path, environment: Mapping[str, object], before: Callable[[], object]) -> None:
     # The threads of tokenizers do not outlive a fork: its parallel mode, which preparing a corpus turns on, would wait
     # for them for ever.
     prepared._PARALLEL = "TOKENIZERS_PARALLELISM_OF_THE_PARENT"
@@ -98,5 +103,6 @@ def _be(words: list[str], log: Path, environment: Mapping[str, object]) -> None:
         sys.stdout = sys.stderr = stream
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
+        before()
         code = main.run(words)
     os._exit(code)

@@ -1,0 +1,75 @@
+"""Decide what a step of a recipe may replace, resume and take over: its own outputs, and never those of others."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from biosqueeze import manifest
+from biosqueeze.cli.recipe_file import RecipeStep
+from biosqueeze.errors import SqueezeError
+from biosqueeze.options import StageOptions, WritingOptions
+from biosqueeze.output import discard, partial_of
+from biosqueeze.saved_states import has_state
+from biosqueeze.training.finished import differences, finished
+
+
+def with_output(
+    step: RecipeStep, options: StageOptions, directory: Path, entry: Mapping[str, Any], key: str
+) -> StageOptions:
+    """Return the options with which a step goes on where it was ended, or starts over.
+
+    Args:
+        step: of the recipe.
+        options: of the step.
+        directory: of the run; what the step wrote in it before is replaced.
+        entry: of the step in the state file. `begun` is the key of the step that was begun last, and `replaces` marks
+            the output that was there before.
+        key: of the step now.
+
+    Raises:
+        SqueezeError: something that the step has not written is in its place.
+    """
+    if not isinstance(options, WritingOptions):
+        is_file = {"out", "force"} <= step.fields.keys()
+        is_inside = is_file and Path(vars(options)["out"]).parent == directory
+        return replace(options, force=True) if is_inside else options  # type: ignore[call-arg]
+    out = Path(str(options.out))
+    force = options.force or out.parent == directory
+    is_begun = entry.get("begun") == key
+    is_written = is_begun and mark(out) not in (None, entry.get("replaces"))
+    if "resume" in step.fields:
+        if is_written or (is_begun and _holds_training(partial_of(out))):
+            return replace(options, resume="auto", force=force)  # type: ignore[call-arg]
+        _make_room(step, partial_of(out), force=force)
+    elif is_written and (written := finished(out)) and not differences(written, step.stage, options):
+        force = True  # the step ended before it was recorded; it is repeated, and writes the same
+    if out.exists() and not force:
+        raise SqueezeError(
+            f"[{step.name}] {out} exists already; give --set {step.name}.force=true to replace it, or another name "
+            f"with --set {step.name}.out=NAME"
+        )
+    return replace(options, force=force)
+
+
+def mark(out: Path) -> str | None:
+    """Return the SHA-256 of the manifest in a directory, which no two runs of a stage share; None without one."""
+    path = out / manifest.FILE_NAME
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _holds_training(partial: Path) -> bool:
+    return has_state(partial) or (partial / manifest.FILE_NAME).is_file()
+
+
+def _make_room(step: RecipeStep, partial: Path, *, force: bool) -> None:
+    """Remove what another request has left in OUT.partial, before the step is recorded as begun."""
+    if not _holds_training(partial):
+        return
+    if not force:
+        raise SqueezeError(
+            f"[{step.name}] {partial} holds the training of another request; give --set {step.name}.force=true to "
+            "start over, or rename it to keep it"
+        )
+    discard(partial)
