@@ -5,15 +5,18 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.saved_states import is_state_folder
 
+LOCK_FILE = ".lock"
 # What a stage adds to a directory without changing the model is not part of the content.
-_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs"}
+_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs", LOCK_FILE}
 # The ends of directory names that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
@@ -36,29 +39,39 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]:
-    """Open FILE.partial for writing; flush it to the disk and rename it to FILE at the end of the body.
+    """Open a temporary file for writing; flush it to the disk and rename it to FILE at the end of the body.
 
-    A reader sees the old file or the new one, also after a crash.
+    A reader sees the old file or the new one, also after a crash. Processes that write the same file at the same time
+    have a temporary file each; the file of the last one stays.
 
     Args:
         path: the file.
-        keep_partial: leave FILE.partial in place where the body raises; else it is deleted.
+        keep_partial: where the body raises, rename the temporary file to FILE.partial; else it is deleted.
 
     Raises:
         OSError: the file cannot be written, or the disk is full; the old file is kept.
     """
-    temporary = path.with_name(f"{path.name}.partial")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        rename(temporary, path)
     except BaseException:
-        if not keep_partial:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if keep_partial:
+                temporary.replace(path.with_name(f"{path.name}.partial"))
+            else:
                 temporary.unlink(missing_ok=True)
         raise
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or directory, replacing a file or an empty directory, and flush the new name to the disk."""
+    source.replace(target)
+    with contextlib.suppress(OSError):  # some file systems cannot flush a directory
+        _sync(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -77,22 +90,41 @@ def publish_directory(partial: Path, out: Path) -> None:
 
     An existing `out` is moved aside first and deleted last, so that one of the two is complete at any moment.
     """
-    _flush(partial)
+    flush_directory(partial)
     former = out.with_name(f"{out.name}.former.partial")
     _remove(former)  # left by a process that was killed
     if out.exists():
         out.rename(former)
-    partial.rename(out)
+    rename(partial, out)
     _remove(former)
 
 
-def _flush(directory: Path) -> None:
+def flush_directory(directory: Path) -> None:
+    """Flush all files below a directory to the disk, and let everyone read them whom the umask lets read.
+
+    safetensors, for one, creates its files for their owner alone.
+    """
+    allowed = directory.stat().st_mode
     for path in [*directory.rglob("*"), directory]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if not path.is_symlink():
+            _allow(path, allowed & (0o777 if path.is_dir() else 0o666))
+        _sync(path)
+
+
+def _allow(path: Path, mode: int) -> None:
+    """Add permissions that a file or directory lacks."""
+    current = stat.S_IMODE(path.stat().st_mode)
+    if mode & ~current:
+        with contextlib.suppress(PermissionError):  # some file systems have none
+            path.chmod(current | mode)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _remove(path: Path) -> None:
@@ -106,15 +138,21 @@ def _remove(path: Path) -> None:
 def content_hash(path: Path) -> str:
     """Return the SHA-256 over names and bytes of a file or of all files below a directory.
 
-    Results, cards, and directories that are still being written are left out.
+    Results, cards, training states, and what is still being written are left out.
     """
     digest = hashlib.sha256()
     files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
     for file in files:
         relative = file.relative_to(path) if file != path else Path(file.name)
-        if relative.parts[0] in _NOT_CONTENT or any(part.endswith(_UNFINISHED) for part in relative.parts):
+        if _is_left_out(relative.parts):
             continue
         digest.update(f"{relative}\0".encode())
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _is_left_out(parts: tuple[str, ...]) -> bool:
+    first = parts[0]
+    is_state = len(parts) > 1 and is_state_folder(first)
+    return first in _NOT_CONTENT or is_state or any(part.endswith(_UNFINISHED) for part in parts)

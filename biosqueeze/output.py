@@ -11,16 +11,13 @@ from biosqueeze import __version__, card, manifest, model_facts, processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import publish_directory, write_json, write_text
+from biosqueeze.files import LOCK_FILE, flush_directory, publish_directory, write_json, write_text
 from biosqueeze.locks import exclusive_lock
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
 from biosqueeze.options import WritingOptions, resolved
 from biosqueeze.os_errors import is_disk_full
 from biosqueeze.progress import note
-
-STATE_GLOB = "state-*"
-UNFINISHED_STATE = "saving"
-_LOCK = ".lock"
+from biosqueeze.saved_states import UNFINISHED_STATE, has_state, remove_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +63,14 @@ class OutputCheckpoint:
     def _complete(self, record: StageRecord) -> None:
         written = build_manifest(self.path, record)
         write_text(self.path / "README.md", card.render(self.out.name, written))
+        flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
-        # Only now: after a failure above, --resume still needs the states.
-        for state in self.path.glob(STATE_GLOB):
-            shutil.rmtree(state)
+        self.publish()
+
+    def publish(self) -> None:
+        """Rename the complete directory to OUT; remove training states only then, because a failure needs them."""
         publish_directory(self.path, self.out)
-        (self.out / _LOCK).unlink(missing_ok=True)
+        _remove_leftovers(self.out)
 
 
 def build_manifest(path: Path, record: StageRecord) -> Manifest:
@@ -122,9 +121,9 @@ def derive_out(source: Checkpoint, suffix: str) -> Path:
     return parent / f"{source.short_name}-{suffix}"
 
 
-def has_state(partial: Path) -> bool:
-    """Return whether an interrupted training can be resumed: a state of its own, or of its warm start, is saved."""
-    return any(partial.glob(STATE_GLOB)) or any(partial.glob(f"*/{STATE_GLOB}"))
+def partial_of(out: Path) -> Path:
+    """Return OUT.partial, the directory in which OUT is written."""
+    return out.with_name(f"{out.name}.partial")
 
 
 @contextmanager
@@ -141,28 +140,47 @@ def open_output(
         raise SqueezeError(
             f"{out} is the input itself or contains it, and is never overwritten; give another name with --out"
         )
-    partial = out.with_name(out.name + ".partial")
+    partial = partial_of(out)
     if not processes.is_main():
         yield OutputCheckpoint(partial, out)
         return
     _check_free(out, partial, force=force, resume=resume)
     partial.mkdir(parents=True, exist_ok=True)
-    with _locked(partial):
+    with locked(partial):
         yield from _cleaned_up(OutputCheckpoint(partial, out))
 
 
 @contextmanager
-def _locked(partial: Path) -> Iterator[None]:
+def locked(partial: Path) -> Iterator[None]:
     """Lock OUT.partial; raise SqueezeError where another process writes there."""
 
     def refuse() -> None:
         raise SqueezeError(f"another biosqueeze is writing {partial} right now; wait for it, or give another --out")
 
-    with exclusive_lock(partial / _LOCK, refuse):
+    with exclusive_lock(partial / LOCK_FILE, refuse):
         yield
 
 
+def discard(partial: Path) -> None:
+    """Remove OUT.partial; raise SqueezeError where another process writes there."""
+    with locked(partial):
+        shutil.rmtree(partial)
+
+
+def clean(out: Path) -> None:
+    """Remove what a process left in a finished output where it was killed after it had renamed it."""
+    if (out / manifest.FILE_NAME).is_file() and (out / LOCK_FILE).is_file():
+        with locked(out):
+            _remove_leftovers(out)
+
+
+def _remove_leftovers(out: Path) -> None:
+    remove_states(out)
+    (out / LOCK_FILE).unlink(missing_ok=True)
+
+
 def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
+    clean(out)
     if out.exists() and not force:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
@@ -174,8 +192,7 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
             raise SqueezeError(
                 f"{partial} holds an interrupted run; give --resume to continue it, or --force to start over"
             )
-        with _locked(partial):
-            shutil.rmtree(partial)
+        discard(partial)
 
 
 def _cleaned_up(output: OutputCheckpoint) -> Iterator[OutputCheckpoint]:

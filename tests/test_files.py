@@ -41,7 +41,7 @@ def test_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytes
     calls: list[str] = []
     monkeypatch.setattr("os.fsync", lambda _: calls.append(f"fsync, {(tmp_path / 'file').exists()}"))
     files.write_text(tmp_path / "file", "text")
-    assert calls == ["fsync, False"]
+    assert calls == ["fsync, False", "fsync, True"]  # the file, then its directory
 
 
 def write_content(folder: Path, *names: str) -> Path:

@@ -14,6 +14,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import WritingOptions
 from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.saved_states import PROGRESS_FILE, state_folder
 
 
 def write_copy(source: Path, out: Path, **flags: bool) -> Path:
@@ -23,6 +24,12 @@ def write_copy(source: Path, out: Path, **flags: bool) -> Path:
         return output.finish(
             StageRecord(stage="copy", parent=parent, options=WritingOptions(seed=3), metrics={"f1": 0.5})
         ).path
+
+
+def save_state(directory: Path, step: int = 1) -> None:
+    folder = state_folder(directory, step)
+    folder.mkdir()
+    (folder / PROGRESS_FILE).write_text("{}")
 
 
 def test_finished_output_has_a_manifest(pico_bert: Path, tmp_path: Path) -> None:
@@ -60,7 +67,7 @@ def test_other_parents_and_the_task_are_recorded(pico_bert: Path, pico_ner: Path
 def test_finished_output_has_no_training_states_and_no_lock(pico_bert: Path, tmp_path: Path) -> None:
     with open_output(tmp_path / "out") as output:
         shutil.copytree(pico_bert, output.path, dirs_exist_ok=True)
-        (output.path / "state-00000001").mkdir()
+        save_state(output.path)
         output.finish(StageRecord(stage="copy", parent=open_checkpoint(str(pico_bert)), options=WritingOptions()))
     expected = {path.name for path in pico_bert.iterdir()} | {manifest.FILE_NAME, "README.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == expected
@@ -86,7 +93,7 @@ def test_failure_leaves_no_partial_output(tmp_path: Path) -> None:
 def test_failure_keeps_a_training_state_for_resume(tmp_path: Path) -> None:
     def fail() -> None:
         with open_output(tmp_path / "out") as output:
-            (output.path / "state-00000001").mkdir()
+            save_state(output.path)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -139,7 +146,7 @@ def test_derived_output_of_the_current_directory(pico_bert: Path, monkeypatch: p
 
 def test_interrupt_message_names_resume_if_a_state_is_saved(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt, match="--resume"), open_output(tmp_path / "out") as output:
-        (output.path / "state-00000001").mkdir()
+        save_state(output.path)
         raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt) as caught, open_output(tmp_path / "other"):
         raise KeyboardInterrupt
@@ -174,7 +181,7 @@ def test_missing_parent_at_the_end_keeps_the_training_state(pico_bert: Path, tmp
     def fail() -> None:
         with open_output(tmp_path / "out") as output:
             shutil.copytree(source, output.path, dirs_exist_ok=True)
-            (output.path / "state-00000001").mkdir()
+            save_state(output.path)
             shutil.rmtree(source)
             output.finish(StageRecord(stage="copy", parent=parent, options=WritingOptions()))
 
@@ -199,7 +206,7 @@ def test_complete_output_is_kept_if_renaming_fails(
 def test_full_disk_keeps_the_training_state(tmp_path: Path) -> None:
     def fail() -> None:
         with open_output(tmp_path / "out") as output:
-            (output.path / "state-00000001").mkdir()
+            save_state(output.path)
             (output.path / "saving").mkdir()
             raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -53,6 +53,7 @@ def _type(field: OptionField) -> str:
         item = "str | float | Sequence[float]"
     else:
         item = "str | PathLike[str]" if field.marker(OnDisk) else str(field.type.__name__)
+        item += f" | Literal[{', '.join(map(repr, field.words))}]" if field.words else ""
     return f"{item} | Sequence[{item}]" if field.repeated else item
 
 

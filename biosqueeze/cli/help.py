@@ -26,7 +26,9 @@ class StageOption(click.Option):
     ) -> None:
         super().__init__(*args, **keywords)
         self.group, self.is_common, self.bounds = group, False, ""
+        self.words: tuple[str, ...] = ()
         if field:
+            self.words = field.words
             self.group = field.marker(Group) or group
             self.is_common = field.marker(Common) is not None
             bounds = field.marker(Bounds)
@@ -50,6 +52,14 @@ class StageCommand(click.Command):
     ) -> None:
         super().__init__(*args, **keywords)
         self.arguments, self.examples = arguments, examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; a switch takes the next one only where it is one of its own, as in --resume auto."""
+        options = [option for option in self.params if isinstance(option, StageOption)]
+        words = {flag: option.words for option in options for flag in option.opts if option.words}
+        pairs = zip(args, [*args[1:], ""], strict=False)
+        explicit = [f"{arg}=true" if arg in words and following not in words[arg] else arg for arg, following in pairs]
+        return super().parse_args(ctx, explicit)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the arguments, then every section that has options."""

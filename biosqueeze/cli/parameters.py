@@ -53,6 +53,25 @@ class Number(click.types.FloatParamType):
         return number
 
 
+class Switch(click.types.BoolParamType):
+    """On, off, or one of a few words."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | str:  # type: ignore[override]
+        """Return a known word as it is, and parse any other text as a boolean.
+
+        Raises:
+            click.BadParameter: the text is neither.
+        """
+        return value if value in self.words else super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Let the shell complete the words."""
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
 def parameters(options: type[StageOptions]) -> list[click.Parameter]:
     """Return one Click parameter for each field that is not hidden."""
     fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
@@ -73,6 +92,15 @@ def _argument(field: OptionField) -> click.Argument:
 def _option(field: OptionField) -> click.Option:
     flag = field.flag
     text = field.help + condition(field)
+    if field.words:
+        return StageOption(
+            [flag, field.name],
+            field=field,
+            default=field.default,
+            type=Switch(field.words),
+            metavar=field.metavar,
+            help=text,
+        )
     if field.type is bool:
         declaration = f"{flag}/--no-{flag[2:]}" if field.default else flag
         return StageOption([declaration, field.name], field=field, is_flag=True, default=field.default, help=text)

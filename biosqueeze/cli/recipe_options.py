@@ -13,6 +13,7 @@ from biosqueeze.cli.recipe_file import RecipeStep
 from biosqueeze.command_line import option_flags
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Argument
+from biosqueeze.options.rules import alternatives
 
 _REFERENCE = "@"
 
@@ -86,8 +87,11 @@ def _override(step: RecipeStep, key: str, text: str, outputs: Mapping[str, Path]
     """Return the value that --set gives to one option."""
     if step.fields[key].type is not bool:
         return str(_dereference(step, text, outputs))
+    words = step.fields[key].words
+    if text in words:
+        return text
     if text not in ("true", "false"):
-        raise UsageError(f"--set {step.name}.{key}={text}: expected true or false")
+        raise UsageError(f"--set {step.name}.{key}={text}: expected {alternatives(['true', 'false', *words])}")
     return text == "true"
 
 

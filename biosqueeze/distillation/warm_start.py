@@ -11,8 +11,8 @@ from biosqueeze.distillation.datasets import TrainingData
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME
 from biosqueeze.finetuning.learner import FineTuner
-from biosqueeze.output import STATE_GLOB
 from biosqueeze.progress import note
+from biosqueeze.saved_states import complete_states
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
 from biosqueeze.training.options import TrainingOptions
 
@@ -35,12 +35,12 @@ def warm_start(
     Returns:
         the student, and the options of the distillation: they resume it only where it was begun.
     """
-    begun = any(directory.glob(STATE_GLOB))
+    begun = bool(complete_states(directory))
     if epochs is None or begun or data.labelled is None:
         return models.student, training
     folder = directory / FOLDER
     folder.mkdir(exist_ok=True)
-    resumed = training.resume and any(folder.glob(STATE_GLOB))
+    resumed = bool(training.resume and complete_states(folder))
     learner = FineTuner(models.student, models.output_type)
     summary = train(
         TrainingJob(

@@ -14,7 +14,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_on_termination, slots_for
 from biosqueeze.manifest import read_manifest
-from biosqueeze.output import has_state
+from biosqueeze.output import clean
 from biosqueeze.progress import note, track
 from biosqueeze.training.fingerprint import INCIDENTAL
 
@@ -192,10 +192,11 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
 
 
 def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot) -> RunResult:
-    if not run.directory.is_dir():
-        resume = has_state(run.directory.with_name(run.directory.name + ".partial"))
+    if run.directory.is_dir():
+        clean(run.directory)
+    else:
         flags = option_flags(run.options, option_defaults("finetune"))
-        arguments = [*flags, "--out", str(run.directory), "--resume" if resume else "--force"]
+        arguments = [*flags, "--out", str(run.directory), "--resume", "auto"]
         processes.call(run.name, ["finetune", run.checkpoint, *arguments], slot, run.log)
     written = read_manifest(run.directory)
     if written is None:

@@ -26,6 +26,7 @@ class OptionField:
     repeated: bool
     literals: tuple[str, ...]
     markers: tuple[object, ...]
+    words: tuple[str, ...] = ()  # of a switch that takes one of them, as in --resume auto
 
     def marker(self, kind: type[_Marker]) -> _Marker | None:
         """Return the field's first marker of that class, or None."""
@@ -38,7 +39,9 @@ class OptionField:
 
     @property
     def metavar(self) -> str:
-        """Placeholder of the value in the help: N, X, TEXT, PATH or the marked syntax; empty for a switch."""
+        """Placeholder of the value in the help: N, X, TEXT, PATH or the marked syntax; empty for a plain switch."""
+        if self.words:
+            return f"[{'|'.join(self.words)}]"
         syntax = self.marker(Syntax)
         if syntax:
             return syntax.metavar
@@ -71,7 +74,7 @@ def _inherited(options: type, name: str) -> list[object]:
 def _read(item: "dataclasses.Field[Any]", hint: Any, inherited: list[object]) -> OptionField:
     base, text, *own = typing.get_args(hint)
     replaced = tuple({type(marker) for marker in own})
-    inner, optional = _strip_none(base)
+    inner, optional, words = _split_union(base)
     repeated = typing.get_origin(inner) is tuple
     if repeated:
         inner = typing.get_args(inner)[0]
@@ -87,11 +90,14 @@ def _read(item: "dataclasses.Field[Any]", hint: Any, inherited: list[object]) ->
         repeated=repeated,
         literals=literals,
         markers=(*own, *(marker for marker in inherited if not isinstance(marker, replaced))),
+        words=words,
     )
 
 
-def _strip_none(base: Any) -> tuple[Any, bool]:
-    if typing.get_origin(base) in (typing.Union, types.UnionType):
-        rest = [arg for arg in typing.get_args(base) if arg is not type(None)]
-        return rest[0], True
-    return base, False
+def _split_union(base: Any) -> tuple[Any, bool, tuple[str, ...]]:
+    """Return the type, whether it may be None, and the words of `bool | Literal["auto"]`."""
+    if typing.get_origin(base) not in (typing.Union, types.UnionType):
+        return base, False, ()
+    first, *rest = (arg for arg in typing.get_args(base) if arg is not type(None))
+    words = tuple(word for arg in rest for word in typing.get_args(arg))
+    return first, type(None) in typing.get_args(base), words

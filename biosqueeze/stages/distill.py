@@ -31,6 +31,7 @@ from biosqueeze.options import (
     Syntax,
 )
 from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.training.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.distillation.pipeline import DistillationResult
@@ -205,7 +206,10 @@ def run(options: Options) -> Outcome:
     from biosqueeze.distillation.pipeline import distill
 
     inputs = _open_inputs(options)
-    options = _with_recorded_length(options, inputs)
+    out, options = _output(options, inputs), _with_recorded_length(options, inputs)
+    if done := take_over(out, "distill", options):
+        return done
+    options = resume_where_saved(out, options)
     request = DistillationRequest(
         models=_model_settings(options, inputs),
         teacher_weights=_teacher_weights(options),
@@ -218,8 +222,7 @@ def run(options: Options) -> Outcome:
         head_steps=options.fit_head,
         warm_epochs=options.warm_epochs if options.warm_start != "none" else None,
     )
-    out, checkpoints = _output(options, inputs), request.models.checkpoints
-    with open_output(out, checkpoints, force=options.force, resume=options.resume) as output:
+    with open_output(out, request.models.checkpoints, force=options.force, resume=bool(options.resume)) as output:
         result = distill(request, output.path)
         if processes.is_main():
             result.save(output.path)

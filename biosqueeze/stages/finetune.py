@@ -3,7 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
@@ -27,6 +27,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.training.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
@@ -98,8 +99,9 @@ class Options(Formulation, FineTuningOptions):
         Common(),
     ] = 256
     resume: Annotated[
-        bool,
-        "Continue an interrupted run from its last saved training state.",
+        bool | Literal["auto"],
+        "Continue an interrupted run from its last saved training state. With auto, start where none is saved: for "
+        "jobs that may be ended at any time and are then repeated.",
         Excludes("grid", "seeds", "folds", why="repeat the command of a search to continue it"),
     ] = False
     grid: Annotated[
@@ -191,7 +193,11 @@ def run(options: Options) -> Outcome:
     setup = _task_setup(options)
     if _is_search(options):
         return _search(options, source)
-    with open_output(_out(options, source), (source,), force=options.force, resume=options.resume) as output:
+    out = _out(options, source)
+    if done := take_over(out, "finetune", options):
+        return done
+    options = resume_where_saved(out, options)
+    with open_output(out, (source,), force=options.force, resume=bool(options.resume)) as output:
         data = read_splits(setup, _split_options(options))
         setup = setup.for_data(data)
         metric = select_metric(setup, options.metric, data)

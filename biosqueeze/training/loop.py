@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from biosqueeze import processes
 from biosqueeze.errors import UsageError, is_out_of_memory
 from biosqueeze.models.attention import training_attention
-from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
 from biosqueeze.progress import detail, note, track
+from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
 from biosqueeze.training import failures, state
 from biosqueeze.training.accelerator import build_accelerator
 from biosqueeze.training.autobatch import fit_batch_size
@@ -184,7 +184,7 @@ class TrainingLoop:
     def _failed(self, anomaly: failures.Anomaly) -> failures.TrainingError:
         """Return the error for a useless loss or gradient; the last saved state is kept."""
         # A state is saved now only where there is none, and where the loss of the last good batch is still normal.
-        is_first_state = not any(self.job.directory.glob(STATE_GLOB))
+        is_first_state = not complete_states(self.job.directory)
         self.stepper.clear_gradients()
         last = self.last_batches
         if is_first_state and last and self.monitor.anomaly(self.stepper.losses(last)) is None:
@@ -198,7 +198,7 @@ class TrainingLoop:
     def _out_of_memory(self, batches: Sequence[Batch]) -> failures.TrainingError:
         """Return the error for exhausted memory in this process; the state of other processes is unknown."""
         self.stepper.clear_gradients()
-        is_first_state = not any(self.job.directory.glob(STATE_GLOB))
+        is_first_state = not complete_states(self.job.directory)
         if is_first_state and self.progress.step and self.accelerator.num_processes == 1:
             self._save_as_before_step()
         step = state.mark_failed(self.job.directory)

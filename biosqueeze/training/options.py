@@ -90,7 +90,12 @@ class TrainingOptions(WritingOptions):
     save_every: Annotated[
         int, "Steps between two saved training states (see --resume).", Bounds(least=1), Group.OUTPUT
     ] = 500
-    resume: Annotated[bool, "Continue an interrupted run from its last saved training state.", Group.OUTPUT] = False
+    resume: Annotated[
+        bool | Literal["auto"],
+        "Continue an interrupted run from its last saved training state. With auto, start where none is saved: for "
+        "jobs that may be ended at any time and are then repeated.",
+        Group.OUTPUT,
+    ] = False
     workers: Annotated[
         int, "Processes that prepare batches; 0: the main process prepares them.", Bounds(least=0), Group.MACHINE
     ] = 0

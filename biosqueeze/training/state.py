@@ -12,13 +12,11 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import write_json
-from biosqueeze.output import STATE_GLOB, UNFINISHED_STATE
+from biosqueeze.files import publish_directory, write_json
+from biosqueeze.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
 from biosqueeze.training.fingerprint import differing
 
 Weights = dict[str, torch.Tensor]
-
-_PROGRESS = "progress.json"
 
 
 @dataclass
@@ -41,7 +39,7 @@ class Progress:
 
 def save(accelerator: Accelerator, directory: Path, progress: Progress, best: Weights | None) -> None:
     """Save the state at progress.step, then remove older states: at any moment one complete state exists."""
-    target = directory / f"state-{progress.step:08d}"
+    target = state_folder(directory, progress.step)
     partial = directory / UNFINISHED_STATE
     if accelerator.is_main_process:
         shutil.rmtree(partial, ignore_errors=True)
@@ -52,13 +50,9 @@ def save(accelerator: Accelerator, directory: Path, progress: Progress, best: We
     if accelerator.is_main_process:
         if best is not None:
             save_file(best, partial / "best.safetensors")
-        (partial / _PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
-        older = list(directory.glob(STATE_GLOB))
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
-        for state in older:
-            if state != target:
-                shutil.rmtree(state)
+        (partial / PROGRESS_FILE).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        publish_directory(partial, target)
+        remove_states(directory, keep=target)
     accelerator.wait_for_everyone()
 
 
@@ -99,24 +93,24 @@ def saved_batch_size(directory: Path) -> SavedBatchSize:
 
 def mark_failed(directory: Path) -> int | None:
     """Record in the newest state that the run failed after it; return its step, or None where there is no state."""
-    if not any(directory.glob(STATE_GLOB)):
+    if not complete_states(directory):
         return None
     state = _newest(directory)
     progress = _read(state)
     progress.failed = True
-    write_json(state / _PROGRESS, asdict(progress))
+    write_json(state / PROGRESS_FILE, asdict(progress))
     return progress.step
 
 
 def _newest(directory: Path) -> Path:
-    states = list(directory.glob(STATE_GLOB))
+    states = complete_states(directory)
     if not states:
         raise SqueezeError(
             f"{directory} holds the state of a warm start alone; repeat the command as it was, with --warm-start "
             "finetune, or start over with --force instead of --resume"
         )
-    return max(states)
+    return states[-1]
 
 
 def _read(state: Path) -> Progress:
-    return Progress(**json.loads((state / _PROGRESS).read_text(encoding="utf-8")))
+    return Progress(**json.loads((state / PROGRESS_FILE).read_text(encoding="utf-8")))

@@ -183,7 +183,9 @@ def test_interrupted_fitting_leaves_no_files(
     checkpoint = open_checkpoint(str(path))
 
     def interrupted(job: head_fitting.TrainingJob) -> None:
-        (job.directory / "state-3").mkdir()
+        state = job.directory / "state-00000003"
+        state.mkdir()
+        (state / "progress.json").write_text("{}")
         raise KeyboardInterrupt("the state at step 3 of 30 is saved; --resume goes on from there")
 
     monkeypatch.setattr(head_fitting, "train", interrupted)

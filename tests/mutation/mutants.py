@@ -153,8 +153,8 @@ AREAS = {
             ),
             *_in(
                 "output.py",
-                ("shutil.rmtree(state)", "pass"),
-                ("(self.out / _LOCK).unlink(missing_ok=True)", "pass"),
+                ("    remove_states(out)", "    pass"),
+                ("(out / LOCK_FILE).unlink(missing_ok=True)", "pass"),
                 ("(*record.parent.history, entry)", "(entry,)"),
                 ("record.task or record.parent.task", "record.task"),
                 ("dict(record.other_parents)", "{}"),
