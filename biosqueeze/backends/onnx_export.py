@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from biosqueeze.backends.finite import check_finite_weights
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
@@ -143,7 +144,7 @@ def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--to
         remedy: what the user can do about a larger one, for the message.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance.
+        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
     path = checkpoint.path / FILES["fp32"]
@@ -152,6 +153,7 @@ def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--to
     batches = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)
     parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, output_type_of_config(checkpoint.config))
     if not parity.max_difference <= tolerance:
+        check_finite_weights(checkpoint, "torch")
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
             f"tolerance of {tolerance:g}; nothing was written; {remedy}"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.backends import Predictor, open_predictor
+from biosqueeze.backends.finite import check_decoding_parameters, check_finite
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.tokenizer import InferenceTokenizer
@@ -34,6 +35,8 @@ class InferenceSettings:
 class TaskModel:
     """A loaded model with its task, labels and tokenizer."""
 
+    checkpoint: Checkpoint
+    backend: str
     task: Task
     labels: tuple[str, ...]
     tokenizer: InferenceTokenizer
@@ -46,9 +49,15 @@ class TaskModel:
         return self.task.encode(examples, self.labels, self.tokenizer, self.max_length)
 
     def logits(self, windows: Sequence[Window]) -> list[NDArray[np.float32]]:
-        """Compute the logits of every window: (length, outputs) or (outputs,) each."""
+        """Compute the logits of every window: (length, outputs) or (outputs,) each.
+
+        Raises:
+            SqueezeError: a logit is NaN or infinite.
+        """
         features = [window.features for window in windows]
-        return predict_all(self.predictor, features, self.tokenizer.pad_token_id, self.batch_size)
+        rows = predict_all(self.predictor, features, self.tokenizer.pad_token_id, self.batch_size)
+        check_finite(rows, self.checkpoint, self.backend)
+        return rows
 
     def predict(self, examples: Sequence[Any]) -> list[Any]:
         """Return one prediction per example, comparable with its gold labels."""
@@ -68,8 +77,12 @@ def load_task_model(checkpoint: Checkpoint, task: Task, settings: InferenceSetti
         SqueezeError: the checkpoint lacks files, or they are damaged.
     """
     tokenizer = load_text_tokenizer(checkpoint)
+    parameters = saved_decoding_parameters(checkpoint)
+    check_decoding_parameters(parameters, checkpoint)
     return TaskModel(
-        task=with_decoding_parameters(task, saved_decoding_parameters(checkpoint)),
+        checkpoint=checkpoint,
+        backend=settings.backend,
+        task=with_decoding_parameters(task, parameters),
         labels=checkpoint.labels,
         tokenizer=tokenizer,
         predictor=open_predictor(checkpoint, settings.backend, threads=settings.threads),

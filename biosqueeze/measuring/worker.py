@@ -24,6 +24,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from biosqueeze.backends import Batch, Predictor, open_predictor
+from biosqueeze.backends.finite import check_finite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 
@@ -38,12 +39,13 @@ def serve(requests: Iterator[Mapping[str, Any]], reply: Reply, clock: Callable[[
     """Load the model that the first request names, and process the other requests until there are no more."""
     first = next(requests)
     started = clock()
-    predictor = open_predictor(Checkpoint(Path(first["path"]), first["name"]), first["spec"], first["threads"])
+    checkpoint = Checkpoint(Path(first["path"]), first["name"])
+    predictor = open_predictor(checkpoint, first["spec"], first["threads"])
     load_seconds = clock() - started
     batches = {tuple(shape): _random_batch(shape, first["vocabulary"]) for shape in first["shapes"]}
     for batch in batches.values():
         for _ in range(first["warmup"]):
-            predictor.predict(batch)
+            check_finite([predictor.predict(batch)], checkpoint, first["spec"])
     reply({"load_seconds": load_seconds})
     for request in requests:
         if request.get("done"):
