@@ -10,13 +10,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze import processes
+from biosqueeze.text_table import TextTable, draw
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
 LOG_EVERY_SECONDS = 15.0
-_LEAST_TEXT_WIDTH = 10
+_LOG_WIDTH = 160
 # Control characters, and the marks that reverse the direction of text: a terminal obeys them.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -32,6 +33,7 @@ class Level(IntEnum):
 @dataclass
 class _ProgressState:
     level: Level = Level.NORMAL
+    has_tables: bool = True
     bar: "Progress | None" = None  # on the terminal now; lines are printed above it
     collected: "list[str | CountedWarning] | None" = None  # where warnings go while they are not printed
 
@@ -114,32 +116,17 @@ def collect_warnings() -> Iterator[list[str | CountedWarning]]:
         _state.collected = former
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Draw a table on standard error; columns whose cells all look like numbers are right-aligned."""
-    if _state.level < Level.NORMAL:
-        return
-    from rich import box
-    from rich.table import Table
-
-    console = _console()
-    if not console.is_terminal:
-        console.width = 160
-    lines = [[plain_text(str(cell)) for cell in row] for row in rows]
-    cells = list(zip(map(plain_text, columns), *lines, strict=True))
-    numeric = [all(map(_looks_numeric, column[1:])) for column in cells]
-    # Numbers are not wrapped where that leaves room for the words; on a narrower terminal every column wraps.
-    needed = sum(max(map(len, column)) if n else _LEAST_TEXT_WIDTH for column, n in zip(cells, numeric, strict=True))
-    whole = needed + 3 * len(columns) <= console.width
-    drawn = Table(title=plain_text(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for (name, *_), number in zip(cells, numeric, strict=True):
-        drawn.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number and whole)
-    for line in lines:
-        drawn.add_row(*line)
-    console.print(drawn, soft_wrap=False)
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, keys: int = 1) -> None:
+    """Draw a table on standard error that fits the terminal, unless --quiet or --json is given; see `TextTable`."""
+    if _state.level >= Level.NORMAL and _state.has_tables:
+        _draw(TextTable(title, tuple(columns), tuple(tuple(map(str, row)) for row in rows), keys), _console())
 
 
-def _looks_numeric(cell: str) -> bool:
-    return not cell or cell[0].isdigit() or cell == "-" or (cell[0] in "+-" and cell[1:2].isdigit())
+def _draw(drawn: TextTable, console: "Console") -> None:
+    styles = {"title": "bold", "heading": "bold"}
+    for line in draw(drawn.mapped(plain_text), console.width if console.is_terminal else _LOG_WIDTH):
+        console.print(line.text, style=styles.get(line.kind))
+    console.print()
 
 
 @dataclass

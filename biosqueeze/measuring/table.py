@@ -74,8 +74,8 @@ def _evaluation(checkpoint: Checkpoint, spec: str) -> dict[str, Any]:
 def show_rows(rows: Sequence[dict[str, Any]], threads: int) -> None:
     """Print two tables: the details of each shape, and below it size, score and latency of each model side by side."""
     names = _display_names(rows)
-    progress.table("throughput and memory", *_details(rows, names))
-    progress.table(f"{environment.cpu_name()}, {threads} threads", *_summary(rows, names))
+    progress.table("throughput and memory", *_details(rows, names), keys=3)
+    progress.table(f"{environment.cpu_name()}, {threads} threads", *_summary(rows, names), keys=2)
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 from biosqueeze.benchmarks.suite import Benchmark
 from biosqueeze.progress import note, table, warn
 
-_BAR_WIDTH = 40
+_BAR_WIDTH = 24
 _LARGE_OVERLAP = 0.01
 
 

@@ -163,7 +163,7 @@ def run(options: Options) -> Outcome:
         by_cell.setdefault(cell, []).append(result)
     board = _scoreboard(options, decided, by_cell)
     _write(board, decided)
-    table(f"{decided.suite.title}: test scores in percent", board.columns(), list(board.rows()))
+    table(f"{decided.suite.title}: test scores in percent", board.columns(), list(board.rows()), keys=2)
     for line in board.footnotes():
         note(line)
     return Outcome(decided.out, board.as_dict())
