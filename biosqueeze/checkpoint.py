@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import manifest, model_facts
+from biosqueeze import checkpoint_files, manifest, model_config, model_facts
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
@@ -20,7 +20,6 @@ DEMO_MODEL = "demo:minilm"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html", "runs"}
-_ARTEFACTS = {"onnx", "openvino"}
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,14 @@ class Checkpoint:
         """The content of config.json.
 
         Raises:
-            SqueezeError: it is missing or is not a JSON object.
+            SqueezeError: it is missing, is not a JSON object, or has values that no model can have.
         """
         path = self.path / "config.json"
         if not path.is_file():
             raise SqueezeError(
                 f"{self.path} has no config.json, so it is not a checkpoint; name the directory that holds one"
             )
-        return read_json(path)
+        return model_config.read_config(path)
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -112,22 +111,33 @@ class Checkpoint:
 
 
 def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
-    """Find a checkpoint by directory, Hub id or `demo:minilm`, and check its config.json and its weights' headers.
+    """Find a checkpoint by directory, Hub id or `demo:minilm`, and check its files before any is believed.
+
+    All files are regular ones of its own; config.json and the manifest have the right types; the headers of safetensors
+    files are whole, and their sizes are those of config.json.
 
     Args:
         name: what the user typed.
         weights: False fetches only the small files from the Hub (for --dry-run).
 
     Raises:
-        SqueezeError: nothing is found, it is not a checkpoint, or its weights are cut short.
+        SqueezeError: nothing is found, it is not a checkpoint, or one of its files is damaged or not its own.
     """
     checkpoint = Checkpoint(locate(name, weights=weights), name)
-    _ = checkpoint.config
-    if weights:
-        for file in checkpoint.weights:
-            if file.suffix == ".safetensors":
-                model_facts.tensor_shapes(file)  # reads the header: a damaged file is reported before any work
+    checkpoint_files.check_files(checkpoint.path)
+    _ = checkpoint.config, checkpoint.manifest
+    if weights or Path(name).expanduser().is_dir():
+        _check_weights(checkpoint)
     return checkpoint
+
+
+def _check_weights(checkpoint: Checkpoint) -> None:
+    """Read the headers of safetensors files, and compare their sizes with those of config.json."""
+    headers = [file for file in checkpoint.weights if file.suffix == ".safetensors"]
+    shapes = {file.name: model_facts.tensor_shapes(file) for file in headers}
+    used = [shapes.get(file.name, {}) for file in checkpoint_files.weight_files(checkpoint.path)]
+    tensors = {tensor: shape for of_file in used for tensor, shape in of_file.items()}
+    model_config.check_sizes(checkpoint.name, checkpoint.config, tensors)
 
 
 def locate(name: str, *, weights: bool = True) -> Path:
@@ -190,7 +200,7 @@ def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> N
             continue
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-        elif artefacts and path.name in _ARTEFACTS:
+        elif artefacts and path.name in checkpoint_files.ARTEFACTS:
             shutil.copytree(path, target / path.name)
 
 

@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 from biosqueeze.errors import SqueezeError
 
 _Value = TypeVar("_Value")
+# What fits into 64 bits: larger integers overflow in other libraries, and cannot be printed in a line.
+_LARGEST = (1 << 63) - 1
+_LONGEST_NAME = 80
 _TYPE_NAMES: Mapping[type, str] = {
     bool: "true or false",
     dict: "an object",
@@ -87,7 +90,7 @@ class JsonObject:
 
     def error(self, key: str, problem: str) -> SqueezeError:
         """Build the error for the value of a key."""
-        return SqueezeError(f"{self.source}: {self.place}{key} {problem}; {self.advice}")
+        return SqueezeError(f"{self.source}: {_shown(self.place + key)} {problem}; {self.advice}")
 
     def _child(self, key: str, values: Mapping[str, Any]) -> "JsonObject":
         return JsonObject(values, self.source, self.advice, f"{self.place}{key}.")
@@ -95,8 +98,16 @@ class JsonObject:
     def _checked(self, key: str, value: Any, kind: type[_Value]) -> _Value:
         if not _is_a(value, kind):
             raise self.error(key, f"is {_TYPE_NAMES[type(value)]}, {_TYPE_NAMES[kind]} was expected")
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise self.error(key, "is an integer of more than 64 bits")
         checked: _Value = value
         return checked
+
+
+def _shown(name: str) -> str:
+    """Return a name from the file for a message of one line."""
+    cut = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    return cut if cut.isprintable() else repr(cut)
 
 
 def _is_a(value: Any, kind: type) -> bool:

@@ -122,7 +122,7 @@ def test_heads_that_do_not_divide(
 ) -> None:
     path = copy_of(pico_ner)
     edit_json(path / "config.json", num_attention_heads=5)
-    ask(command, path, says="not a multiple of the number of attention heads (5)); correct config.json")
+    ask(command, path, says="hidden_size (32) is not a multiple of num_attention_heads (5); correct that value")
 
 
 @pytest.mark.parametrize(("cut", "says"), [("9", "from 1 to 4"), ("0,7", "the model has layers 0 to 3")])

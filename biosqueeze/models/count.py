@@ -1,14 +1,11 @@
 """Count parameters from configs alone: models are built on torch's meta device, where tensors have no storage."""
 
-import copy
-
-import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.model_facts import PARTS, part_of
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import detect_head, label_changes, load_config, new_model
+from biosqueeze.models.load import detect_head, label_changes, load_config, skeleton
 
 
 def parameters_of(checkpoint: Checkpoint, head: str = "as-is", labels: int | None = None) -> int:
@@ -36,12 +33,6 @@ def count_parts(config: PreTrainedConfig, architecture: str) -> dict[str, int]:
         SqueezeError: transformers cannot build a model from the config.
     """
     return count_model(skeleton(config, architecture))
-
-
-def skeleton(config: PreTrainedConfig, architecture: str) -> PreTrainedModel:
-    """Return a model without storage, for the names and shapes of its tensors."""
-    with torch.device("meta"):
-        return new_model(copy.deepcopy(config), architecture, seed=0)
 
 
 def count_model(model: PreTrainedModel) -> dict[str, int]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -47,7 +46,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     raw = config_with_family(checkpoint)
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
-    except (StrictDataclassError, TypeError, ValueError) as error:
+    except Exception as error:  # transformers' checks, or whatever its code meets in a wrong value
         cause = " ".join(str(error).split())
         raise SqueezeError(f"{checkpoint.path / 'config.json'} is not valid ({cause}); correct that value") from error
     return config
@@ -98,8 +97,11 @@ def load_model(
         config_changes |= label_changes(labels)
     for key, value in config_changes.items():
         setattr(config, key, value)
-    model = new_model(config, family.architecture(kind), seed=seed, attention=attention)
-    missing = _fill(model, checkpoint, tensors, warn_unused=head == "as-is")
+    architecture = family.architecture(kind)
+    # Before any memory is allocated for sizes in config.json, they must be those of the weights.
+    named, missing = _match(skeleton(config, architecture), checkpoint, tensors, warn_unused=head == "as-is")
+    model = new_model(config, architecture, seed=seed, attention=attention)
+    model.load_state_dict(named, strict=False)
     return LoadedModel(model, missing, has_head=not any(_is_head(name, model) for name in missing))
 
 
@@ -117,10 +119,17 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model: Any = build(config, attn_implementation=attention, dtype=torch.float32)
-    except (ValueError, KeyError, ZeroDivisionError, RuntimeError, AttributeError) as error:
-        raise SqueezeError(f"no {architecture} can be built from this config ({error}); correct config.json") from error
+    except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
+        cause = " ".join(str(error).split())
+        raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
     built: PreTrainedModel = model.eval()
     return built
+
+
+def skeleton(config: PreTrainedConfig, architecture: str) -> PreTrainedModel:
+    """Return a model without storage (on torch's meta device), for the names and shapes of its tensors."""
+    with torch.device("meta"):
+        return new_model(copy.deepcopy(config), architecture, seed=0)
 
 
 def without_head(model: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -149,14 +158,18 @@ def _is_head(name: str, model: PreTrainedModel) -> bool:
     return model.base_model is not model and not name.startswith(f"{model.base_model_prefix}.")
 
 
-def _fill(
+def _match(
     model: PreTrainedModel,
     checkpoint: Checkpoint,
     tensors: Mapping[str, Tensor],
     *,
     warn_unused: bool,
-) -> tuple[str, ...]:
-    """Copy the tensors into the model; return the names of those that the checkpoint lacks."""
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Return the tensors by their names in the model, and the names of those that the checkpoint lacks.
+
+    Raises:
+        SqueezeError: shapes differ, or tensors of the trunk are missing.
+    """
     named = _untied(model, _fit_prefix(model, tensors))
     expected = model.state_dict()
     _check_shapes(checkpoint, named, expected)
@@ -165,11 +178,10 @@ def _fill(
         warn(
             f"{checkpoint.name}: {len(unused)} tensors are not part of a {type(model).__name__}: {_first_names(unused)}"
         )
-    model.load_state_dict({name: named[name] for name in named.keys() & expected.keys()}, strict=False)
     tied = model.all_tied_weights_keys
     missing = tuple(sorted(name for name in expected.keys() - named.keys() if name not in tied))
     _check_trunk(checkpoint, model, missing)
-    return missing
+    return {name: named[name] for name in expected if name in named}, missing
 
 
 def _fit_prefix(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

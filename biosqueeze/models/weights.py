@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from biosqueeze import checkpoint_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
 from biosqueeze.model_facts import HEAD_FILE
 
 if TYPE_CHECKING:
@@ -34,23 +34,8 @@ def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
     Raises:
         SqueezeError: there are none, or a file of the index is missing.
     """
-    for stem, ending in (("model", "safetensors"), ("pytorch_model", "bin")):
-        single = checkpoint.path / f"{stem}.{ending}"
-        index = checkpoint.path / f"{stem}.{ending}.index.json"
-        if single.is_file():
-            return (single,)
-        if index.is_file():
-            return _shards(index)
-    return tuple(file for file in checkpoint.weights if file.name != HEAD_FILE)
-
-
-def _shards(index: Path) -> tuple[Path, ...]:
-    names = sorted(set(read_json(index).get("weight_map", {}).values()))
-    missing = [name for name in names if not (index.parent / name).is_file()]
-    if missing or not names:
-        cause = f"lists {missing[0]}, which is missing" if missing else "lists no file"
-        raise SqueezeError(f"{index} {cause}; fetch or copy the checkpoint again in full")
-    return tuple(index.parent / name for name in names)
+    present = checkpoint_files.weight_files(checkpoint.path)
+    return present or tuple(file for file in checkpoint.weights if file.name != HEAD_FILE)
 
 
 def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -153,4 +138,17 @@ def _as_tensors(file: Path, content: Any) -> dict[str, "Tensor"]:
             f"{file} is not a state dict of named tensors ({content_type}); save the model with "
             "save_pretrained and pass that"
         )
+    repeated = next((name for name, tensor in tensors.items() if _is_larger_than_its_storage(tensor)), None)
+    if repeated is not None:
+        raise SqueezeError(
+            f"{file}: {repeated!r} is larger than its values in the file, so it was not loaded; save the model with "
+            "save_pretrained and pass that"
+        )
     return {str(name): tensor for name, tensor in tensors.items()}
+
+
+def _is_larger_than_its_storage(tensor: Tensor) -> bool:
+    """Return whether a tensor repeats its values: a file of a few bytes could then take any amount of memory."""
+    return (
+        tensor.layout is not torch.strided or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+    )

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.count import skeleton
 from biosqueeze.models.families import Family, family_of
 from biosqueeze.models.head_rotation import rotate_heads
-from biosqueeze.models.load import new_model
+from biosqueeze.models.load import new_model, skeleton
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 

@@ -213,9 +213,9 @@ def test_bin_without_tensors(pico_bert, copy_of):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 64}, "32 in the weights and 64 by config.json"),
-        ({"num_hidden_layers": 5}, "lack 16 tensors"),
-        ({"hidden_size": "wide"}, "is not valid"),
+        ({"hidden_size": 64}, r"by config.json hidden_size is 64, but .* has 32 rows"),
+        ({"num_hidden_layers": 5}, "there are 5 layers, but the weights have 4"),
+        ({"hidden_size": "wide"}, "hidden_size is a string, an integer was expected"),
         ({"num_attention_heads": 5}, "multiple"),
         ({"hidden_act": "nope"}, "nope"),
         ({"model_type": "deberta"}, "'deberta' are not supported.*bert, roberta, .*mobilebert"),

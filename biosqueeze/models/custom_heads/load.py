@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import HEAD_FILE
-from biosqueeze.models.count import count_model, skeleton
+from biosqueeze.models.count import count_model
 from biosqueeze.models.custom_heads.cosine import CosineHead
 from biosqueeze.models.custom_heads.crf import Crf
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import damaged_head, known_head
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import label_changes, load_config, load_model
+from biosqueeze.models.load import label_changes, load_config, load_model, skeleton
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
 
@@ -53,7 +53,7 @@ def build_headed_encoder(checkpoint: Checkpoint, name: str, labels: Sequence[str
         model = HeadedEncoder(encoder, name, len(labels))
     _freeze_pooler(encoder)
     if known_head(checkpoint) == name and list(checkpoint.labels) == list(labels):
-        _fill(model, checkpoint)
+        _fill(model.head, _fitting_tensors(checkpoint, name, encoder.config))
     else:
         note_dropped_head(checkpoint)
     return model.eval()
@@ -89,25 +89,42 @@ def load_headed_encoder(checkpoint: Checkpoint) -> HeadedEncoder:
     if name is None:
         raise SqueezeError(f"{checkpoint.name} has no {HEAD_FILE}; fetch or copy it again in full")
     encoder = load_model(checkpoint, HEAD_SPECS[name].stock_head).model
+    tensors = _fitting_tensors(checkpoint, name, encoder.config)
     model = HeadedEncoder(encoder, name, encoder.config.num_labels or 0)
     _freeze_pooler(encoder)
-    _fill(model, checkpoint)
+    _fill(model.head, tensors)
     return model.eval()
 
 
-def _fill(model: HeadedEncoder, checkpoint: Checkpoint) -> None:
-    tensors = _read_tensors(checkpoint)
-    expected = model.head.state_dict()
+def _empty_head(name: str, config: PreTrainedConfig, labels: int) -> nn.Module:
+    """Return a custom head without storage, for the names and shapes of its tensors."""
+    with torch.device("meta"):
+        head: nn.Module = HEAD_SPECS[name].build(config, labels)
+    return head
+
+
+def _fitting_tensors(checkpoint: Checkpoint, name: str, config: PreTrainedConfig) -> dict[str, Tensor]:
+    """Read head.safetensors, and compare it with the head that the config defines before that is built.
+
+    Raises:
+        SqueezeError: names or shapes differ.
+    """
+    tensors, labels = _read_tensors(checkpoint), config.num_labels or 0
+    expected = _empty_head(name, config, labels).state_dict()
     wrong = sorted(name for name in {*tensors, *expected} if _shape(tensors, name) != _shape(expected, name))
     if wrong:
         raise SqueezeError(
-            f"{checkpoint.path / HEAD_FILE} does not fit the encoder and its {model.config.num_labels} labels "
+            f"{checkpoint.path / HEAD_FILE} does not fit the encoder and its {labels} labels "
             f"({', '.join(wrong[:3])}); the files are not of the same model: fetch or copy all of them again"
         )
-    if isinstance(model.head, Crf):
-        model.head.load_scores(tensors)
+    return tensors
+
+
+def _fill(head: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    if isinstance(head, Crf):
+        head.load_scores(tensors)
     else:
-        model.head.load_state_dict(tensors)
+        head.load_state_dict(tensors)
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
@@ -134,6 +151,5 @@ def count_headed_parameters(checkpoint: Checkpoint, name: str, labels: int) -> i
     for key, value in label_changes([f"LABEL_{i}" for i in range(labels)]).items():
         setattr(config, key, value)
     encoder = skeleton(config, family_of(config).architecture(HEAD_SPECS[name].stock_head))
-    with torch.device("meta"):
-        head: nn.Module = HEAD_SPECS[name].build(config, labels)
+    head = _empty_head(name, config, labels)
     return count_model(encoder)["total"] + sum(p.numel() for p in head.parameters())

@@ -1,0 +1,117 @@
+"""The files of a checkpoint's directory: which of them may be read, and which hold the weights. Torch-free."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+from biosqueeze.json_object import JsonObject
+
+# The directories of a checkpoint whose files are read or copied; what lies in others is left alone.
+ARTEFACTS = ("onnx", "openvino")
+_READ = (*ARTEFACTS, "results", "runs")
+# Tokenizers are the largest of the small files: those of 250,000 pieces take 35 MB.
+_SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
+_KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
+_INDEX_ADVICE = "fetch or copy the checkpoint again in full"
+
+
+def check_files(directory: Path) -> None:
+    """Check that the files of a checkpoint are regular ones, that links stay within it, and that small ones are small.
+
+    A link may lead to a file of the checkpoint, or, in the Hub's cache, to one of the model's blobs. What is read
+    later, or copied to an output, is therefore the checkpoint's own.
+
+    Raises:
+        SqueezeError: a file is a pipe, a socket or a device, a link leads elsewhere or nowhere, or a directory that
+            is read is a link.
+    """
+    roots = _roots(directory.resolve())
+    for path in _entries(directory):
+        if path.is_symlink():
+            _check_link(path, roots)
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            kind = next((name for is_kind, name in _KINDS if is_kind(info.st_mode)), "a device")
+            raise SqueezeError(f"{path} is {kind}, a regular file was expected; remove it, or copy the file there")
+        if path.suffix in _SMALL_SUFFIXES and info.st_size > _SMALL_BYTES:
+            raise SqueezeError(
+                f"{path} has {info.st_size:,} bytes, at most {_SMALL_BYTES:,} were expected; fetch or copy it again"
+            )
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    """Yield all files of a checkpoint that are read or copied: those with a hidden name are not."""
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.name in _READ:
+            yield from _below(path) if path.is_dir() else (path,)
+        elif not path.is_dir():
+            yield path
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    """Yield all files below a directory.
+
+    Raises:
+        SqueezeError: it is a link, or a directory below it is one.
+    """
+    if directory.is_symlink():
+        raise SqueezeError(
+            f"{directory} is a link to a directory ({directory.readlink()}), which is not followed; "
+            "copy the directory in place of the link"
+        )
+    for path in sorted(directory.iterdir()):
+        yield from _below(path) if path.is_dir() else (path,)
+
+
+def _roots(directory: Path) -> tuple[Path, ...]:
+    """Return where links may lead: the checkpoint, and the blobs of its repository in the Hub's cache."""
+    snapshots = [parent for parent in directory.parents if parent.name == "snapshots"]
+    return (directory, *(parent.parent / "blobs" for parent in snapshots))
+
+
+def _check_link(path: Path, roots: tuple[Path, ...]) -> None:
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop, until Python 3.12
+        raise SqueezeError(
+            f"{path} is a link to {path.readlink()}, where there is no file; copy the file in place of the link"
+        ) from error
+    if not any(target.is_relative_to(root) for root in roots):
+        raise SqueezeError(
+            f"{path} is a link to {path.readlink()}, outside of the checkpoint, and is not followed; "
+            "copy the file in place of the link"
+        )
+
+
+def weight_files(directory: Path) -> tuple[Path, ...]:
+    """Return the files with the weights that transformers would load, all shards of an index; empty without any.
+
+    Raises:
+        SqueezeError: the index is damaged, or a file of it is missing.
+    """
+    for stem, ending in (("model", "safetensors"), ("pytorch_model", "bin")):
+        single = directory / f"{stem}.{ending}"
+        index = directory / f"{stem}.{ending}.index.json"
+        if single.is_file():
+            return (single,)
+        if index.is_file():
+            return _shards(index)
+    return ()
+
+
+def _shards(index: Path) -> tuple[Path, ...]:
+    json = JsonObject(read_json(index), str(index), _INDEX_ADVICE)
+    names = sorted(set(json.mapping("weight_map", str).values()))
+    if not names:
+        raise json.error("weight_map", "lists no file")
+    wrong = next((name for name in names if name != Path(name).name or "\0" in name), None)
+    if wrong is not None:
+        raise json.error("weight_map", f"lists {wrong[:80]!r}, the name of a file beside the index was expected")
+    missing = next((name for name in names if not (index.parent / name).is_file()), None)
+    if missing is not None:
+        raise SqueezeError(f"{index} lists {missing}, which is missing; {_INDEX_ADVICE}")
+    return tuple(index.parent / name for name in names)
