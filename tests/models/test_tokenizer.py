@@ -201,7 +201,7 @@ def test_ids_beyond_the_embedding(pico_bert, copy_of):
 
 def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
-    edit_json(path / "config.json", vocab_size=2000)
+    pico.model_of("bert", 2000).save_pretrained(path)
     load_tokenizer(opened(path))
     assert "is it this model's tokenizer?" in capsys.readouterr().err
 
