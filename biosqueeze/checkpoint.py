@@ -126,7 +126,7 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
     checkpoint = Checkpoint(locate(name, weights=weights), name)
     checkpoint_files.check_files(checkpoint.path)
     _ = checkpoint.config, checkpoint.manifest
-    if weights or Path(name).expanduser().is_dir():
+    if weights or checkpoint_files.weight_files(checkpoint.path):
         _check_weights(checkpoint)
     return checkpoint
 

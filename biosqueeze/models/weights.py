@@ -147,8 +147,8 @@ def _as_tensors(file: Path, content: Any) -> dict[str, "Tensor"]:
     return {str(name): tensor for name, tensor in tensors.items()}
 
 
-def _is_larger_than_its_storage(tensor: Tensor) -> bool:
+def _is_larger_than_its_storage(tensor: "Tensor") -> bool:
     """Return whether a tensor repeats its values: a file of a few bytes could then take any amount of memory."""
-    return (
-        tensor.layout is not torch.strided or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
-    )
+    if str(tensor.layout) != "torch.strided":
+        return True
+    return tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
