@@ -7,9 +7,12 @@ from pathlib import Path
 from biosqueeze.data.demo import demo_text
 from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import read_json
 from biosqueeze.progress import note
 
 DEMO = "demo:text"
+MANIFEST = "corpus.json"
+"""The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
 _NEVER_TEXT = {
@@ -73,6 +76,8 @@ def corpus_files(source: str) -> tuple[Path, ...]:
     path = find_corpus(source)
     if path is None:
         return ()
+    if (path / MANIFEST).is_file():
+        return _shards_of(path)
     if path.is_dir():
         return _files_in(path)
     if _suffix(path) in _NEVER_TEXT:
@@ -81,6 +86,23 @@ def corpus_files(source: str) -> tuple[Path, ...]:
             "or .jsonl, either with .gz"
         )
     return (path,)
+
+
+def _shards_of(directory: Path) -> tuple[Path, ...]:
+    """Return the shards of a built corpus, without its held-out share, which is in a directory below.
+
+    Raises:
+        SqueezeError: the manifest is damaged, or a shard is missing.
+    """
+    shards = read_json(directory / MANIFEST).get("shards")
+    try:
+        files = tuple(directory / shard["name"] for shard in shards or () if shard["split"] == "train")
+    except (TypeError, KeyError) as error:
+        raise SqueezeError(f"{directory / MANIFEST} names no shards; build the corpus again") from error
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None or not files:
+        raise SqueezeError(f"{directory} lacks {missing or 'all shards'}; build the corpus again")
+    return files
 
 
 def _files_in(directory: Path) -> tuple[Path, ...]:

@@ -1,0 +1,212 @@
+"""Build a corpus: read its sources in parts, decide about all articles together, write shards and manifest."""
+
+import gzip
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
+from biosqueeze.corpora.parts import Part, PartReport, group_files, read_table, request_digest, write_part
+from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
+from biosqueeze.corpora.settings import CorpusSettings
+from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
+from biosqueeze.corpora.sources import SourceFile
+from biosqueeze.corpora.workers import Advance, map_in_processes
+from biosqueeze.data.corpus import MANIFEST
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import publish_directory, read_json, write_json
+from biosqueeze.progress import note, track, warn
+
+_PARTS, _REQUEST = "parts", "request.json"
+PART_BYTES = 1 << 28
+_LOST = {
+    Fate.OLDER_VERSION: "older version",
+    Fate.WITHDRAWN: "withdrawn",
+    Fate.DUPLICATE: "duplicate",
+    Fate.NEAR_DUPLICATE: "near duplicate",
+    Fate.NOT_SAMPLED: "not sampled",
+}
+
+
+@dataclass(frozen=True)
+class CorpusRequest:
+    """What to build, and where."""
+
+    files: tuple[SourceFile, ...]
+    settings: CorpusSettings
+    against: Path | None
+    out: Path
+    workers: int
+    strict: bool
+
+    @property
+    def partial_out(self) -> Path:
+        """Where the corpus is until it is complete."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+    @property
+    def digest(self) -> str:
+        """Hash of all that determines the corpus."""
+        return request_digest(self.files, self.settings, str(self.against) if self.against else None)
+
+
+@dataclass(frozen=True)
+class _PartTask:
+    """What a worker does with a part: read it, and later write its shards."""
+
+    settings: CorpusSettings
+    against: TestSentences | None
+    strict: bool
+
+    def read(self, part: Part, advance: Advance) -> None:
+        write_part(part, self.settings, self.against, advance, strict=self.strict)
+
+
+def can_resume(request: CorpusRequest) -> bool:
+    """Return whether an interrupted run of the same request is in OUT.partial."""
+    path = request.partial_out / _REQUEST
+    return path.is_file() and read_json(path).get("request") == request.digest
+
+
+def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the corpus in OUT.partial, rename it to OUT, and return the manifest.
+
+    Parts that an interrupted run of the same request has read are not read again.
+
+    Args:
+        request: sources, filters and output.
+        facts: for the beginning of the manifest (version, options, environment).
+
+    Raises:
+        SqueezeError: nothing is left after the filters, or (strict) a file is damaged.
+    """
+    folder = request.partial_out
+    parts = _prepare(request)
+    _read(parts, request)
+    reports = [PartReport.read(part) for part in parts]
+    fates = _fates(parts, request.settings)
+    _check_not_empty(reports, fates)
+    shards = _write(parts, fates, request)
+    _write_lists(parts, reports, folder)
+    manifest = {**facts, **_counts(reports, np.concatenate(fates)), **_totals(shards, parts, fates)}
+    manifest["sources"] = [asdict(source) for report in reports for source in report.sources]
+    manifest["shards"] = [asdict(shard) for shard in shards]
+    shutil.rmtree(folder / _PARTS)
+    (folder / _REQUEST).unlink()
+    write_json(folder / MANIFEST, manifest)
+    publish_directory(folder, request.out)
+    return manifest
+
+
+def _prepare(request: CorpusRequest) -> list[Part]:
+    folder = request.partial_out
+    if folder.exists() and not can_resume(request):
+        shutil.rmtree(folder)
+    (folder / _PARTS).mkdir(parents=True, exist_ok=True)
+    write_json(folder / _REQUEST, {"request": request.digest})
+    return group_files(request.files, folder / _PARTS, PART_BYTES)
+
+
+def _read(parts: Sequence[Part], request: CorpusRequest) -> None:
+    missing = [part for part in parts if not part.is_done]
+    if not missing:
+        return
+    if len(missing) < len(parts):
+        note(f"{len(parts) - len(missing)} of {len(parts)} parts were read before the interruption")
+    against = read_test_sentences(request.against) if request.against else None
+    task = _PartTask(request.settings, against, request.strict)
+    total = sum(file.bytes for part in missing for file in part.files)
+    with track("reading (bytes)", total=max(1, total)) as bar:
+        map_in_processes(task.read, missing, request.workers, bar.advance)
+
+
+def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.uint8]]:
+    """Return the `Fate` of every document, by part."""
+    tables = [read_table(part) for part in parts]
+    near = None
+    if settings.near_duplicates is not None:
+        signatures = [np.load(part.file("minhash.npy"), mmap_mode="r") for part in parts]
+        near = NearDuplicates(signatures, settings.near_duplicates)
+    fates = decide(ArticleTable.joined(tables), settings, near)
+    return np.split(fates, np.cumsum([len(table.ids) for table in tables])[:-1])
+
+
+def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.uint8]]) -> None:
+    """Refuse a corpus without a document, and warn of damaged files.
+
+    Raises:
+        SqueezeError: no document is kept.
+    """
+    damaged = [source for report in reports for source in report.sources if source.damage]
+    for source in damaged[:5]:
+        warn(f"{source.path} is damaged and was skipped: {source.damage}")
+    if len(damaged) > 5:
+        warn(f"{len(damaged)} files are damaged and were skipped; the manifest names them all")
+    if not any((own == Fate.KEPT).any() for own in fates):
+        counts = _counts(reports, np.concatenate(fates))
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
+        raise SqueezeError(
+            f"no article is left of {counts['articles']:,} read ({reasons or 'the sources hold none'}); change the "
+            "filters or the sources"
+        )
+
+
+def _write(parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]], request: CorpusRequest) -> list[ShardFile]:
+    folder = request.partial_out
+    with track("writing (parts)", total=len(parts)) as bar:
+        items = list(zip(parts, fates, strict=True))
+        written = map_in_processes(partial(_write_one, folder), items, request.workers, bar.advance)
+    return [shard for shards in written for shard in shards]
+
+
+def _write_one(folder: Path, item: tuple[Part, NDArray[np.uint8]], advance: Advance) -> list[ShardFile]:
+    shards = write_shards(*item, folder)
+    advance(1)
+    return shards
+
+
+def _write_lists(parts: Sequence[Part], reports: Sequence[PartReport], folder: Path) -> None:
+    """Write the ids of all documents with their shards, and the list of those that hold a test sentence."""
+    with gzip.open(folder / "documents.tsv.gz", "wb") as listing:
+        for part in parts:
+            listing.write(part.file("list").read_bytes())
+    contaminated = ["\t".join(item) + "\n" for report in reports for item in report.contaminated]
+    if contaminated:
+        (folder / "contaminated.tsv").write_text("source\tid\ttest sentence\n" + "".join(contaminated), "utf-8")
+
+
+def _counts(reports: Sequence[PartReport], fates: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return the number of articles read, and those dropped by reason."""
+    sources = [source for report in reports for source in report.sources]
+    dropped = sum((report.dropped for report in reports), Counter[str]())
+    dropped |= {name: count for fate, name in _LOST.items() if (count := int((fates == fate).sum()))}
+    return {
+        "articles": sum(source.articles for source in sources if not source.damage),
+        "damaged_files": sum(source.damage is not None for source in sources),
+        "dropped": dict(dropped.most_common()),
+    }
+
+
+def _totals(
+    shards: Sequence[ShardFile], parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]]
+) -> dict[str, dict[str, int]]:
+    """Return documents, sentences, words and bytes of the corpus and of its held-out share."""
+    words = np.concatenate([read_table(part).words for part in parts])
+    joined = np.concatenate(fates)
+    totals = {}
+    for split, fate in ((TRAIN, Fate.KEPT), (HELD_OUT, Fate.HELD_OUT)):
+        own = [shard for shard in shards if shard.split == split]
+        totals[split] = {
+            "documents": sum(shard.documents for shard in own),
+            "sentences": sum(shard.sentences for shard in own),
+            "words": int(words[joined == fate].sum(dtype=np.int64)),
+            "bytes": sum(shard.text_bytes for shard in own),
+        }
+    return totals

@@ -1,0 +1,169 @@
+"""Find documents that contain a test sentence of a benchmark."""
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.data.documents import detect_format, read_documents
+from biosqueeze.data.lines import numbered_lines, read_beginning
+from biosqueeze.data.sentences import sentences_of
+from biosqueeze.data.splits import has_split_word
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note, warn
+
+LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
+_WORD = re.compile(r"[a-z0-9]+")
+_TABLES = {".tsv", ".csv", ".txt", ".conll", ".iob", ".iob2", ".bio"}
+_JSON = {".json", ".jsonl", ".ndjson"}
+_DOCUMENTS = {".xml", ".pubtator"}
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in small letters and without punctuation, equal for tokenised and raw text."""
+    return _WORD.findall(text.lower())
+
+
+@dataclass
+class TestSentences:
+    """The test sentences of benchmarks, indexed by their first words."""
+
+    __test__ = False  # not a test class
+
+    _by_beginning: dict[tuple[str, ...], list[tuple[tuple[str, ...], str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    sentences: int = 0
+
+    def add(self, text: str, place: str) -> None:
+        """Index the sentences of a text that have at least `LEAST_WORDS` words.
+
+        Args:
+            text: of a test split, raw or tokenised.
+            place: file and line, for the list of what was dropped.
+        """
+        for start, end in sentences_of(text):
+            words = tuple(plain_words(text[start:end]))
+            if len(words) >= LEAST_WORDS:
+                self._by_beginning[words[:LEAST_WORDS]].append((words, place))
+                self.sentences += 1
+
+    def find(self, text: str) -> str | None:
+        """Return the place of a test sentence that is in the text, or None."""
+        words = plain_words(text)
+        for start in range(len(words) - LEAST_WORDS + 1):
+            for sentence, place in self._by_beginning.get(tuple(words[start : start + LEAST_WORDS]), ()):
+                if tuple(words[start : start + len(sentence)]) == sentence:
+                    return place
+        return None
+
+
+def read_test_sentences(directory: Path) -> TestSentences:
+    """Read the test sentences of every benchmark below a directory: files whose name or folder says "test".
+
+    Raises:
+        SqueezeError: there is no such directory, or no test file in it.
+    """
+    if not directory.is_dir():
+        raise SqueezeError(f"there is no directory {directory}; name the one that holds the benchmarks with --against")
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file() and _is_test(path, directory)]
+    found = TestSentences()
+    for path in files:
+        before = found.sentences
+        for text, place in _texts_of(path):
+            found.add(text, place)
+        note(f"against {path.relative_to(directory)}: {found.sentences - before:,} test sentences")
+        if found.sentences == before:
+            warn(f"{path} has no sentence of {LEAST_WORDS} words or more; nothing is dropped because of it")
+    if not found.sentences:
+        raise SqueezeError(
+            f"{directory} holds no test sentences; expected data sets with a file called test (.tsv, .csv, .json, "
+            ".jsonl, .txt, PubTator or BioC)"
+        )
+    return found
+
+
+def _is_test(path: Path, root: Path) -> bool:
+    if _suffix(path) not in _TABLES | _JSON | _DOCUMENTS or path.name.lower().startswith(("readme", "license")):
+        return False
+    relative = path.relative_to(root)
+    return any(has_split_word(part, "test") for part in (relative.parent.name, relative.name)) or (
+        "test" in path.name.lower()
+    )
+
+
+def _suffix(path: Path) -> str:
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a test file with their places, whatever the task is."""
+    if _suffix(path) in _JSON or read_beginning(path, 100).lstrip().startswith("{"):
+        yield from _json_texts(path)
+    elif detect_format(path) is not None:
+        yield from ((document.text, document.where) for document in read_documents(path))
+    else:
+        yield from _table_texts(path)
+
+
+def _json_texts(path: Path) -> Iterator[tuple[str, str]]:
+    lines = list(numbered_lines(path))
+    try:
+        values = [(number, json.loads(line)) for number, line in lines if line.strip()]
+    except ValueError:
+        try:
+            values = [(1, json.loads("\n".join(line for _, line in lines)))]
+        except (ValueError, RecursionError) as error:
+            raise SqueezeError(
+                f"{path} is not valid JSON ({error}); correct it, or take it out of --against"
+            ) from error
+    for number, value in values:
+        yield from ((text, f"{path}:{number}") for text in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _table_texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield every cell of a table, or every sentence of a file with one word on each line."""
+    lines = list(numbered_lines(path))
+    if _has_one_word_a_line(text for _, text in lines):
+        yield from _tagged_sentences(lines, path)
+        return
+    delimiter = "," if _suffix(path) == ".csv" else "\t"
+    for number, line in lines:
+        for cell in next(csv.reader([line], delimiter=delimiter), []) if delimiter == "," else line.split("\t"):
+            yield cell, f"{path}:{number}"
+
+
+def _has_one_word_a_line(lines: Iterable[str]) -> bool:
+    filled = [line for _, line in zip(range(200), lines, strict=False) if line.strip()]
+    return bool(filled) and sum(
+        len(line.strip().split("\t")) < 5 and _one_word_a_cell(line) for line in filled
+    ) > 0.9 * len(filled)
+
+
+def _one_word_a_cell(line: str) -> bool:
+    """Return whether no cell holds words; spaces may separate the cells instead of tabs."""
+    return len(line.split()) == len(line.split("\t")) or ("\t" not in line and len(line.split()) < 5)
+
+
+def _tagged_sentences(lines: Iterable[tuple[int, str]], path: Path) -> Iterator[tuple[str, str]]:
+    words: list[str] = []
+    first = 1
+    for number, line in [*lines, (0, "")]:
+        if line.strip():
+            first = first if words else number
+            words.append(line.split()[0])
+        elif words:
+            yield " ".join(words), f"{path}:{first}"
+            words = []

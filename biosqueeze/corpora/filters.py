@@ -1,0 +1,67 @@
+"""Decide about one article by itself, and split what is kept into sentences."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from biosqueeze.corpora.article import Article
+from biosqueeze.corpora.decontamination import TestSentences
+from biosqueeze.corpora.settings import CorpusSettings
+from biosqueeze.data.sentences import sentences_of
+
+# PubMed and JATS write languages with three letters.
+_TWO_LETTERS = {"en": "eng", "de": "ger", "fr": "fre", "es": "spa", "it": "ita", "pt": "por", "ru": "rus", "zh": "chi"}
+
+
+@dataclass(frozen=True)
+class KeptText:
+    """The sentences of an article that passed the filters."""
+
+    sentences: tuple[str, ...]
+    words: int
+
+
+@dataclass
+class ArticleFilters:
+    """The filters of a corpus, with the count of articles that each dropped."""
+
+    settings: CorpusSettings
+    against: TestSentences | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
+    contaminated: list[tuple[str, str]] = field(default_factory=list)
+    """Id of each dropped article, and the place of the test sentence in it."""
+
+    def apply(self, article: Article) -> KeptText | None:
+        """Return the sentences of an article, or None where a filter drops it."""
+        reason = self._by_facts(article)
+        if reason is None:
+            paragraphs = article.paragraphs(self.settings.parts)
+            words = sum(len(paragraph.split()) for paragraph in paragraphs)
+            reason = self._by_text(article, paragraphs, words)
+            if reason is None:
+                return KeptText(tuple(s for paragraph in paragraphs for s in split_sentences(paragraph)), words)
+        self.dropped[reason] += 1
+        return None
+
+    def _by_facts(self, article: Article) -> str | None:
+        if self.settings.drop_retracted and article.retracted:
+            return "retracted"
+        wanted = self.settings.language
+        if wanted and article.language and article.language != _TWO_LETTERS.get(wanted, wanted):
+            return "other language"
+        return None
+
+    def _by_text(self, article: Article, paragraphs: list[str], words: int) -> str | None:
+        if not words:
+            return "without text"
+        if words < self.settings.least_words:
+            return "too short"
+        place = self.against.find("\n".join(paragraphs)) if self.against else None
+        if place is not None:
+            self.contaminated.append((article.id, place))
+            return "contains a test sentence"
+        return None
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Return the sentences of a paragraph, each without line ends."""
+    return [" ".join(paragraph[start:end].split()) for start, end in sentences_of(paragraph)]

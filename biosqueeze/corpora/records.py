@@ -1,0 +1,142 @@
+"""Read the articles of BioC, JSON lines and plain text."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from biosqueeze.corpora.article import Article, fold
+from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
+from biosqueeze.errors import require
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+LONGEST_LINE = 1 << 26  # bytes; a longer one is no article
+_TITLES = {"title", "front"}
+_ABSTRACTS = {"abstract", "abstract_title_1"}
+_NOT_TEXT = {"ref", "table", "tbl", "fig", "suppl", "comp_int", "auth_cont", "ack_fund", "keyword", "abbr"}
+_BEGINNING = 1 << 12
+
+
+def read_text(stream: BinaryIO) -> Iterator[Article]:
+    """Yield the articles of a text file: one on each line, or, where the file has blank lines, one between two of them.
+
+    Raises:
+        DamagedSourceError: a line has no end.
+    """
+    if b"\n\n" not in stream.peek(1 << 16)[: 1 << 16].replace(b"\r", b""):  # type: ignore[attr-defined]
+        yield from (Article("", "text", body=(line,)) for line in _lines(stream) if line)
+        return
+    paragraphs: list[str] = []
+    for line in _lines(stream):
+        if line:
+            paragraphs.append(line)
+        elif paragraphs:
+            yield Article("", "text", body=tuple(paragraphs))
+            paragraphs = []
+    if paragraphs:
+        yield Article("", "text", body=tuple(paragraphs))
+
+
+def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:
+    """Yield the articles of JSON lines: their `id` (or `pmid`), `title`, `abstract`, and the field with the text.
+
+    Raises:
+        DamagedSourceError: a line is no JSON object with a text.
+    """
+    for number, line in enumerate(_lines(stream), start=1):
+        if line:
+            yield _record(line, field, number)
+
+
+def _record(line: str, field: str, number: int) -> Article:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DamagedSourceError(f"line {number}: invalid JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise DamagedSourceError(f"line {number}: a JSON {type(record).__name__}, and an object was expected")
+    if not any(key in record for key in (field, "abstract", "title")):
+        raise DamagedSourceError(f"line {number}: no field {field!r}; name the field with the text with --field")
+    return Article(
+        id=str(record.get("id", record.get("pmid", ""))),
+        kind="text",
+        title=fold(str(record.get("title") or "")),
+        abstract=_texts(record.get("abstract")),
+        body=_texts(record.get(field)) if field not in ("title", "abstract") else (),
+        language=str(record.get("language") or "").lower(),
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Return the paragraphs of a text (its lines), or of a list of texts."""
+    lines = value.splitlines() if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(text for line in lines if isinstance(line, str) and (text := fold(line)))
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    while raw := stream.readline(LONGEST_LINE + 1):
+        if len(raw) > LONGEST_LINE:
+            raise DamagedSourceError(f"a line is longer than {LONGEST_LINE >> 20} MB")
+        yield fold(raw.decode("utf-8").removeprefix("\ufeff"))
+
+
+def read_bioc_articles(stream: BinaryIO) -> Iterator[Article]:
+    """Yield the articles of a BioC collection, XML or JSON (Comeau et al. 2013); tables, figures, references left out.
+
+    Raises:
+        DamagedSourceError: it is cut short or not BioC.
+    """
+    beginning = stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").lstrip()  # type: ignore[attr-defined]
+    if beginning.startswith(b"<"):
+        return (_from_xml(document) for document in stream_elements(stream, ("document",)))
+    return (_from_json(document) for document in _json_documents(stream, beginning))
+
+
+def _from_xml(document: "Element") -> Article:
+    passages = [
+        ({str(infon.get("key")): text_of(infon) for infon in passage.iterfind("infon")}, _passage_text(passage))
+        for passage in document.iterfind("passage")
+    ]
+    return _article(text_of(document.find("id")), passages)
+
+
+def _passage_text(passage: "Element") -> str:
+    whole = text_of(passage.find("text"))
+    return whole or fold(" ".join(text_of(sentence.find("text")) for sentence in passage.iterfind("sentence")))
+
+
+def _json_documents(stream: BinaryIO, beginning: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents of a collection, of a list of collections, or of PubTator 3's export."""
+    ijson = require("ijson", EXTRA)
+    prefix = "item.documents.item" if beginning.startswith(b"[") else "documents.item"
+    if b'"PubTator3"' in beginning:
+        prefix = "PubTator3.item"
+    try:
+        yield from ijson.items(stream, prefix)
+    except (ijson.JSONError, ijson.IncompleteJSONError) as error:
+        raise DamagedSourceError(f"invalid JSON ({error})") from error
+
+
+def _from_json(document: Any) -> Article:
+    if not isinstance(document, dict) or not isinstance(document.get("passages"), list):
+        raise DamagedSourceError("it is JSON, but a document of it has no passages, as BioC has")
+    passages = []
+    for passage in document["passages"]:
+        if not isinstance(passage, dict):
+            raise DamagedSourceError("it is JSON, but a passage of it is no object, as in BioC")
+        infons = passage.get("infons")
+        sentences = [s.get("text", "") for s in passage.get("sentences") or () if isinstance(s, dict)]
+        text = fold(str(passage.get("text") or " ".join(map(str, sentences))))
+        passages.append((infons if isinstance(infons, dict) else {}, text))
+    return _article(str(document.get("id", "")), passages)
+
+
+def _article(name: str, passages: Sequence[tuple[Mapping[str, Any], str]]) -> Article:
+    parts: dict[str, list[str]] = {"title": [], "abstract": [], "body": []}
+    for infons, text in passages:
+        section = str(infons.get("section_type") or infons.get("section") or infons.get("type") or "").lower()
+        if section not in _NOT_TEXT and text:
+            part = "title" if section in _TITLES else "abstract" if section in _ABSTRACTS else "body"
+            parts[part].append(text)
+    return Article(name, "bioc", " ".join(parts["title"]), tuple(parts["abstract"]), tuple(parts["body"]))

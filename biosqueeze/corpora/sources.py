@@ -1,0 +1,179 @@
+"""Find the files of a corpus's sources, tell their formats, and read their articles."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.jats import read_jats
+from biosqueeze.corpora.pubmed import read_pubmed
+from biosqueeze.corpora.records import read_bioc_articles, read_json_lines, read_text
+from biosqueeze.corpora.xml_stream import DamagedSourceError
+from biosqueeze.errors import SqueezeError
+
+Articles = Iterator[Article | Deletion]
+_SUFFIXES = (".xml", ".nxml", ".jsonl", ".ndjson", ".json", ".txt", ".text")
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_NOT_SOURCES = ("readme", "license", "licence", "changelog", "notice", ".")
+_BEGINNING = 1 << 16  # bytes that tell the format
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of articles, and what it was when the sources were listed."""
+
+    path: Path
+    bytes: int
+    modified: int  # nanoseconds
+
+    @classmethod
+    def of(cls, path: Path) -> "SourceFile":
+        """Return the entry of a file."""
+        facts = path.stat()
+        return cls(path, facts.st_size, facts.st_mtime_ns)
+
+
+def find_sources(names: tuple[str, ...]) -> list[SourceFile]:
+    """Return the files of all sources, those of a directory (read recursively) in sorted order.
+
+    Raises:
+        SqueezeError: a source does not exist, is no regular file, or is a directory without files of articles.
+    """
+    paths = [path for name in names for path in _files_of(name)]
+    twice = next((path for number, path in enumerate(paths) if path in paths[:number]), None)
+    if twice is not None:
+        raise SqueezeError(f"{twice} is given twice; name each source once")
+    return [SourceFile.of(path) for path in paths]
+
+
+def _files_of(name: str) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise SqueezeError(f"there is no file or directory {name}; name PubMed or PMC XML, BioC, JSON lines or text")
+    files = sorted(
+        p
+        for p in path.rglob("*")
+        if p.is_file() and _is_source(p) and not any(part.startswith(".") for part in p.relative_to(path).parts)
+    )
+    if not files:
+        raise SqueezeError(f"{path} holds no file of articles; expected {', '.join((*_SUFFIXES, *_ARCHIVES))} or .gz")
+    return files
+
+
+def _is_source(path: Path) -> bool:
+    name = path.name.lower()
+    return name.removesuffix(".gz").endswith((*_SUFFIXES, *_ARCHIVES)) and not name.startswith(_NOT_SOURCES)
+
+
+class HashedFile(io.RawIOBase):
+    """A file that computes the SHA-256 of what is read, and reports the number of bytes."""
+
+    def __init__(self, file: BinaryIO, advance: Callable[[int], None]) -> None:
+        self._file, self._advance = file, advance
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, and return the number of bytes."""
+        count: int = self._file.readinto(buffer)  # type: ignore[attr-defined] # a raw file
+        self._digest.update(memoryview(buffer)[:count])
+        self._advance(count)
+        return count
+
+    def close(self) -> None:
+        """Leave the file open: a reader that is discarded closes what it reads, and the hash needs the rest."""
+
+    def sha256(self) -> str:
+        """Read the rest, and return the SHA-256 of the whole file."""
+        while self.read(1 << 20):
+            pass
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def open_hashed(path: Path, advance: Callable[[int], None]) -> Iterator[HashedFile]:
+    """Open a file, whose bytes are counted by `advance` as they are read."""
+    with path.open("rb", buffering=0) as file:
+        yield HashedFile(file, advance)
+
+
+@contextmanager
+def _damage_explained() -> Iterator[None]:
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+        raise DamagedSourceError(f"the compressed data is damaged ({error})") from error
+    except UnicodeDecodeError as error:
+        raise DamagedSourceError(f"not UTF-8 text (byte 0x{error.object[error.start]:02x})") from error
+    except OSError as error:
+        raise DamagedSourceError(f"it cannot be read ({error.strerror or error})") from error
+
+
+def read_source(file: HashedFile, path: Path, field: str) -> Articles:
+    """Yield the articles of a file, whose format is told from its beginning; the file is never held whole.
+
+    Args:
+        file: the open file.
+        path: its name tells archives, and is part of messages.
+        field: the field of a JSON record that holds the text.
+
+    Raises:
+        DamagedSourceError: it is cut short, damaged, or of no known format.
+    """
+    with _damage_explained():
+        if path.name.lower().endswith(_ARCHIVES):
+            yield from _read_archive(file, field)
+        else:
+            yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20)), path.name, field)
+
+
+def _read_archive(file: HashedFile, field: str) -> Articles:
+    with tarfile.open(fileobj=file, mode="r|*") as archive:
+        for member in archive:
+            if member.isfile() and _is_source(Path(member.name)):
+                stream: Any = archive.extractfile(member)
+                yield from _read_stream(_unpacked(stream), member.name, field)
+
+
+def _unpacked(stream: Any) -> Any:
+    if stream.peek(2)[:2] == b"\x1f\x8b":
+        return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)
+    return stream
+
+
+def _read_stream(stream: Any, name: str, field: str) -> Articles:
+    beginning = stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").lstrip()
+    read = _reader_of(beginning, name.lower().removesuffix(".gz"), field)
+    return read(stream)
+
+
+def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], Articles]:
+    if beginning.startswith(b"<"):
+        return _xml_reader(beginning)
+    if name.endswith((".jsonl", ".ndjson")):
+        return lambda stream: read_json_lines(stream, field)
+    if name.endswith(".json"):
+        return read_bioc_articles
+    return read_text
+
+
+def _xml_reader(beginning: bytes) -> Callable[[BinaryIO], Articles]:
+    readers = {b"<Pubmed": read_pubmed, b"<MedlineCitation": read_pubmed, b"<collection": read_bioc_articles}
+    found = {beginning.find(mark): read for mark, read in readers.items() if mark in beginning}
+    if found:
+        return found[min(found)]
+    if b"article" in beginning:
+        return read_jats
+    raise DamagedSourceError("it is XML, but neither PubMed, JATS nor BioC")

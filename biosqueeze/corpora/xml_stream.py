@@ -1,0 +1,71 @@
+"""Stream the elements of large XML files with lxml: one element is in memory at a time, and no entity is expanded."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from biosqueeze.corpora.article import fold
+from biosqueeze.errors import SqueezeError, require
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+EXTRA = "corpus"
+
+
+class DamagedSourceError(SqueezeError):
+    """A file of a source that cannot be read to its end."""
+
+
+def stream_elements(stream: BinaryIO, tags: tuple[str, ...]) -> "Iterator[Element]":
+    """Yield every element with one of the tags when it is complete; it is cleared when the next one is asked for.
+
+    Raises:
+        DamagedSourceError: the XML is cut short or not well-formed, or it declares entities, with which a small file
+            can describe an endless text.
+    """
+    require("lxml", EXTRA)
+    from lxml import etree
+
+    elements = etree.iterparse(
+        stream, tag=tags, resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
+    )
+    checked = False
+    try:
+        for _, element in elements:
+            checked = checked or _refuse_entities(element)
+            yield element
+            _discard(element)
+    except etree.XMLSyntaxError as error:
+        raise DamagedSourceError(f"invalid XML at line {error.lineno} ({error.msg})") from error
+
+
+def _refuse_entities(element: "Element") -> bool:
+    declared = element.getroottree().docinfo.internalDTD
+    if declared is not None and next(declared.iterentities(), None) is not None:
+        raise DamagedSourceError("the XML declares entities, which are not expanded")
+    return True
+
+
+def _discard(element: "Element") -> None:
+    """Free an element and what lies before it in the tree, which lxml would keep until the end of the file."""
+    element.clear()
+    for node in (element, *element.iterancestors()):
+        parent = node.getparent()
+        while parent is not None and node.getprevious() is not None:
+            del parent[0]
+
+
+def text_of(element: "Element | None") -> str:
+    """Return the text of an element and all below it, with runs of white space as one space."""
+    return "" if element is None else fold("".join(element.itertext()))
+
+
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_TWO_LETTERS = {"en": "eng", "de": "ger", "fr": "fre", "es": "spa", "it": "ita", "pt": "por", "ru": "rus", "zh": "chi"}
+
+
+def language_of(element: "Element") -> str:
+    """Return the three-letter code of `xml:lang`, as PubMed writes languages; empty where there is none."""
+    code = re.split(r"[-_]", (element.get(_XML_LANGUAGE) or "").lower())[0]
+    return _TWO_LETTERS.get(code, code)

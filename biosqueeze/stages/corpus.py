@@ -1,0 +1,204 @@
+"""Build a corpus for pretraining and distillation from PubMed, PMC, BioC, JSON lines and text."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from biosqueeze import __version__
+from biosqueeze.corpora.article import PARTS, Part
+from biosqueeze.corpora.build import CorpusRequest, build_corpus, can_resume
+from biosqueeze.corpora.settings import CorpusSettings, SampleSize
+from biosqueeze.corpora.sources import find_sources
+from biosqueeze.data.corpus import MANIFEST
+from biosqueeze.environment import current_environment
+from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.locks import exclusive_lock
+from biosqueeze.options import (
+    HIGHEST_SEED,
+    Argument,
+    Bounds,
+    Group,
+    OnDisk,
+    Outcome,
+    Plan,
+    Purpose,
+    Short,
+    StageOptions,
+    Syntax,
+    between_0_and_1,
+    resolved,
+)
+from biosqueeze.progress import note, table
+
+PURPOSE = Purpose.PIPELINE
+EXAMPLES = (
+    (
+        "Abstracts of at least 128 words, without the test sentences of the benchmarks",
+        "biosqueeze corpus baseline --out pubmed --keep title,abstract --min-words 128 --against benchmarks",
+    ),
+    (
+        "As many bytes of full text as of abstracts",
+        "biosqueeze corpus baseline oa_comm --out pubmed-pmc --sample pmc=pubmed --held-out 0.01",
+    ),
+)
+_XML = (".xml", ".nxml", ".tar", ".tgz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(StageOptions):
+    """Build a corpus from PubMed, PMC, BioC, JSON lines or text.
+
+    Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and writes gzipped
+    text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.
+
+    Of several versions of an article the last is kept, of equal texts the first. corpus.json counts what each filter
+    dropped, and has the SHA-256 of every source.
+    """
+
+    inputs: Annotated[tuple[str, ...], "Files of articles, or directories of them.", Argument(), OnDisk()]
+    out: Annotated[str, "Directory to write.", Short("o"), OnDisk(), Group.OUTPUT]
+    force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False
+    resume: Annotated[bool, "Continue an interrupted run.", Group.OUTPUT] = False
+    keep: Annotated[str, "Parts of an article, with commas.", Syntax("PARTS")] = ",".join(PARTS)
+    field: Annotated[str, "Field of a JSON record that holds the text."] = "text"
+    min_words: Annotated[int, "Fewest words of an article (PubMedBERT: 128).", Bounds(least=1)] = 1
+    language: Annotated[
+        str | None, "Keep articles of one language, such as en; those that do not give theirs are kept."
+    ] = None
+    drop_retracted: Annotated[bool, "Drop retracted articles."] = False
+    near_duplicates: Annotated[
+        float | None,
+        "Drop articles of which this share of five-word sequences is that of an earlier one (Jaccard, by MinHash).",
+        Bounds(least=0.5, most=1.0),
+    ] = None
+    sample: Annotated[
+        tuple[str, ...],
+        "Keep a random sample of one kind of source (pubmed, pmc, bioc, text): pmc=1M articles, pmc=6GB of text, or "
+        "pmc=pubmed for as many bytes as another kind. Repeatable.",
+        Syntax("KIND=AMOUNT", SampleSize.parse, "pmc=1000000"),
+    ] = ()
+    held_out: Annotated[float | None, "Share of articles to write to held-out/ instead.", between_0_and_1()] = None
+    against: Annotated[
+        str | None,
+        "Directory of benchmarks: articles that contain one of their test sentences (8 words or more) are dropped, and "
+        "listed in contaminated.tsv.",
+        OnDisk(),
+    ] = None
+    strict: Annotated[bool, "Stop at a damaged file, instead of skipping it."] = False
+    workers: Annotated[int | None, "Processes. Default: one for each CPU core.", Bounds(least=1), Group.MACHINE] = None
+    seed: Annotated[int, "Seed of the sample and the held-out share.", Bounds(least=0, most=HIGHEST_SEED)] = 0
+
+
+def plan(options: Options) -> Plan:
+    """Describe the run: how much would be read, and the filters."""
+    request = _resolve(options)
+    size = sum(file.bytes for file in request.files) / 1e6
+    steps = [f"read {len(request.files):,} files ({size:,.1f} MB) in {request.workers} processes"]
+    settings = request.settings
+    steps.append(f"keep {', '.join(settings.parts)} of articles with at least {settings.least_words} words")
+    if request.against:
+        steps.append(f"drop articles that contain a test sentence of {request.against}")
+    if settings.held_out:
+        steps.append(f"hold out {settings.held_out:.1%} of the articles")
+    return Plan(out=request.out, steps=tuple(steps))
+
+
+def run(options: Options) -> Outcome:
+    """Build the corpus.
+
+    Raises:
+        SqueezeError: a source does not exist, nothing is left after the filters, or --out exists.
+        UsageError: an option has no meaning here.
+    """
+    request = _resolve(options)
+    facts = {
+        "format": 1,
+        "stage": "corpus",
+        "version": __version__,
+        "options": resolved(options),
+        "environment": asdict(current_environment()),
+    }
+    with exclusive_lock(request.out.with_name(f"{request.out.name}.lock"), lambda: _refuse_second(request.out)):
+        _clear(options, request)
+        manifest = build_corpus(request, facts)
+    _show(manifest)
+    return Outcome(request.out, {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")})
+
+
+def _resolve(options: Options) -> CorpusRequest:
+    out = Path(options.out).expanduser().absolute()
+    files = tuple(find_sources(options.inputs))
+    if any(file.path.name.lower().removesuffix(".gz").endswith(_XML) for file in files):
+        require("lxml", "corpus")
+    if options.near_duplicates is not None:
+        require("rensa", "corpus")
+    if out.exists() and not options.force:
+        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise SqueezeError(f"{out} is no corpus, so --force does not delete it; give another name with --out")
+    inside = next((file.path for file in files if out in file.path.absolute().parents), None)
+    if inside is not None:
+        raise UsageError(f"--out {options.out} holds the source {inside}; give another directory")
+    return CorpusRequest(
+        files,
+        _settings(options),
+        Path(options.against).expanduser() if options.against else None,
+        out,
+        options.workers or os.cpu_count() or 1,
+        options.strict,
+    )
+
+
+def _settings(options: Options) -> CorpusSettings:
+    return CorpusSettings(
+        parts=_parts(options.keep),
+        field=options.field,
+        least_words=options.min_words,
+        language=options.language,
+        drop_retracted=options.drop_retracted,
+        near_duplicates=options.near_duplicates,
+        samples=tuple(map(SampleSize.parse, options.sample)),
+        held_out=options.held_out or 0.0,
+        seed=options.seed,
+    )
+
+
+def _parts(text: str) -> tuple[Part, ...]:
+    names = [name.strip() for name in text.split(",")]
+    unknown = next((name for name in names if name not in PARTS), None)
+    if unknown is not None:
+        raise UsageError(f"--keep {text}: there is no part {unknown!r}; choose from {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in names)
+
+
+def _refuse_second(out: Path) -> None:
+    raise SqueezeError(f"another process is writing {out}; wait for it, or give another --out")
+
+
+def _clear(options: Options, request: CorpusRequest) -> None:
+    """Refuse an unfinished run that neither --resume nor --force is given for.
+
+    Raises:
+        SqueezeError: there is one, or --resume is given and there is none of this request.
+    """
+    resumable = can_resume(request)
+    if options.resume and not resumable:
+        raise SqueezeError(
+            f"there is no interrupted run of these sources and options in {request.partial_out}; leave out --resume"
+        )
+    if request.partial_out.exists() and not options.resume and not options.force:
+        way_out = "--resume to continue it, or --force" if resumable else "--force (its sources or options differ)"
+        raise SqueezeError(f"{request.partial_out} holds an interrupted run; give {way_out} to start over")
+
+
+def _show(manifest: dict[str, Any]) -> None:
+    rows = [("articles read", f"{manifest['articles']:,}")]
+    rows += [(f"dropped: {reason}", f"{count:,}") for reason, count in manifest["dropped"].items()]
+    rows += [("damaged files", f"{manifest['damaged_files']:,}")] if manifest["damaged_files"] else []
+    for split in ("train", "held-out"):
+        counts = manifest[split]
+        if counts["documents"]:
+            rows += [(f"{split}: {unit}", f"{counts[unit]:,}") for unit in counts]
+    table("corpus", ("", "count"), rows)
+    note("every --corpus reads this directory")

@@ -1,0 +1,41 @@
+"""Documents that hold a test sentence are found, whatever the format and tokenisation of the benchmark."""
+
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.corpora.decontamination import read_test_sentences
+from biosqueeze.errors import SqueezeError
+
+RAW = "In vitro, the p53-null cells (n = 12) were sensitive to 5-FU treatment."
+TOKENS = "In vitro , the p53 - null cells ( n = 12 ) were sensitive to 5 - FU treatment ."
+FILES = {
+    "test.tsv": "\n".join(f"{word}\tO" for word in TOKENS.split()) + "\n\n",
+    "test.txt": f'{{"text": "{TOKENS}", "label": "x"}}\n',
+    "blurb/test.tsv": f"labels\tsentence\tindex\n0_0\t{TOKENS}\t1_s0\n",
+    "test.csv": f'id,text\n1,"{RAW}"\n',
+    "qa/test.json": f'{{"1": {{"QUESTION": "Short one?", "CONTEXTS": ["First. {RAW}"]}}}}',
+    "NCBItestset_corpus.txt": f"1|t|A title\n1|a|{RAW}\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_sentence_is_found(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(FILES[name])
+    found = read_test_sentences(tmp_path)
+    assert str(found.find(f"Background. {RAW} The end.")).startswith(str(path))
+    assert found.find(RAW.replace("sensitive", "resistant")) is None
+    assert found.find("") is None
+
+
+def test_train_files_and_short_sentences_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text(FILES["test.tsv"])
+    with pytest.raises(SqueezeError, match="no test sentences"):
+        read_test_sentences(tmp_path)
+    (tmp_path / "test.tsv").write_text("No\tO\nevents\tO\n\n")
+    with pytest.raises(SqueezeError, match="no test sentences"):
+        read_test_sentences(tmp_path)
+    with pytest.raises(SqueezeError, match="no directory"):
+        read_test_sentences(tmp_path / "absent")

@@ -1,0 +1,131 @@
+"""Every format is read to the same kind of article; what is no sentence is left out."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.sources import find_sources, open_hashed, read_source
+from biosqueeze.corpora.xml_stream import DamagedSourceError
+from biosqueeze.errors import SqueezeError
+from tests.corpora import sources
+
+
+def read(path: Path, field: str = "text") -> list[Article | Deletion]:
+    with open_hashed(path, lambda count: None) as file:
+        return list(read_source(file, path, field))
+
+
+@pytest.mark.parametrize("name", ["pubmed.xml", "pubmed.xml.gz"])
+def test_pubmed_articles(tmp_path: Path, name: str) -> None:
+    first = sources.citation(1, "P < 0.05 was\n  significant.", title="[Ein Titel].", language="ger")
+    second = sources.citation(2, "Text.", kind="Retracted Publication")
+    read_back = read(sources.pubmed(tmp_path / name, [first, second], deleted=[7]))
+    assert read_back == [
+        Article("1", "pubmed", "Ein Titel.", ("P < 0.05 was significant.",), language="ger"),
+        Article("2", "pubmed", "A title.", ("Text.",), language="eng", retracted=True),
+        Deletion("7", "pubmed"),
+    ]
+
+
+def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
+    path = sources.packed(tmp_path / "a.nxml", sources.article(5, ["Shown before"]).encode())
+    body = ("Shown before", "Before the list.", "In a list.")
+    assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng")]
+
+
+def test_archive_of_full_texts(tmp_path: Path) -> None:
+    members = {f"PMC{n}.nxml": sources.article(n, ["One."]) for n in (1, 2)} | {"readme.txt": "not an article"}
+    articles = read(sources.archive(tmp_path / "oa.tar.gz", members))
+    assert [article.id for article in articles] == ["PMC1", "PMC2"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_bioc_json(tmp_path: Path, wrapped: bool) -> None:
+    text = sources.bioc([("TITLE", "T."), ("ABSTRACT", "A."), ("INTRO", "B."), ("REF", "no"), ("TABLE", "no")])
+    path = sources.packed(tmp_path / "a.json", (f"[{text}]" if wrapped else text).encode())
+    assert read(path) == [Article("PMC7", "bioc", "T.", ("A.",), ("B.",))]
+
+
+def test_bioc_xml(tmp_path: Path) -> None:
+    passage = "<passage><infon key='type'>{}</infon><offset>0</offset><text>{}</text></passage>"
+    passages = "".join(passage.format(*item) for item in (("title", "T."), ("abstract", "A."), ("paragraph", "B.")))
+    text = f"<?xml version='1.0'?><collection><document><id>9</id>{passages}</document></collection>"
+    assert read(sources.packed(tmp_path / "a.xml", text.encode())) == [Article("9", "bioc", "T.", ("A.",), ("B.",))]
+
+
+def test_json_lines_with_another_field(tmp_path: Path) -> None:
+    lines = [{"pmid": 3, "title": "T", "abstract": "One.\nTwo."}, {"id": "x", "note": "N."}]
+    path = sources.packed(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)).encode())
+    assert read(path, "note") == [
+        Article("3", "text", "T", ("One.", "Two.")),
+        Article("x", "text", body=("N.",)),
+    ]
+
+
+def test_text_by_line_and_by_blank_line(tmp_path: Path) -> None:
+    by_line = read(sources.packed(tmp_path / "a.txt", b"One.\nTwo.\n"))
+    by_blank = read(sources.packed(tmp_path / "b.txt.gz", b"\n\nOne.\nTwo.\n\n\nThree.\n"))
+    assert [article.body for article in by_line if isinstance(article, Article)] == [("One.",), ("Two.",)]
+    assert [article.body for article in by_blank if isinstance(article, Article)] == [("One.", "Two."), ("Three.",)]
+
+
+DAMAGED = {
+    "cut.xml": b"<PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>1</PMID>",
+    "other.xml": b"<?xml version='1.0'?><html><body/></html>",
+    "bomb.xml": b"<?xml version='1.0'?><!DOCTYPE PubmedArticleSet [<!ENTITY a 'aa'><!ENTITY b '&a;&a;'>]>"
+    b"<PubmedArticleSet><MedlineCitation><PMID>&b;</PMID></MedlineCitation></PubmedArticleSet>",
+    "cut.xml.gz": gzip.compress(b"<PubmedArticleSet>" * 1000)[:40],
+    "a.jsonl": b'{"text": "a"}\n{"text": ',
+    "list.jsonl": b"[1]",
+    "field.jsonl": b'{"other": "a"}',
+    "latin.txt": "caf\u00e9".encode("latin-1"),
+    "bioc.json": b'{"documents": [{"id": 1}]}',
+    "cut.json": b'{"documents": [{"id": 1, "passages": [',
+    "cut.tar.gz": gzip.compress(b"x" * 5000)[:30],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files_are_explained(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DamagedSourceError):
+        read(sources.packed(tmp_path / "kept" / name.replace(".gz", ".gz_"), DAMAGED[name]).rename(tmp_path / name))
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from biosqueeze.corpora.sources import open_hashed, read_source
+with open_hashed(Path(sys.argv[1]), lambda count: None) as file:
+    count = sum(1 for _ in read_source(file, Path(sys.argv[1]), "text"))
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(count, status["VmHWM"].split()[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from Linux's /proc")
+def test_memory_of_a_large_file_is_flat(tmp_path: Path) -> None:
+    """The tree of the larger file would need some 300 MB (lxml takes about ten times the size of the file)."""
+    citations = "".join(sources.citation(n, sources.abstract(n)) for n in range(500))
+    peaks = []
+    for times in (2, 40):
+        path = sources.pubmed(tmp_path / f"{times}.xml", [citations] * times)
+        result = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
+        count, kilobytes = map(int, result.stdout.split())
+        assert count == 500 * times
+        peaks.append(kilobytes)
+    assert peaks[1] < peaks[0] + 10_000
+
+
+def test_sources_of_a_directory(tmp_path: Path) -> None:
+    for name in ("b/2.xml.gz", "a.jsonl", "README.txt", ".hidden.txt", "notes.pdf"):
+        sources.packed(tmp_path / name, b"x")
+    assert [file.path.name for file in find_sources((str(tmp_path),))] == ["a.jsonl", "2.xml.gz"]
+    with pytest.raises(SqueezeError, match="given twice"):
+        find_sources((str(tmp_path / "a.jsonl"), str(tmp_path)))
+    with pytest.raises(SqueezeError, match="no file or directory"):
+        find_sources((str(tmp_path / "absent"),))

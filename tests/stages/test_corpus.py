@@ -1,0 +1,168 @@
+"""`biosqueeze corpus` from sources to shards, interrupted and resumed, with damaged files and filters."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biosqueeze.corpora import build
+from biosqueeze.data.corpus import read_lines
+from tests.cli.run import Shell
+from tests.corpora import sources
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Path:
+    """Three PubMed files with 40 articles each, one article in two versions, one withdrawn, one text twice."""
+    folder = tmp_path / "baseline"
+    for number in range(3):
+        pmids = range(number * 40, number * 40 + 40)
+        citations = [sources.citation(pmid + 1, sources.abstract(pmid)) for pmid in pmids]
+        sources.pubmed(folder / f"pubmed{number}.xml.gz", citations)
+    update = [sources.citation(1, "The new version."), sources.citation(900, sources.abstract(5))]
+    sources.pubmed(folder / "pubmed9.xml.gz", update, deleted=[3])
+    return folder
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "corpus.json").read_text()))
+
+
+def documents(folder: Path) -> list[str]:
+    shards = sorted(folder.glob("*.txt.gz"))
+    return [d for shard in shards for d in gzip.decompress(shard.read_bytes()).decode().split("\n\n") if d]
+
+
+def test_articles_versions_and_duplicates(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    out = tmp_path / "corpus"
+    result = shell("corpus", str(baseline), "-o", str(out), "--workers", "1")
+    assert result.code == 0, result.err
+    assert result.out.strip() == str(out)
+    manifest = manifest_of(out)
+    assert manifest["articles"] == 122
+    assert manifest["dropped"] == {"older version": 1, "withdrawn": 1, "duplicate": 1}
+    texts = documents(out)
+    assert len(texts) == manifest["train"]["documents"] == 119
+    assert "A title.\nThe new version." in texts
+    # A title and four sentences, one on each line, and every --corpus reads them.
+    assert list(read_lines(str(out))) == [line for text in texts for line in text.splitlines()]
+    assert sum(len(text.splitlines()) == 5 for text in texts) == 118
+    listed = gzip.decompress((out / "documents.tsv.gz").read_bytes()).decode().splitlines()
+    assert len(listed) == 119
+    assert listed[0].split("\t") == ["2", "000000-000.txt.gz"]
+
+
+def test_workers_give_the_same_corpus(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(build, "PART_BYTES", 1)
+    options = ["--held-out", "0.2", "--near-duplicates", "0.8", "--seed", "3"]
+    for name, workers in (("one", "1"), ("two", "2")):
+        result = shell("corpus", str(baseline), "-o", str(tmp_path / name), "--workers", workers, *options)
+        assert result.code == 0, result.err
+    one, two = (manifest_of(tmp_path / name) for name in ("one", "two"))
+    assert one["shards"] == two["shards"]
+    assert one["sources"] == two["sources"]
+    assert 5 < one["held-out"]["documents"] < 50
+    held_out = set(documents(tmp_path / "one" / "held-out"))
+    assert held_out
+    assert not held_out & set(documents(tmp_path / "one"))
+
+
+def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(build, "PART_BYTES", 1)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    command = ["corpus", str(baseline), "--workers", "1", "-o"]
+    assert shell(*command, str(whole)).code == 0
+    read = build.write_part
+    done: list[int] = []
+
+    def interrupted(part: build.Part, *args: Any, **options: Any) -> None:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(part.number)
+        read(part, *args, **options)
+
+    monkeypatch.setattr(build, "write_part", interrupted)
+    assert shell(*command, str(out)).code == 130
+    assert not out.exists()
+    refused = shell(*command, str(out))
+    assert refused.code == 1
+    assert "--resume" in refused.err
+    done.clear()
+    monkeypatch.setattr(build, "write_part", read)
+    result = shell(*command, str(out), "--resume")
+    assert result.code == 0, result.err
+    assert "2 of 4 parts were read" in result.err
+    assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_damaged_files_are_skipped_and_counted(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    whole = (baseline / "pubmed1.xml.gz").read_bytes()
+    (baseline / "pubmed1.xml.gz").write_bytes(whole[: len(whole) // 2])
+    out = tmp_path / "out"
+    result = shell("corpus", str(baseline), "-o", str(out), "--workers", "1")
+    assert result.code == 0
+    assert "pubmed1.xml.gz is damaged and was skipped" in result.err
+    manifest = manifest_of(out)
+    assert manifest["damaged_files"] == 1
+    assert manifest["articles"] == 82
+    assert manifest["train"]["documents"] == 79
+    strict = shell("corpus", str(baseline), "-o", str(tmp_path / "strict"), "--workers", "1", "--strict")
+    assert strict.code == 1
+    assert "pubmed1.xml.gz" in strict.err
+    assert not (tmp_path / "strict").exists()
+
+
+def test_filters_are_counted(shell: Shell, tmp_path: Path) -> None:
+    test_sentence = "A test sentence that nobody may see before the test."
+    citations = [
+        sources.citation(1, sources.abstract(1)),
+        sources.citation(2, sources.abstract(2), language="ger"),
+        sources.citation(3, sources.abstract(3), kind="Retracted Publication"),
+        sources.citation(4, "Too short."),
+        sources.citation(5, f"{sources.abstract(5)} {test_sentence}"),
+    ]
+    source = sources.pubmed(tmp_path / "a.xml", citations)
+    sources.packed(tmp_path / "data" / "test.tsv", f"id\ttext\n1\t{test_sentence}\n".encode())
+    out = tmp_path / "out"
+    options = ["--min-words", "20", "--language", "en", "--drop-retracted", "--against", str(tmp_path / "data")]
+    result = shell("corpus", str(source), "-o", str(out), *options)
+    assert result.code == 0, result.err
+    assert manifest_of(out)["dropped"] == {
+        "other language": 1,
+        "retracted": 1,
+        "too short": 1,
+        "contains a test sentence": 1,
+    }
+    listed = (out / "contaminated.tsv").read_text().splitlines()
+    assert listed[1].split("\t")[1:] == ["5", f"{tmp_path / 'data' / 'test.tsv'}:2"]
+
+
+REFUSED = {
+    "nothing left": (["--min-words", "999"], 1, "no article is left"),
+    "unknown part": (["--keep", "title,footnotes"], 2, "footnotes"),
+    "no directory": (["--against", "absent"], 1, "absent"),
+    "wrong sample": (["--sample", "web=1"], 2, "KIND=AMOUNT"),
+    "nothing to resume": (["--resume"], 1, "no interrupted run"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(shell: Shell, baseline: Path, tmp_path: Path, case: str) -> None:
+    options, code, message = REFUSED[case]
+    result = shell("corpus", str(baseline), "-o", str(tmp_path / "out"), "--workers", "1", *options)
+    assert result.code == code
+    assert message in result.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    sources.packed(mine / "notes.txt", b"important")
+    for options, message in (([], "exists already"), (["--force"], "is no corpus")):
+        result = shell("corpus", str(baseline), "-o", str(mine), *options)
+        assert result.code == 1
+        assert message in result.err
+    assert (mine / "notes.txt").read_bytes() == b"important"
