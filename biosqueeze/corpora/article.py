@@ -1,6 +1,5 @@
 """One article of a source, and the text of its parts."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,8 +7,6 @@ Kind = Literal["pubmed", "pmc", "bioc", "text"]
 KINDS: tuple[Kind, ...] = ("pubmed", "pmc", "bioc", "text")
 Part = Literal["title", "abstract", "body"]
 PARTS: tuple[Part, ...] = ("title", "abstract", "body")
-
-_WHITE_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -42,4 +39,4 @@ class Deletion:
 
 def fold(text: str) -> str:
     """Return the text with every run of white space as one space, and none outside."""
-    return _WHITE_SPACE.sub(" ", text).strip()
+    return " ".join(text.split())

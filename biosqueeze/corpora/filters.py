@@ -63,5 +63,5 @@ class ArticleFilters:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph, each without line ends."""
-    return [" ".join(paragraph[start:end].split()) for start, end in sentences_of(paragraph)]
+    """Return the sentences of a paragraph, which has no line ends."""
+    return [paragraph[start:end] for start, end in sentences_of(paragraph)]

@@ -19,7 +19,9 @@ _NOT_TEXT = {
 _BLOCKS = {"p", "list", "def-list", "boxed-text", "disp-quote"}
 # A reference such as the raised 12 in "shown before12" would become part of the word before it.
 _CITATION = "xref"
-_EMPTY_BRACKETS = re.compile(r"\s*[\[(][\s,;\u2013-]*[\])]")
+# What is left of "[1, 2]". The first pattern is quick: few texts have such brackets.
+_EMPTY_BRACKETS = re.compile(r"[\[(][\s,;\u2013-]*[\])]")
+_WITH_SPACE_BEFORE = re.compile(r"\s*" + _EMPTY_BRACKETS.pattern)
 _NOT_SECTIONS = {"ref-list", "ack", "fn-group", "glossary", "app-group", "notes"}
 _RETRACTED = {"retraction", "retracted-article"}
 
@@ -88,7 +90,10 @@ def _is_left_out(paragraph: "Element", part: "Element") -> bool:
 
 
 def _text(element: "Element | None") -> str:
-    return "" if element is None else fold(_EMPTY_BRACKETS.sub("", "".join(_pieces(element))))
+    if element is None:
+        return ""
+    text = "".join(_pieces(element))
+    return fold(_WITH_SPACE_BEFORE.sub("", text) if _EMPTY_BRACKETS.search(text) else text)
 
 
 def _pieces(element: "Element") -> Iterator[str]:

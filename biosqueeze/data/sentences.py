@@ -8,7 +8,8 @@ CharacterSpan = tuple[int, int]  # start and end, the end exclusive
 # A run of letters and digits with combining accents, or any other single character.
 _WORD = re.compile(r"[^\W_]+(?:[\u0300-\u036f]+[^\W_]*)*|\S")
 # Ends of sentences with closing quotes and brackets after them, or a line end.
-_STOP = re.compile(r"(?P<stop>[.!?\u2026]+)[)\]}\"'\u2019\u201d\u00bb]*(?=\s)|(?=\n)")
+_STOP_IN_LINE = re.compile(r"(?P<stop>[.!?\u2026]+)[)\]}\"'\u2019\u201d\u00bb]*(?=\s)")
+_STOP = re.compile(rf"{_STOP_IN_LINE.pattern}|(?=\n)")
 _AHEAD = 80  # characters after a stop that decide whether it ends a sentence
 _OPENERS = "([{\"'\u2018\u201c\u00ab\u00bf\u00a1<"
 _TOKEN = re.compile(r"\S*\Z")
@@ -57,7 +58,8 @@ def sentences_of(text: str) -> list[CharacterSpan]:
 
 def _ends(text: str) -> Iterator[int]:
     start = 0
-    for match in _STOP.finditer(text):
+    stops = _STOP if "\n" in text else _STOP_IN_LINE  # which is twice as fast
+    for match in stops.finditer(text):
         end = match.end()
         if match["stop"] is None or _is_end(text[start : match.start()], match["stop"], text[end : end + _AHEAD]):
             yield end
