@@ -38,6 +38,28 @@ def benchmark(
 ) -> Result:
     """Fine-tune and score checkpoints on a suite of benchmarks."""
 
+def corpus(
+    inputs: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    out: str | PathLike[str],
+    force: bool = False,
+    resume: bool = False,
+    keep: str = "title,abstract,body",
+    field: str = "text",
+    min_words: int = 1,
+    language: str | None = None,
+    drop_retracted: bool = False,
+    near_duplicates: float | None = None,
+    sample: str | Sequence[str] = (),
+    held_out: float | None = None,
+    against: str | PathLike[str] | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Result:
+    """Build a corpus from PubMed, PMC, BioC, JSON lines or text."""
+
 def distill(
     checkpoint: str | PathLike[str] | None = None,
     *,

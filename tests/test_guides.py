@@ -11,6 +11,7 @@ import transformers
 
 from biosqueeze.data.demo import demo_ner, demo_text
 from tests import pico
+from tests.corpora.sources import citation, pubmed
 from tests.guides import SmallShell, code_blocks, pipelines
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +69,8 @@ def write_data(folder: Path) -> None:
         pairs = [f"@GENE$ and @DISEASE$: {text}" for text in prose]
         write_labelled(folder / "GAD" / fold, pairs, ("0", "1"), "sentence")
     write_lines(folder / "pubmed.txt.gz", prose)
+    long_enough = [" ".join(prose[start : start + 5]) for start in range(0, 50, 5)]
+    pubmed(folder / "pubmed-xml" / "baseline.xml.gz", [citation(n + 1, text) for n, text in enumerate(long_enough)])
     records = [json.dumps({"id": str(number), "text": text}) for number, text in enumerate(prose[:12])]
     write_lines(folder / "abstracts.jsonl.gz", records)
 

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
-from biosqueeze.corpora.parts import Part, PartReport, group_files, read_table, request_digest, write_part
+from biosqueeze.corpora.parts import Part, PartReport, group_files, read_table, write_part
+from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume
 from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
-from biosqueeze.corpora.sources import SourceFile
 from biosqueeze.corpora.workers import Advance, map_in_processes
 from biosqueeze.data.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import publish_directory, read_json, write_json
+from biosqueeze.files import publish_directory, write_json
 from biosqueeze.progress import note, track, warn
 
-_PARTS, _REQUEST = "parts", "request.json"
+_PARTS = "parts"
 PART_BYTES = 1 << 28
 _LOST = {
     Fate.OLDER_VERSION: "older version",
@@ -33,28 +33,6 @@ _LOST = {
     Fate.NEAR_DUPLICATE: "near duplicate",
     Fate.NOT_SAMPLED: "not sampled",
 }
-
-
-@dataclass(frozen=True)
-class CorpusRequest:
-    """What to build, and where."""
-
-    files: tuple[SourceFile, ...]
-    settings: CorpusSettings
-    against: Path | None
-    out: Path
-    workers: int
-    strict: bool
-
-    @property
-    def partial_out(self) -> Path:
-        """Where the corpus is until it is complete."""
-        return self.out.with_name(f"{self.out.name}.partial")
-
-    @property
-    def digest(self) -> str:
-        """Hash of all that determines the corpus."""
-        return request_digest(self.files, self.settings, str(self.against) if self.against else None)
 
 
 @dataclass(frozen=True)
@@ -67,12 +45,6 @@ class _PartTask:
 
     def read(self, part: Part, advance: Advance) -> None:
         write_part(part, self.settings, self.against, advance, strict=self.strict)
-
-
-def can_resume(request: CorpusRequest) -> bool:
-    """Return whether an interrupted run of the same request is in OUT.partial."""
-    path = request.partial_out / _REQUEST
-    return path.is_file() and read_json(path).get("request") == request.digest
 
 
 def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +71,7 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
     manifest["sources"] = [asdict(source) for report in reports for source in report.sources]
     manifest["shards"] = [asdict(shard) for shard in shards]
     shutil.rmtree(folder / _PARTS)
-    (folder / _REQUEST).unlink()
+    (folder / REQUEST_FILE).unlink()
     write_json(folder / MANIFEST, manifest)
     publish_directory(folder, request.out)
     return manifest
@@ -110,7 +82,7 @@ def _prepare(request: CorpusRequest) -> list[Part]:
     if folder.exists() and not can_resume(request):
         shutil.rmtree(folder)
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
-    write_json(folder / _REQUEST, {"request": request.digest})
+    write_json(folder / REQUEST_FILE, {"request": request.digest})
     return group_files(request.files, folder / _PARTS, PART_BYTES)
 
 

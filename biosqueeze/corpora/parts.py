@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -241,9 +240,3 @@ def group_files(files: Sequence[SourceFile], folder: Path, most: int) -> list[Pa
             groups.append([])
         groups[-1].append(file)
     return [Part(number, tuple(group), folder) for number, group in enumerate(groups)]
-
-
-def request_digest(files: Sequence[SourceFile], settings: CorpusSettings, against: str | None) -> str:
-    """Return a hash of all that determines the corpus, by which an interrupted run is recognised."""
-    facts = [[(str(file.path), file.bytes, file.modified) for file in files], asdict(settings), against]
-    return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()

@@ -18,6 +18,13 @@ class SampleSize:
     bytes: int | None = None
     as_kind: str | None = None
 
+    @property
+    def amount(self) -> str:
+        """The size in words."""
+        if self.articles is not None:
+            return f"{self.articles:,} articles"
+        return f"{self.bytes:,} bytes" if self.bytes is not None else f"as many bytes as {self.as_kind}"
+
     @classmethod
     def parse(cls, text: str) -> "SampleSize":
         """Parse KIND=AMOUNT: pmc=1000000, pmc=1M, pmc=6GB or pmc=pubmed.

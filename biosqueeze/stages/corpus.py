@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from biosqueeze import __version__
 from biosqueeze.corpora.article import PARTS, Part
-from biosqueeze.corpora.build import CorpusRequest, build_corpus, can_resume
+from biosqueeze.corpora.request import CorpusRequest, can_resume
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 from biosqueeze.corpora.sources import find_sources
 from biosqueeze.data.corpus import MANIFEST
@@ -95,13 +95,24 @@ def plan(options: Options) -> Plan:
     request = _resolve(options)
     size = sum(file.bytes for file in request.files) / 1e6
     steps = [f"read {len(request.files):,} files ({size:,.1f} MB) in {request.workers} processes"]
+    return Plan(out=request.out, steps=(*steps, *_filters(request)))
+
+
+def _filters(request: CorpusRequest) -> list[str]:
+    """Describe what is kept and dropped, in the order of the filters."""
     settings = request.settings
-    steps.append(f"keep {', '.join(settings.parts)} of articles with at least {settings.least_words} words")
-    if request.against:
-        steps.append(f"drop articles that contain a test sentence of {request.against}")
-    if settings.held_out:
-        steps.append(f"hold out {settings.held_out:.1%} of the articles")
-    return Plan(out=request.out, steps=tuple(steps))
+    dropped = {
+        "that are retracted": settings.drop_retracted,
+        f"in another language than {settings.language}": settings.language,
+        f"of fewer than {settings.least_words} words": settings.least_words > 1,
+        f"that contain a test sentence of {request.against}": request.against,
+        "that a later version replaces, and equal texts": True,
+        f"that are similar to an earlier one ({settings.near_duplicates})": settings.near_duplicates,
+    }
+    steps = [f"keep {', '.join(settings.parts)}"]
+    steps += [f"drop articles {what}" for what, wanted in dropped.items() if wanted]
+    steps += [f"sample {sample.kind} ({sample.amount})" for sample in settings.samples]
+    return steps + ([f"hold out {settings.held_out:.1%} of the articles"] if settings.held_out else [])
 
 
 def run(options: Options) -> Outcome:
@@ -111,6 +122,8 @@ def run(options: Options) -> Outcome:
         SqueezeError: a source does not exist, nothing is left after the filters, or --out exists.
         UsageError: an option has no meaning here.
     """
+    from biosqueeze.corpora.build import build_corpus
+
     request = _resolve(options)
     facts = {
         "format": 1,

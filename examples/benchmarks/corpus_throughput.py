@@ -5,9 +5,9 @@
 
 The PubMed and JATS files below PUBMED_XML_DIR are repeated, each time with other ids and other words, until the sources
 have the given size (uncompressed XML). Both programs read them in one process, keep title and abstract (PubMed) or all
-paragraphs (JATS) of articles with at least 20 words, drop equal texts, split sentences with the same function, and write
-gzipped text at the same level. Each run is a subprocess and the two take turns. Figures are megabytes of XML by second
-of CPU time (user and system, imports included), and the highest resident memory.
+paragraphs (JATS) of articles with at least 20 words, drop equal texts, split sentences with the same function, and
+write gzipped text at the same level. Each run is a subprocess and the two take turns. Figures are megabytes of XML by
+second of CPU time (user and system, imports included), and the highest resident memory.
 pubmed_parser (https://github.com/titipata/pubmed_parser) is installed with `pip install pubmed_parser`.
 """
 

@@ -1,0 +1,42 @@
+"""What corpus to build, and whether an interrupted run can go on."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from biosqueeze.corpora.settings import CorpusSettings
+from biosqueeze.corpora.sources import SourceFile
+from biosqueeze.files import read_json
+
+REQUEST_FILE = "request.json"
+
+
+@dataclass(frozen=True)
+class CorpusRequest:
+    """What to build, and where."""
+
+    files: tuple[SourceFile, ...]
+    settings: CorpusSettings
+    against: Path | None
+    out: Path
+    workers: int
+    strict: bool
+
+    @property
+    def partial_out(self) -> Path:
+        """Where the corpus is until it is complete."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+    @property
+    def digest(self) -> str:
+        """Hash of all that determines the corpus."""
+        files = [(str(file.path), file.bytes, file.modified) for file in self.files]
+        facts = [files, asdict(self.settings), str(self.against)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def can_resume(request: CorpusRequest) -> bool:
+    """Return whether an interrupted run of the same request is in OUT.partial."""
+    path = request.partial_out / REQUEST_FILE
+    return path.is_file() and read_json(path).get("request") == request.digest
