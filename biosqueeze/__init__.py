@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _FUNCTIONS = (
     "bench",
     "benchmark",
+    "corpus",
     "distill",
     "evaluate",
     "export",

@@ -3,16 +3,16 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
-from safetensors import SafetensorError
+from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.detection import config_with_family, detect_head
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def known_head(checkpoint: Checkpoint) -> str | None:
@@ -42,7 +42,7 @@ def task_head_in(checkpoint: Checkpoint) -> str:
     return HEAD_SPECS[name].task_head
 
 
-def saved_decoding_parameters(checkpoint: Checkpoint) -> Mapping[str, NDArray[Any]]:
+def saved_decoding_parameters(checkpoint: Checkpoint) -> "Mapping[str, NDArray[Any]]":
     """Return what decoding needs besides the logits: a CRF's transitions (labels, labels), start and end (labels,).
 
     Raises:
@@ -68,7 +68,8 @@ def saved_decoding_parameters(checkpoint: Checkpoint) -> Mapping[str, NDArray[An
     return scores
 
 
-def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(file: Path) -> "dict[str, NDArray[Any]]":
+    from safetensors import SafetensorError  # imports NumPy
     from safetensors.numpy import load_file
 
     try:
