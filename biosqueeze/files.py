@@ -13,14 +13,13 @@ from typing import Any, BinaryIO
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.saved_states import is_state_folder
+from biosqueeze.parsing import parse_json, read_text
 
 LOCK_FILE = ".lock"
 # What a stage adds to a directory without changing the model is not part of the content.
 _NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs", LOCK_FILE}
 # A parsed object takes up to 30 times the bytes of its text. The vocabularies of the largest BPE tokenizers take 10 MB.
 _JSON_BYTES = 1 << 24
-# Code that walks through a parsed object calls itself at each level.
-_JSON_DEPTH = 100
 # The ends of directory names that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
@@ -35,29 +34,13 @@ def read_json(path: Path) -> dict[str, Any]:
     size = path.stat().st_size
     if size > _JSON_BYTES:
         raise SqueezeError(f"{path} has {size:,} bytes, at most {_JSON_BYTES:,} were expected; fetch the file again")
-    too_deep = SqueezeError(f"{path} is not valid JSON (it is nested too deeply); restore the file or fetch it again")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise too_deep from error
+        value = parse_json(read_text(path))
     except ValueError as error:
         raise SqueezeError(f"{path} is not valid JSON ({error}); restore the file or fetch it again") from error
     if not isinstance(value, dict):
         raise SqueezeError(f"{path} holds a {type(value).__name__}, a JSON object was expected; fetch it again")
-    if _is_deeper(value, _JSON_DEPTH):
-        raise too_deep
     return value
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether a parsed value has objects and lists within each other in more than so many levels."""
-    inner = [value]
-    for _ in range(levels):
-        children = (item.values() if isinstance(item, dict) else item for item in inner)
-        inner = [child for group in children for child in group if isinstance(child, dict | list)]
-        if not inner:
-            return False
-    return True
 
 
 @contextmanager

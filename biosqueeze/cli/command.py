@@ -18,18 +18,29 @@ from biosqueeze.cli.parameters import arguments_of, parameters, read_options
 from biosqueeze.cli.streams import clean_stdout, write_lines
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Group, Outcome, Plan
+from biosqueeze.parsing import DEFAULT_MEGABYTES, VARIABLE
 from biosqueeze.registry import closest
 
 
 def general_options() -> list[click.Parameter]:
-    """Return the flags of the command line itself, which every command has."""
+    """Return the options of the command line itself, which every command has."""
     flags = {
         ("--json", "as_json"): "Print one JSON object instead of the path.",
         ("--dry-run",): "Print what would be done, and write nothing.",
         ("-q", "--quiet"): "Print only warnings and errors.",
         ("-v", "--verbose"): "Print more details.",
     }
-    return [StageOption(names, is_flag=True, help=text, group=Group.GENERAL) for names, text in flags.items()]
+    return [
+        *(StageOption(names, is_flag=True, help=text, group=Group.GENERAL) for names, text in flags.items()),
+        StageOption(
+            ["--max-record-mb"],
+            type=click.IntRange(min=1),
+            metavar="MB",
+            help="Largest line of a file to read, or file that is parsed as a whole, such as JSON. "
+            f"Default: {DEFAULT_MEGABYTES}.",
+            group=Group.GENERAL,
+        ),
+    ]
 
 
 def stage_command(name: str, stage: ModuleType) -> click.Command:
@@ -49,7 +60,7 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
 def _run_stage(name: str, stage: ModuleType) -> None:
     context = click.get_current_context()
     as_json = context.params["as_json"]
-    set_up_output(context.params)
+    set_up_process(context.params)
     _warn_of_unknown_variables(name, context.command)
     if not stage.Options.SEVERAL_PROCESSES:
         refuse_several_processes(name)
@@ -97,10 +108,12 @@ def _warn_of_unknown_variables(name: str, command: click.Command) -> None:
             progress.warn(f"{variable} is no option of {name}.{closest(variable, known)}")
 
 
-def set_up_output(params: Mapping[str, Any]) -> None:
-    """Set how much this package and the libraries print. Call it before the libraries are imported."""
+def set_up_process(params: Mapping[str, Any]) -> None:
+    """Set what is read at most, and how much is printed. Call it before the libraries are imported."""
     level = progress.Level.QUIET if params["quiet"] else progress.Level.NORMAL
     progress.set_level(progress.Level.VERBOSE if params["verbose"] else level)
+    if params["max_record_mb"] is not None:
+        os.environ[VARIABLE] = str(params["max_record_mb"])  # for the processes that are started, too
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not os.environ.get("BIOSQUEEZE_DEBUG"):
         # The libraries' own messages help to find bugs; what matters to users is in our messages.

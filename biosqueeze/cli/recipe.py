@@ -20,7 +20,7 @@ from biosqueeze.cli.command import (
     print_outcome,
     print_plan,
     refuse_several_processes,
-    set_up_output,
+    set_up_process,
 )
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
@@ -209,8 +209,8 @@ def _flat(values: Iterable[Any]) -> list[Any]:
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _run_recipe(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: bool) -> None:
-    set_up_output(flags)
+def _run_recipe(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: Any) -> None:
+    set_up_process(flags)
     refuse_several_processes("run")
     path = Path(recipe).expanduser()
     steps = read_recipe(path, overrides)

@@ -9,6 +9,7 @@ from typing import Any
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Hidden, OptionField, option_fields
+from biosqueeze.parsing import parse_toml, read_text
 
 Overrides = dict[str, list[str]]
 
@@ -47,7 +48,7 @@ def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[RecipeStep]:
 
 def _read_tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = parse_toml(read_text(path))
     except OSError as error:
         raise UsageError(f"there is no recipe {path}; name a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

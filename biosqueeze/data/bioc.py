@@ -1,17 +1,17 @@
 """Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
 
-import gzip
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biosqueeze.data.annotated import Annotation, Document, DocumentCounts, align_annotation
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import open_binary, read_json_document
 from biosqueeze.errors import SqueezeError, require
+from biosqueeze.parsing import max_record_bytes, too_large
 
 if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument
@@ -43,7 +43,7 @@ def read_bioc(path: Path) -> Iterator[Document]:
 
 def _parse(path: Path) -> "Sequence[BioCDocument]":
     require("bioc", "bioc")
-    with _open_binary(path) as stream:
+    with _open(path) as stream:
         first = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return _read_json(path) if first in (b"{", b"[") else _read_xml(path)
 
@@ -53,8 +53,11 @@ def _read_xml(path: Path) -> "Sequence[BioCDocument]":
     from lxml import etree
 
     try:
-        with _open_binary(path) as stream:
-            collection = biocxml.load(stream)
+        with _open(path) as stream:
+            content = stream.read((limit := max_record_bytes()) + 1)
+        if len(content) > limit:
+            raise too_large(str(path))
+        collection = biocxml.load(BytesIO(content))
     except etree.XMLSyntaxError as error:
         raise SqueezeError(
             f"{path}:{error.lineno}: invalid XML ({error.msg}); correct this line, or download the file again"
@@ -71,14 +74,8 @@ def _read_xml(path: Path) -> "Sequence[BioCDocument]":
 def _read_json(path: Path) -> "Sequence[BioCDocument]":
     from bioc import biocjson
 
-    try:
-        value = json.loads("\n".join(line for _, line in numbered_lines(path)))
-    except json.JSONDecodeError as error:
-        raise SqueezeError(
-            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct it"
-        ) from error
     documents = []
-    for number, raw in enumerate(_document_list(value, path), start=1):
+    for number, raw in enumerate(_document_list(read_json_document(path), path), start=1):
         try:
             documents.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
         except (KeyError, TypeError) as error:
@@ -100,14 +97,10 @@ def _document_list(value: Any, path: Path) -> list[Any]:
 
 
 @contextmanager
-def _open_binary(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as plain:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(fileobj=plain) as unpacked:
-                    yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
-            else:
-                yield plain
+        with open_binary(path) as stream:
+            yield stream
     except (OSError, EOFError, zlib.error) as error:
         raise SqueezeError(f"{path} cannot be read ({error}); check the path, or download it again") from error
 

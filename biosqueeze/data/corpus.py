@@ -1,6 +1,5 @@
 """Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from biosqueeze.data.demo import demo_text
 from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
+from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note
 
 DEMO = "demo:text"
@@ -158,7 +158,7 @@ def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[st
 
 def _field_of(line: str, field: str, where: str) -> str:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         check_characters(line, record)
     except ValueError as error:
         raise SqueezeError(

@@ -3,7 +3,6 @@
 An invalid record carries its error message, so that the caller can stop at it, or skip it and go on.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_lines, tolerant_lines
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
 
 STDIN = "-"
 Format = Literal["jsonl", "pubtator", "text"]
@@ -133,9 +133,9 @@ def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
 
 def _json_record(line: str, where: str) -> dict[str, Any]:
     try:
-        values = json.loads(line, parse_constant=_refuse_constant)
+        values = parse_json(line, parse_constant=_refuse_constant)
         check_characters(line, values)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         example = '{"id": 1, "text": "..."}'
         raise SqueezeError(f"{where}: invalid JSON ({error}); write one object per line, like {example}") from error
     if isinstance(values, dict):

@@ -8,15 +8,22 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.parsing import max_record_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 17
+_SHOWN_BYTES = 1000  # of a line that is too long
+_SKIPPED_LIMITS = 16  # a line of this many times the limit ends the reading
+# Abstracts compress 3 to 5 times, and a short text that is repeated some 100 times.
+_HIGHEST_RATIO = 200
+_RATIO_FROM_BYTES = 1 << 28
 _Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
@@ -36,6 +43,11 @@ class Line(NamedTuple):
     error: str | None = None  # the message for an invalid line, with its place
 
 
+class _Source(NamedTuple):
+    name: str
+    limit: int  # bytes in a line
+
+
 def check_characters(text: str, values: Any) -> None:
     """Check JSON for single surrogates (half a character), which it can express and tokenizers refuse.
 
@@ -46,7 +58,7 @@ def check_characters(text: str, values: Any) -> None:
     Raises:
         UnicodeEncodeError: a string has a single surrogate.
     """
-    if _SURROGATE.search(text):
+    if "\\u" in text and _SURROGATE.search(text):
         json.dumps(values, ensure_ascii=False).encode()
 
 
@@ -58,20 +70,20 @@ def numbered_lines(path: Path, progress: ByteProgress | None = None) -> Iterator
         progress: is advanced by the bytes of the file on disk that are read.
 
     Raises:
-        SqueezeError: the file cannot be read, is not UTF-8 text, or is a damaged .gz.
+        SqueezeError: the file cannot be read, is not UTF-8 text, is a damaged .gz, or a line of it is too long.
     """
-    name = str(path)
-    return _numbered(_open_binary(path, progress), name, lambda number, raw: (number, _decoded(raw, name, number)))
+    source = _Source(str(path), max_record_bytes())
+    return _numbered(open_binary(path, progress), source, lambda number, raw: (number, _decoded(raw, source, number)))
 
 
 def tolerant_lines(path: Path) -> Iterator[Line]:
-    """Stream the lines of a file; a line that is not UTF-8 text has an error, and the lines after it are read.
+    """Stream the lines of a file; a line that is too long or not UTF-8 has an error, and the lines after it are read.
 
     Raises:
-        SqueezeError: the file cannot be read, or is a damaged .gz.
+        SqueezeError: the file cannot be read, is a damaged .gz, or has no line end.
     """
-    name = str(path)
-    return _numbered(_open_binary(path, None), name, lambda number, raw: _line(raw, name, number))
+    source = _Source(str(path), max_record_bytes())
+    return _numbered(open_binary(path), source, lambda number, raw: _line(raw, source, number))
 
 
 def stdin_lines() -> Iterator[Line]:
@@ -83,7 +95,8 @@ def stdin_lines() -> Iterator[Line]:
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads data from a pipe, and nothing is piped in; name a file instead")
-    return _numbered(_open_stdin(), STANDARD_INPUT, lambda number, raw: _line(raw, STANDARD_INPUT, number))
+    source = _Source(STANDARD_INPUT, max_record_bytes())
+    return _numbered(_open_stdin(), source, lambda number, raw: _line(raw, source, number))
 
 
 def read_beginning(path: Path, characters: int = 1 << 20) -> str:
@@ -96,18 +109,68 @@ def read_beginning(path: Path, characters: int = 1 << 20) -> str:
     Raises:
         SqueezeError: the file cannot be read, or is a damaged .gz.
     """
-    with _explained(str(path), lambda: 1), _open_binary(path, None) as stream:
+    with _explained(str(path), lambda: 1), open_binary(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace").read(characters)
     return text.removeprefix(_BYTE_ORDER_MARK)
 
 
+def read_document(path: Path) -> list[str]:
+    """Return the lines of a file that is parsed as a whole, as `numbered_lines` does.
+
+    Raises:
+        SqueezeError: as for `numbered_lines`, or the file is too large.
+    """
+    limit, size, lines = max_record_bytes(), 0, []
+    for _, line in numbered_lines(path):
+        size += len(line) + 1
+        if size > limit:
+            raise too_large(str(path))
+        lines.append(line)
+    return lines
+
+
+def read_json_document(path: Path) -> Any:
+    """Parse a file that holds one JSON value.
+
+    Raises:
+        SqueezeError: it is not JSON; otherwise as for `read_document`.
+    """
+    try:
+        return parse_json("\n".join(read_document(path)))
+    except json.JSONDecodeError as error:
+        raise invalid_json(path, error) from error
+
+
+def invalid_json(path: Path, error: json.JSONDecodeError, first: int = 1) -> SqueezeError:
+    """Return the error for a file with invalid JSON; `first` is the number of the first line that was parsed."""
+    return SqueezeError(
+        f"{path}:{first + error.lineno - 1}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
+    )
+
+
 def _numbered(
-    opened: AbstractContextManager[BinaryIO], name: str, parse: Callable[[int, bytes], _Parsed]
+    opened: AbstractContextManager[BinaryIO], source: _Source, parse: Callable[[int, bytes], _Parsed]
 ) -> Iterator[_Parsed]:
     number = 0
-    with _explained(name, lambda: number + 1), opened as stream:
-        for number, raw in enumerate(stream, start=1):
+    with _explained(source.name, lambda: number + 1), opened as stream:
+        for number, raw in enumerate(iter(partial(stream.readline, source.limit + 1), b""), start=1):
             yield parse(number, raw)
+            if len(raw) > source.limit:
+                _skip_line(stream, source, number, raw)
+
+
+def _skip_line(stream: BinaryIO, source: _Source, number: int, part: bytes) -> None:
+    """Read on to the end of a line that is too long.
+
+    Raises:
+        SqueezeError: it has no end.
+    """
+    left = _SKIPPED_LIMITS * source.limit
+    while part and not part.endswith(b"\n"):
+        part = stream.readline(_BUFFER_BYTES)
+        left -= len(part)
+        if left < 0:
+            raise SqueezeError(f"{source.name}:{number}: the line has no end, so this may be no text; check the file")
 
 
 @contextmanager
@@ -138,36 +201,81 @@ class _CountingFile(io.FileIO):
 
 
 @contextmanager
-def _open_binary(path: Path, progress: ByteProgress | None) -> Iterator[BinaryIO]:
+def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[BinaryIO]:
+    """Open a plain or gzipped file for reading.
+
+    Raises:
+        SqueezeError: while reading: the file is a .gz that unpacks to many times its size.
+    """
     plain: Any = (
-        path.open("rb") if progress is None else io.BufferedReader(_CountingFile(path, progress), _BUFFER_BYTES)
+        path.open("rb", _BUFFER_BYTES)
+        if progress is None
+        else io.BufferedReader(_CountingFile(path, progress), _BUFFER_BYTES)
     )
     with plain:
-        if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=plain) as unpacked:
-                yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
-        else:
-            yield plain
+        yield _unpacked(plain, str(path)) if path.suffix == ".gz" else plain
 
 
 @contextmanager
 def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
-    if stream.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC:
-        with gzip.GzipFile(fileobj=stream) as unpacked:
-            yield unpacked  # type: ignore[misc] # GzipFile reads as a BinaryIO does
-    else:
-        yield stream
+    is_packed = stream.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC
+    yield _unpacked(stream, STANDARD_INPUT) if is_packed else stream
 
 
-def _line(raw: bytes, name: str, number: int) -> Line:
+def _unpacked(packed: BinaryIO, name: str) -> BinaryIO:
+    return io.BufferedReader(_Unpacked(packed, name), _BUFFER_BYTES)
+
+
+class _Unpacked(io.RawIOBase):
+    """Gzipped data, unpacked while it is read; data that unpack to many times their size are an error."""
+
+    def __init__(self, packed: BinaryIO, name: str) -> None:
+        self._packed = _CountedReads(packed)
+        self._gzip = gzip.GzipFile(fileobj=self._packed)  # type: ignore[call-overload] # it only calls read
+        self._name = name
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._gzip.read1(len(buffer))
+        buffer[: len(data)] = data
+        self._bytes += len(data)
+        if self._bytes > max(_RATIO_FROM_BYTES, _HIGHEST_RATIO * self._packed.bytes):
+            raise SqueezeError(
+                f"{self._name} unpacks to more than {_HIGHEST_RATIO} times its size, as damaged or hostile files do; "
+                "if it is right, unpack it first (gzip -dc)"
+            )
+        return len(data)
+
+
+class _CountedReads:
+    """A stream that counts the bytes that are read from it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.bytes += len(data)
+        return data
+
+
+def _line(raw: bytes, source: _Source, number: int) -> Line:
     try:
-        return Line(number, _decoded(raw, name, number))
+        return Line(number, _decoded(raw, source, number))
     except SqueezeError as error:
-        return Line(number, raw.decode("utf-8", errors="replace").rstrip("\r\n"), str(error))
+        shown = raw if len(raw) <= source.limit else raw[:_SHOWN_BYTES]
+        return Line(number, shown.decode("utf-8", errors="replace").rstrip("\r\n"), str(error))
 
 
-def _decoded(raw: bytes, name: str, number: int) -> str:
+def _decoded(raw: bytes, source: _Source, number: int) -> str:
+    name = source.name
+    if len(raw) > source.limit:
+        raise too_large(f"{name}:{number}: the line")
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

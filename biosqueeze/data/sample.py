@@ -15,6 +15,7 @@ from biosqueeze.data.record import DataRecord
 from biosqueeze.data.splits import SPELLINGS, SPLITS, has_split_word, open_directory, splits_named, splits_within
 from biosqueeze.data.tables import SUFFIXES, data_suffix, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
 
 RECORDS = 20  # records, sentences or documents of a sample
 _CHARACTERS = 1 << 20  # of a file; enough for as many full articles
@@ -79,7 +80,7 @@ class SourceSample:
     def _has_json_lines(self) -> bool:
         lines = [line for _, line in self.lines if line.strip()]
         try:
-            return len(lines) > 1 and isinstance(json.loads(lines[0]), dict)
+            return len(lines) > 1 and isinstance(parse_json(lines[0]), dict)
         except ValueError:
             return False
 
@@ -151,6 +152,6 @@ def _leading_items(text: str) -> Iterator[tuple[str, Any]]:
     while item is not None and (match := item.match(text, position)):
         try:
             value, position = decoder.raw_decode(text, match.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         yield match[1], value

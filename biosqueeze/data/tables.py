@@ -9,10 +9,11 @@ from typing import Any
 
 from biosqueeze.data import hub
 from biosqueeze.data.columns import Columns, check_unique, find_column, parse_column_options
-from biosqueeze.data.lines import check_characters, numbered_lines
+from biosqueeze.data.lines import check_characters, invalid_json, numbered_lines, read_document
 from biosqueeze.data.record import DataRecord
 from biosqueeze.data.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note
 
 __all__ = [
@@ -205,7 +206,7 @@ def _json_lines(lines: NumberedLines, path: Path) -> Iterator[DataRecord]:
 
 def _json(path: Path) -> Iterator[DataRecord]:
     """Parse a list of records, an object of records by id, or JSON lines that are named .json."""
-    lines = [line for _, line in numbered_lines(path)]
+    lines = read_document(path)
     text = "\n".join(lines)
     if not text.strip():
         return iter(())
@@ -231,7 +232,7 @@ def _summary(value: Any) -> str:
 def _is_json_lines(lines: Sequence[str]) -> bool:
     filled = [line for line in lines if line.strip()]
     try:
-        return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
+        return len(filled) > 1 and isinstance(parse_json(filled[0]), dict)
     except ValueError:
         return False
 
@@ -245,13 +246,12 @@ def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> DataRecord:
 
 def _parsed(text: str, path: Path, first: int) -> Any:
     try:
-        values = json.loads(text, object_pairs_hook=_unique)
+        values = parse_json(text, object_pairs_hook=_unique)
         check_characters(text, values)
     except _DuplicateKeyError as error:
         raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
     except json.JSONDecodeError as error:
-        where = f"{path}:{first + error.lineno - 1}"
-        raise SqueezeError(f"{where}: invalid JSON ({error.msg} at column {error.colno}); correct this line") from error
+        raise invalid_json(path, error, first) from error
     except UnicodeEncodeError as error:
         raise SqueezeError(f"{path}:{first}: a single surrogate in a string ({error}); correct this line") from error
     return values

@@ -1,6 +1,5 @@
 """Classification of texts: one label per text (single), or any number of labels (multi)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.sequences import Floats, TextExample, id_of, sigmoid
@@ -171,7 +171,7 @@ def _listed(value: Any) -> list[Any] | None:
     if not (isinstance(value, str) and value.lstrip().startswith("[")):
         return None
     try:
-        items = json.loads(value)
+        items = parse_json(value)
     except ValueError:
         return None
     return items if isinstance(items, list) else None

@@ -1,6 +1,5 @@
 """Find the two entities in records of a relation data set: by offsets, between marks, or as @TYPE$ dummies."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from biosqueeze.data.record import DataRecord
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
 from biosqueeze.tasks.encoding.entities import Mention, Relation
 
 # How data sets mark the first and the second entity. SciBERT's marks contain a space ("<< aspirin >>"), which
@@ -125,7 +125,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     """Return a JSON object, parsed if it is the cell of a table; {} for anything else."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             return {}
     return value if isinstance(value, Mapping) else {}

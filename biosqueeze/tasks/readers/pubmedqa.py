@@ -1,6 +1,5 @@
 """Read PubMedQA's labelled questions (PQA-L) from the authors' files (github.com/pubmedqa/pubmedqa)."""
 
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 from biosqueeze.data.tables import DataRecord, read_file
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json, read_text
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
@@ -119,7 +119,7 @@ def _decision(record: DataRecord) -> str:
 def _test_ids(directory: Path, records: Mapping[str, DataRecord]) -> frozenset[str]:
     path = directory / GROUND_TRUTH
     try:
-        labels: Any = json.loads(path.read_text(encoding="utf-8"))
+        labels: Any = parse_json(read_text(path))
     except FileNotFoundError as error:
         raise SqueezeError(
             f"there is no {path}, which defines the test split; copy it from PubMedQA's data/, where {QUESTIONS} is"

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data import hub
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import invalid_json, read_document
 from biosqueeze.data.output_types import SPAN
 from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.splits import SPELLINGS, check_splits, find_split, has_split_word, open_directory
 from biosqueeze.data.tables import SUFFIXES, data_suffix, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.readers.questions import (
@@ -148,15 +149,12 @@ def _stem(path: Path) -> str:
 
 def _content(path: Path) -> Any:
     """Return the parsed JSON, or None for JSON lines that are named .json."""
-    lines = [line for _, line in numbered_lines(path)]
     try:
-        return json.loads("\n".join(lines))
+        return parse_json("\n".join(read_document(path)))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None
-        raise SqueezeError(
-            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
-        ) from error
+        raise invalid_json(path, error) from error
 
 
 def _has_known_format(content: Any) -> bool:

@@ -1,12 +1,11 @@
 """Read the yes-or-no questions of BioASQ's JSON files: a question, and its snippets joined."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.lines import numbered_lines, read_beginning
+from biosqueeze.data.lines import read_beginning, read_json_document
 from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.splits import SPLITS, has_split_word
 from biosqueeze.errors import SqueezeError
@@ -78,13 +77,7 @@ def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExamp
 
 
 def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    try:
-        content = json.loads("\n".join(line for _, line in numbered_lines(path)))
-    except json.JSONDecodeError as error:
-        raise SqueezeError(
-            f"{path}:{error.lineno}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
-        ) from error
-    for number, item in enumerate(content["questions"]):
+    for number, item in enumerate(read_json_document(path)["questions"]):
         where = f"{path}: questions[{number}]"
         if not isinstance(item, Mapping):
             raise SqueezeError(f"{where} is of type {type(item).__name__}, but an object was expected; correct it")
