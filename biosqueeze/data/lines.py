@@ -21,9 +21,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 _BUFFER_BYTES = 1 << 17
 _SHOWN_BYTES = 1000  # of a line that is too long
 _SKIPPED_LIMITS = 16  # a line of this many times the limit ends the reading
-# Abstracts compress 3 to 5 times, and a short text that is repeated some 100 times.
-_HIGHEST_RATIO = 200
-_RATIO_FROM_BYTES = 1 << 28
+# gzip makes abstracts 3 to 5 times smaller, one sentence that is repeated some 400 times, and one byte 1,030 times.
+_HIGHEST_RATIO = 500
+_RATIO_FROM_BYTES = 1 << 25
 _Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
