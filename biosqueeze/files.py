@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.saved_states import is_state_folder
 from biosqueeze.parsing import parse_json, read_text
+from biosqueeze.saved_states import is_state_folder
 
 LOCK_FILE = ".lock"
 # What a stage adds to a directory without changing the model is not part of the content.

@@ -24,7 +24,7 @@ from biosqueeze.cli.command import (
 )
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
-from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
+from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import mark, with_output
 from biosqueeze.cli.streams import STDIN, clean_stdout
@@ -38,7 +38,6 @@ EXAMPLES = (
     ("Override one option of a step", "biosqueeze run recipes/quickstart.toml --set student.steps=10"),
     ("Show what would be done", "biosqueeze run recipes/quickstart.toml --dry-run"),
 )
-_STATE_FILE = "recipe-state.json"
 
 
 @dataclass
@@ -53,7 +52,7 @@ class RecipeRun:
     @classmethod
     def open(cls, directory: Path) -> Self:
         """Read the state file of a directory; without one, nothing is done yet."""
-        path = directory / _STATE_FILE
+        path = directory / STATE_FILE
         return cls(directory, _read_entries(path) if path.is_file() else {})
 
     def begin(self, step: str, key: str, options: StageOptions) -> None:
@@ -72,7 +71,7 @@ class RecipeRun:
     def write(self) -> None:
         """Write the state file."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / _STATE_FILE, self.entries)
+        write_json(self.directory / STATE_FILE, self.entries)
 
 
 def _read_entries(path: Path) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Read a recipe: a TOML file with one table per step, and the --set overrides of its keys."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from biosqueeze.options import Hidden, OptionField, option_fields
 from biosqueeze.parsing import parse_toml, read_text
 
 Overrides = dict[str, list[str]]
+STATE_FILE = "recipe-state.json"
+_NO_FILE_NAME = re.compile(r"\.{0,2}|.*[/\x00-\x1f\x7f].*|.{100,}", re.DOTALL)
+_RESERVED = re.compile(rf"{re.escape(STATE_FILE)}|.*\.(partial|runs)")  # is written beside the outputs
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,17 @@ def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[
     return by_step
 
 
+def _check_name(path: Path, name: str) -> None:
+    """Refuse the names of steps that no directory of the run can have: a step is written to one of its own name."""
+    if _NO_FILE_NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+        raise UsageError(
+            f"{path}: {name[:100]!r} cannot name a step, whose output is a directory of that name; use letters, "
+            "digits, - and _"
+        )
+
+
 def _read_step(path: Path, name: str, table: dict[str, Any], overrides: Overrides) -> RecipeStep:
+    _check_name(path, name)
     stage = str(table.get("stage", name))
     stages = registry.names("stages")
     if stage not in stages:

@@ -42,11 +42,50 @@ def test_every_recipe_file_is_valid(path: Path) -> None:
         ("[shrink]", ("shrink=3",), "STEP.OPTION=VALUE"),
         ("[shrink]", ("shrnik.layers=3",), "Did you mean 'shrink'"),
         ("[shrink]", ("shrink.layer=3",), "Did you mean 'layers'"),
+        ("x = " + "[" * 5000, (), "not valid TOML: nested too deeply"),
+        (f"[a{'.a' * 20_000}]", (), "not valid TOML: nested too deeply"),
+        (f"[shrink]\nlayers = {'9' * 5000}", (), r"not valid TOML: .* out of range \(at line 2\)"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_recipe(write(tmp_path / "r.toml", text), overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "override"),
+    [
+        (f"layers = {'9' * 4000}", "seed=1"),
+        (f"seed = {'9' * 4000}", "force=true"),
+        ("layers = [[[3]]]", "seed=1"),
+        ("layers = {a = {b = 1}}", "seed=1"),
+        ("layers = '1'", f"seed={'9' * 5000}"),
+        ("layers = 1979-05-27", "seed=1"),
+    ],
+)
+def test_wild_values_of_a_recipe_are_wrong_usage(
+    text: str, override: str, shell: Shell, tmp_path: Path, pico_bert: Path
+) -> None:
+    path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\n{text}")
+    said = shell("run", path, "--set", f"shrink.{override}", "--out", tmp_path / "out", "--dry-run")
+    assert said.code == 2, said.err
+    assert said.err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "", "/tmp/x", "../x", "a/b", r"a\u0000b", r"a\nb", "recipe-state.json", "x.partial", "x.runs", "x" * 300],
+)
+def test_no_step_is_written_outside_of_the_run(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "r.toml", f'["{name}"]\nstage = "shrink"\ncheckpoint = "x"')
+    with pytest.raises(UsageError, match="cannot name a step"):
+        read_recipe(path, ())
+
+
+def test_a_recipe_that_has_no_end_is_refused(shell: Shell) -> None:
+    said = shell("run /dev/zero --max-record-mb 1")
+    assert said.code == 1
+    assert "/dev/zero is longer than 1 MB" in said.err
 
 
 def test_a_missing_recipe_is_exit_2(shell: Shell) -> None:

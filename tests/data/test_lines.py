@@ -1,9 +1,21 @@
 import gzip
+import io
+import sys
+from pathlib import Path
 
 import pytest
 
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze import parsing
+from biosqueeze.data import lines
+from biosqueeze.data.lines import numbered_lines, read_beginning, read_document, stdin_lines, tolerant_lines
 from biosqueeze.errors import SqueezeError
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def one_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(parsing.VARIABLE, "1")
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
@@ -22,3 +34,61 @@ def test_an_unreadable_path_is_explained(tmp_path):
 def test_a_directory_is_explained(tmp_path):
     with pytest.raises(SqueezeError, match="cannot be read"):
         list(numbered_lines(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_line_above_the_limit_is_an_error(tmp_path: Path, one_megabyte: None, name: str) -> None:
+    data = b"first\n" + b"x" * MEGABYTE + b"\nlast\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    reading = numbered_lines(tmp_path / name)
+    assert next(reading) == (1, "first")
+    with pytest.raises(SqueezeError, match=rf"{name}:2: the line is longer than 1 MB.*--max-record-mb 2"):
+        next(reading)
+
+
+def test_a_line_of_the_limit_is_read(tmp_path: Path, one_megabyte: None) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x" * (MEGABYTE - 1) + b"\n" + b"y" * MEGABYTE)
+    assert [len(line) for _, line in numbered_lines(tmp_path / "a.txt")] == [MEGABYTE - 1, MEGABYTE]
+
+
+def test_lines_after_one_that_is_too_long_are_read(tmp_path: Path, one_megabyte: None) -> None:
+    (tmp_path / "a.txt").write_bytes(b"first\n" + b"x" * (3 * MEGABYTE) + b"\nlast")
+    first, long, last = tolerant_lines(tmp_path / "a.txt")
+    assert (first.text, last.number, last.text) == ("first", 3, "last")
+    assert "the line is longer than 1 MB" in str(long.error)
+    assert len(long.text) < 10_000
+
+
+def test_a_line_without_end_ends_the_reading(one_megabyte: None) -> None:
+    reading = tolerant_lines(Path("/dev/zero"))
+    assert next(reading).error
+    with pytest.raises(SqueezeError, match="/dev/zero:1: the line has no end"):
+        next(reading)
+
+
+def test_gzip_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_RATIO_FROM_BYTES", 4 * MEGABYTE)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"\n" * (8 * MEGABYTE)))
+    with pytest.raises(SqueezeError, match=r"a\.txt\.gz unpacks to more than 500 times its size.*gzip -dc"):
+        list(numbered_lines(path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
+    with pytest.raises(SqueezeError, match="standard input unpacks to more than 500 times"):
+        list(stdin_lines())
+
+
+def test_a_sentence_that_is_repeated_may_be_gzipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_RATIO_FROM_BYTES", MEGABYTE)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Aspirin reduces fever in adults.\n" * 200_000))
+    assert sum(1 for _ in numbered_lines(tmp_path / "a.txt.gz")) == 200_000
+
+
+def test_a_document_above_the_limit_is_an_error(tmp_path: Path, one_megabyte: None) -> None:
+    (tmp_path / "a.json").write_text("[\n" + "1,\n" * MEGABYTE + "1]")
+    with pytest.raises(SqueezeError, match=r"a\.json is longer than 1 MB"):
+        read_document(tmp_path / "a.json")
+
+
+def test_the_beginning_of_a_bomb_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"x" * (64 * MEGABYTE)))
+    assert read_beginning(tmp_path / "a.txt.gz", 100) == "x" * 100
