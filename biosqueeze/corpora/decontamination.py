@@ -1,7 +1,6 @@
 """Find documents that contain a test sentence of a benchmark."""
 
 import csv
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from biosqueeze.data.lines import numbered_lines, read_beginning
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.data.splits import has_split_word
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note, warn
 
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
@@ -113,11 +113,11 @@ def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
 def _json_texts(path: Path) -> Iterator[tuple[str, str]]:
     lines = list(numbered_lines(path))
     try:
-        values = [(number, json.loads(line)) for number, line in lines if line.strip()]
+        values = [(number, parse_json(line)) for number, line in lines if line.strip()]
     except ValueError:
         try:
-            values = [(1, json.loads("\n".join(line for _, line in lines)))]
-        except (ValueError, RecursionError) as error:
+            values = [(1, parse_json("\n".join(line for _, line in lines)))]
+        except ValueError as error:
             raise SqueezeError(
                 f"{path} is not valid JSON ({error}); correct it, or take it out of --against"
             ) from error

@@ -74,7 +74,20 @@ def test_wild_values_of_a_recipe_are_wrong_usage(
 
 @pytest.mark.parametrize(
     "name",
-    ["..", ".", "", "/tmp/x", "../x", "a/b", r"a\u0000b", r"a\nb", "recipe-state.json", "x.partial", "x.runs", "x" * 300],
+    [
+        "..",
+        ".",
+        "",
+        "/tmp/x",
+        "../x",
+        "a/b",
+        r"a\u0000b",
+        r"a\nb",
+        "recipe-state.json",
+        "x.partial",
+        "x.runs",
+        "x" * 300,
+    ],
 )
 def test_no_step_is_written_outside_of_the_run(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "r.toml", f'["{name}"]\nstage = "shrink"\ncheckpoint = "x"')
