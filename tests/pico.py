@@ -29,27 +29,33 @@ _CLASSES = {
     ("bert", "base"): "BertModel",
     ("bert", "token-classification"): "BertForTokenClassification",
     ("bert", "sequence-classification"): "BertForSequenceClassification",
+    ("bert", "question-answering"): "BertForQuestionAnswering",
     ("roberta", "mlm"): "RobertaForMaskedLM",
     ("roberta", "base"): "RobertaModel",
     ("roberta", "token-classification"): "RobertaForTokenClassification",
     ("roberta", "sequence-classification"): "RobertaForSequenceClassification",
+    ("roberta", "question-answering"): "RobertaForQuestionAnswering",
     ("electra", "discriminator"): "ElectraForPreTraining",
     ("electra", "mlm"): "ElectraForMaskedLM",
     ("electra", "base"): "ElectraModel",
     ("electra", "token-classification"): "ElectraForTokenClassification",
     ("electra", "sequence-classification"): "ElectraForSequenceClassification",
+    ("electra", "question-answering"): "ElectraForQuestionAnswering",
     ("distilbert", "mlm"): "DistilBertForMaskedLM",
     ("distilbert", "base"): "DistilBertModel",
     ("distilbert", "token-classification"): "DistilBertForTokenClassification",
     ("distilbert", "sequence-classification"): "DistilBertForSequenceClassification",
+    ("distilbert", "question-answering"): "DistilBertForQuestionAnswering",
     ("albert", "mlm"): "AlbertForMaskedLM",
     ("albert", "base"): "AlbertModel",
     ("albert", "token-classification"): "AlbertForTokenClassification",
     ("albert", "sequence-classification"): "AlbertForSequenceClassification",
+    ("albert", "question-answering"): "AlbertForQuestionAnswering",
     ("mobilebert", "mlm"): "MobileBertForMaskedLM",
     ("mobilebert", "base"): "MobileBertModel",
     ("mobilebert", "token-classification"): "MobileBertForTokenClassification",
     ("mobilebert", "sequence-classification"): "MobileBertForSequenceClassification",
+    ("mobilebert", "question-answering"): "MobileBertForQuestionAnswering",
 }
 _NARROW_EMBEDDINGS = {
     "electra": transformers.ElectraConfig,
@@ -214,6 +220,8 @@ def model_of(
         torch.manual_seed(seed)
         config = config_of(family, vocab_size, labels)
         config.architectures = [name]
+        if head == "question-answering":
+            config.num_labels = 2  # start and end
         model = getattr(transformers, name)(config)
         for parameter in model.parameters():
             if parameter.dim() == 1:

@@ -52,6 +52,9 @@ def _prepared(model: Any, observer: str) -> Any:
 
         inputs = example_inputs(model)
         graph = export(PositionalModel(model).eval(), inputs, dynamic_shapes=dynamic_axes(len(inputs)))
+        # torchao fails at a linear layer whose output is unused: the pooler below no head.
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
         config = StaticQuantConfig(act_algo=observer)
         for name in narrow_layers(model):
             config.set_local(f"model.{name}", StaticQuantConfig(w_dtype="fp32", act_dtype="fp32"))

@@ -64,12 +64,24 @@ def fold_weights(model: onnx.ModelProto) -> int:
         number of folded weights.
     """
     graph = IndexedGraph(model)
-    folded: set[int] = set()
+    folded = _fold_casts(graph)
     quantizers = [n for n in graph.graph.node if n.op_type == "QuantizeLinear" and n.input[0] in graph.weights]
     for quantize in quantizers:
         folded |= _fold(graph, quantize)
     graph.replace_nodes(node for node in graph.graph.node if id(node) not in folded)
     return len(quantizers)
+
+
+def _fold_casts(graph: IndexedGraph) -> set[int]:
+    """Compute the Casts of weights; return the ids of those nodes.
+
+    The exporter computes small ones only, and leaves those of the zero points of a large vocabulary.
+    """
+    casts = [n for n in graph.graph.node if n.op_type == "Cast" and n.input[0] in graph.weights]
+    for cast in casts:
+        to = next(attribute.i for attribute in cast.attribute if attribute.name == "to")
+        graph.add(cast.output[0], graph.array(cast.input[0]).astype(helper.tensor_dtype_to_np_dtype(to)))
+    return {id(cast) for cast in casts}
 
 
 def _fold(graph: IndexedGraph, quantize: onnx.NodeProto) -> set[int]:
@@ -149,16 +161,17 @@ def _is_table(graph: IndexedGraph, gather: onnx.NodeProto) -> bool:
 def _lookup(graph: IndexedGraph, gather: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return the nodes that replace one Gather: gather int8 rows and their scales, and multiply."""
     name, ids, output = gather.input[0], gather.input[1], gather.output[0]
-    if f"{name}.int8" not in graph.weights:
+    rows, row_scales = f"{name}.rows", f"{name}.scale"  # NAME.int8 may be the decoder's copy of the same weight
+    if rows not in graph.weights:
         table = graph.array(name).astype(np.float32)
         scales = np.abs(table).max(axis=1, keepdims=True) / 127  # (rows, 1)
         scales = np.where(scales == 0, np.float32(1), scales).astype(np.float32)
-        graph.add(f"{name}.int8", np.rint(table / scales).astype(np.int8))
-        graph.add(f"{name}.scale", scales)
+        graph.add(rows, np.rint(table / scales).astype(np.int8))
+        graph.add(row_scales, scales)
     return [
-        helper.make_node("Gather", [f"{name}.int8", ids], [f"{output}.int8"], axis=0),
+        helper.make_node("Gather", [rows, ids], [f"{output}.int8"], axis=0),
         helper.make_node("Cast", [f"{output}.int8"], [f"{output}.float"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Gather", [f"{name}.scale", ids], [f"{output}.scale"], axis=0),
+        helper.make_node("Gather", [row_scales, ids], [f"{output}.scale"], axis=0),
         helper.make_node("Mul", [f"{output}.float", f"{output}.scale"], [output]),
     ]
 

@@ -68,6 +68,33 @@ def test_folding_changes_no_output(axis, transpose, clip) -> None:
     np.testing.assert_array_equal(run(model, x=x), expected)
 
 
+def test_casts_of_zero_points_are_computed() -> None:
+    """The exporter leaves the Cast of the zero points of a large vocabulary, here written by hand."""
+    model = quantized_linear(0, clip=True, transpose=True)
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    expected = run(model, x=x)
+    zero = next(tensor for tensor in model.graph.initializer if tensor.name == "zero")
+    wide = numpy_helper.from_array(numpy_helper.to_array(zero).astype(np.int64), "wide")
+    model.graph.initializer.remove(zero)
+    model.graph.initializer.append(wide)
+    model.graph.node.insert(0, helper.make_node("Cast", ["wide"], ["zero"], to=TensorProto.INT8))
+    assert fold_weights(model) == 1
+    assert kinds(model) == ["DequantizeLinear", "MatMul"]
+    np.testing.assert_array_equal(run(model, x=x), expected)
+
+
+def test_table_that_is_also_a_folded_decoder() -> None:
+    """Both copies of the tied weight are int8, and neither takes the name of the other."""
+    model = quantized_linear(0, clip=False, transpose=True, shape=(200, 16))
+    model.graph.node.insert(0, helper.make_node("Gather", ["W", "ids"], ["x"], axis=0))
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("ids", TensorProto.INT64, None))
+    ids = np.array([0, 7, 199])
+    expected = run(model, ids=ids)
+    assert (fold_weights(model), shrink_embeddings(model)) == (1, 1)
+    assert {t.name for t in model.graph.initializer} == {"W.int8", "scale", "zero", "W.rows", "W.scale"}
+    np.testing.assert_allclose(run(model, ids=ids), expected, atol=0.1)
+
+
 @given(st.lists(st.floats(-300, 300, width=32), min_size=4, max_size=4), st.floats(0.25, 2, width=32))
 @settings(max_examples=30, deadline=None)
 def test_folding_rounds_and_saturates_as_onnxruntime_does(row, scale) -> None:
@@ -148,5 +175,5 @@ def test_table_read_twice_is_stored_once() -> None:
     ]
     model = model_of(nodes, {"table": table}, {"ids": TensorProto.INT64})
     assert shrink_embeddings(model) == 1
-    assert sorted(tensor.name for tensor in model.graph.initializer) == ["table.int8", "table.scale"]
+    assert sorted(tensor.name for tensor in model.graph.initializer) == ["table.rows", "table.scale"]
     assert (run(model, ids=np.array([5, 6])) == 0).all()
