@@ -17,7 +17,16 @@ from biosqueeze.saved_states import is_state_folder
 
 LOCK_FILE = ".lock"
 # What a stage adds to a directory without changing the model is not part of the content.
-_NOT_CONTENT = {"README.md", "biosqueeze.json", "metrics.jsonl", "report.html", "results", "runs", LOCK_FILE}
+_NOT_CONTENT = {
+    "README.md",
+    "biosqueeze.json",
+    "metrics.jsonl",
+    "warm-start.jsonl",
+    "report.html",
+    "results",
+    "runs",
+    LOCK_FILE,
+}
 # A parsed object takes up to 30 times the bytes of its text. The vocabularies of the largest BPE tokenizers take 10 MB.
 _JSON_BYTES = 1 << 24
 # The ends of directory names that are still being written.

@@ -1,0 +1,255 @@
+"""The commands that are killed, run on a full disk and started twice, and the files that they read.
+
+All of them run in the directory that `write_inputs` fills, with models of a few thousand weights.
+"""
+
+import gzip
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from tests import pico
+from tests.campaigns.sandbox import Command, Folder
+from tests.tasks.sources import DATA
+
+_TRAINING = "--precision fp32 --batch-size 4 --max-length 24"
+_SAVING = f"{_TRAINING} --save-every 1 --eval-every 2"
+_RECIPE = """
+[teacher]
+stage = "finetune"
+checkpoint = "bert"
+data = "ner"
+steps = 3
+save_every = 1
+precision = "fp32"
+out = "made/teacher"
+
+[smaller]
+stage = "shrink"
+layers = "2"
+
+[student]
+stage = "distill"
+teacher = "@teacher"
+data = "ner"
+steps = 3
+save_every = 1
+precision = "fp32"
+
+[score]
+stage = "evaluate"
+data = "ner"
+
+[int8]
+stage = "quantize"
+checkpoint = "exported"
+out = "made/int8"
+"""
+_BRIEF_RECIPE = """
+[teacher]
+stage = "finetune"
+checkpoint = "bert"
+data = "ner"
+steps = 1
+precision = "fp32"
+
+[smaller]
+stage = "shrink"
+layers = "2"
+
+[score]
+stage = "evaluate"
+data = "ner"
+"""
+_PUBTATOR = """{0}|t|Aspirin in patients {1}
+{0}|a|Twelve patients {1} with sepsis took aspirin.
+{0}\t0\t7\tAspirin\tChemical\tD001241
+
+"""
+_BIOC = """<?xml version="1.0" encoding="UTF-8"?>
+<collection><source>s</source><date>d</date><key>k</key>
+<document><id>{0}</id><passage><offset>0</offset><text>{1}</text>
+<annotation id="1"><infon key="type">Chemical</infon><location offset="0" length="7"/><text>Aspirin</text></annotation>
+</passage></document></collection>
+"""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command, and the final names that it writes: checkpoints, files, or files in a checkpoint that it was given."""
+
+    name: str
+    line: str
+    outputs: tuple[str, ...] = ("out",)
+    processes: int = 1
+    slow: bool = False
+
+    def commands(self, *more: str) -> list[Command]:
+        """Return the command, or one for each process that trains."""
+        words = [*shlex.split(self.line), *more]
+        if self.processes == 1:
+            return [Command(words)]
+        port = str(_free_port())
+        return [Command(words, environment=_launched(rank, self.processes, port)) for rank in range(self.processes)]
+
+
+def _scenarios() -> Iterator[Scenario]:
+    yield Scenario("shrink", "shrink bert --layers 2 --out out")
+    yield Scenario(
+        "distill text",
+        f"distill small --teacher bert --corpus corpus.txt --steps 3 --out out {_TRAINING} --save-every 1",
+    )
+    on_task = "distill start --teacher teacher --data ner"
+    yield Scenario("distill task", f"{on_task} --corpus corpus.txt --steps 3 --out out {_SAVING}")
+    yield Scenario("distill warm", f"{on_task} --warm-start finetune --warm-epochs 1 --steps 3 --out out {_SAVING}")
+    yield Scenario("distill cache", f"{on_task} --loss kl --cache-teacher answers --steps 3 --out out {_SAVING}")
+    for kind in DATA:
+        yield Scenario(f"finetune {kind}", f"finetune bert --data {kind} --task {kind} --steps 3 --out out {_SAVING}")
+    grid = "--grid lr=1e-4,3e-4 --seeds 2 --steps 2"
+    yield Scenario("finetune grid", f"finetune bert --data ner {grid} --out out {_SAVING}")
+    yield Scenario("two processes", f"finetune bert --data ner --steps 3 --out out {_SAVING}", processes=2)
+    yield Scenario("evaluate", "evaluate teacher --data ner", ("teacher/results/evaluate-torch.json",))
+    yield Scenario("predict", "predict teacher records.jsonl --out out.jsonl", ("out.jsonl",))
+    yield Scenario("predict gz", "predict exported records.jsonl --out out.jsonl.gz", ("out.jsonl.gz",))
+    yield Scenario("export", "export shallow --out out", slow=True)
+    yield Scenario("quantize", "quantize exported --out out")
+    static = "--method inc-static --calibration corpus.txt --calibration-samples 4 --max-length 16"
+    yield Scenario("quantize static", f"quantize shallow {static} --out out", slow=True)
+    short = "--batch-size 1 --length 8 --rounds 1 --seconds 0 --warmup 1 --threads 1"
+    tables = tuple(f"{name}/results/bench.json" for name in ("start", "exported"))
+    yield Scenario("bench", f"bench start exported {short}", tables)
+    suite = "--suite blurb --only ncbi-disease --seeds 2 --set steps=2 --set save_every=1 --set precision=fp32"
+    pages = tuple(f"out/blurb.{ending}" for ending in ("json", "md", "tex"))
+    yield Scenario("benchmark", f"benchmark start --data benchmarks {suite} --out out", pages)
+    yield Scenario("report", "report teacher --html out.html", ("out.html",))
+    yield Scenario("run", "run recipe.toml --out out", ("made/teacher", "out/smaller", "out/student", "made/int8"))
+
+
+SCENARIOS = {scenario.name: scenario for scenario in _scenarios()}
+
+
+def write_inputs(folder: Folder) -> None:
+    """Write models, data and a recipe to a folder's work directory.
+
+    Raises:
+        RuntimeError: a command failed.
+    """
+    work = folder.work
+    pico.save("bert", work / "bert")
+    for kind in DATA:
+        _write_data(work / kind, kind)
+    _write_data(work / "benchmarks" / "ncbi-disease", "ner")
+    (work / "recipe.toml").write_text(_RECIPE, encoding="utf-8")
+    (work / "brief.toml").write_text(_BRIEF_RECIPE, encoding="utf-8")
+    _write_records(work)
+    for line in (
+        "shrink bert --layers 2 --out small",
+        f"finetune bert --data ner --steps 3 --lr 1e-2 --out teacher {_TRAINING}",
+        "shrink teacher --layers 2 --out start",
+        "shrink teacher --layers 1 --out shallow",
+        "export shallow --out exported",
+        "quantize exported --out int8",
+        "evaluate teacher --data ner",
+        "run brief.toml --out done",
+    ):
+        ended = folder.run(Command(shlex.split(line)))
+        if ended.code:
+            raise RuntimeError(f"{line}: {ended.err}")
+    _interrupt_training(folder)
+    shard(work / "teacher", work / "sharded")
+
+
+def _write_records(work: Path) -> None:
+    """Write records, a corpus, and documents with entities, in every format that is read."""
+    texts = list(pico.sentences(12, seed=1))
+    lines = "".join(f"{text}\n" for text in texts)
+    records = "".join(json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(texts))
+    (work / "records.pubtator").write_text(_documents("abc"), encoding="utf-8")
+    for stem in ("records", "corpus"):
+        for ending, content in (("jsonl", records), ("txt", lines)):
+            (work / f"{stem}.{ending}").write_text(content, encoding="utf-8")
+            (work / f"{stem}.{ending}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
+    for split in ("train", "dev", "test"):
+        passage = f"Aspirin helps patients of the {split} group with sepsis."
+        document = {"id": split, "infons": {}, "passages": [_passage(passage)], "relations": []}
+        collection = {"source": "s", "date": "d", "key": "k", "infons": {}, "documents": [document]}
+        for folder, ending, content in (
+            ("pubtator", "pubtator", _documents(f"{split[0]}{split[1]}")),
+            ("bioc", "xml", _BIOC.format(split, passage)),
+            ("biocjson", "json", json.dumps(collection)),
+        ):
+            (work / folder).mkdir(exist_ok=True)
+            (work / folder / f"{split}.{ending}").write_text(content, encoding="utf-8")
+
+
+def _documents(names: str) -> str:
+    """Return PubTator documents, one for each letter."""
+    return "".join(_PUBTATOR.format(ord(name), name) for name in names)
+
+
+def _passage(text: str) -> dict[str, object]:
+    """Return a passage of BioC JSON whose first word is an entity."""
+    word = text.split()[0]
+    location = {"offset": 0, "length": len(word)}
+    annotation = {"id": "1", "infons": {"type": "Chemical"}, "text": word, "locations": [location]}
+    return {"offset": 0, "infons": {}, "text": text, "sentences": [], "annotations": [annotation], "relations": []}
+
+
+def _interrupt_training(folder: Folder) -> None:
+    """Leave a training that was killed after its second step, in begun.partial."""
+    line = f"finetune bert --data ner --steps 3 --out begun {_TRAINING} --save-every 1"
+
+    def fault(_number: int, event: str, pid: int) -> None:
+        if event == "os.rename" and (folder.work / "begun.partial" / "state-00000002").exists():
+            os.kill(pid, signal.SIGKILL)
+
+    folder.run(Command(shlex.split(line)), fault)
+
+
+def shard(source: Path, out: Path) -> None:
+    """Copy a checkpoint and split its weights into two files with an index."""
+    shutil.copytree(source, out)
+    tensors = load_file(out / "model.safetensors")
+    names = sorted(tensors)
+    files = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in files.items():
+        save_file({name: tensors[name] for name in held}, out / file, {"format": "pt"})
+    (out / "model.safetensors").unlink()
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    index = {
+        "metadata": {"total_size": size},
+        "weight_map": {name: file for file, held in files.items() for name in held},
+    }
+    (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def _write_data(folder: Path, kind: str) -> None:
+    """Write splits of a task kind; its own pieces are repeated where they can be."""
+    folder.mkdir(parents=True)
+    suffix, text = DATA[kind]
+    for number, split in enumerate(("train", "dev", "test")):
+        parts = [text(10 * number + n) for n in range(1 if suffix == ".json" else 4)]
+        if kind in ("similarity", "classification"):  # a header, once
+            parts = [parts[0], *(part.partition("\n")[2] for part in parts[1:])]
+        separator = "\n" if kind in ("ner", "pico") else ""
+        (folder / f"{split}{suffix}").write_text(separator.join(parts), encoding="utf-8")
+
+
+def _launched(rank: int, count: int, port: str) -> dict[str, str]:
+    """Return the environment variables that `accelerate launch` gives to a process."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    return {**{name: str(value) for name, value in ranks.items()}, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
