@@ -4,11 +4,11 @@ import ast
 import functools
 import importlib
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
 from biosqueeze.errors import UsageError
+from biosqueeze.suggestions import suggest
 
 _ROOT = Path(__file__).parent
 
@@ -53,6 +53,8 @@ def uses(package: str, name: str) -> frozenset[str]:
 
 
 def closest(word: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest choice, or an empty text if none is near."""
-    near = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """Return " Did you mean 'x'?" or " It is 'x' here." for the choice that was meant, or "" if none is near."""
+    suggestion = suggest(word, choices)
+    if suggestion is None:
+        return ""
+    return f" It is {suggestion.name!r} here." if suggestion.is_synonym else f" Did you mean {suggestion.name!r}?"

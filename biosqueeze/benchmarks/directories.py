@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from biosqueeze.benchmarks.suite import Benchmark, plain_name
+from biosqueeze.benchmarks.suite import Benchmark
+from biosqueeze.suggestions import plain_name
 
 _NO_DATA = ("readme", "license", "licence", "changelog", ".")  # beginnings of the names of files without data
 

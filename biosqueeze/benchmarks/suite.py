@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
+from biosqueeze.suggestions import plain_name
 
 if TYPE_CHECKING:
     pass
@@ -222,8 +223,3 @@ def _benchmarks_called(task: str) -> str:
     """Return a hint at the benchmarks with this name in any suite, "" without any."""
     same = [key for key in _keys() if plain_name(key.partition("/")[2]) == plain_name(task)]
     return f" Did you mean {' or '.join(map(repr, same))}?" if same else ""
-
-
-def plain_name(name: str) -> str:
-    """Return a name without case, -, _ and spaces, for comparison."""
-    return name.casefold().replace("-", "").replace("_", "").replace(" ", "")

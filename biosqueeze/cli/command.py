@@ -19,7 +19,7 @@ from biosqueeze.cli.streams import clean_stdout, write_lines
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Group, Outcome, Plan
 from biosqueeze.parsing import DEFAULT_MEGABYTES, VARIABLE
-from biosqueeze.registry import closest
+from biosqueeze.suggestions import suggest
 
 
 def general_options() -> list[click.Parameter]:
@@ -102,10 +102,13 @@ def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) ->
 def _warn_of_unknown_variables(name: str, command: click.Command) -> None:
     """Warn of environment variables that look like options of this command and are none."""
     prefix = f"BIOSQUEEZE_{name.upper()}_"
-    known = [prefix + str(parameter.name).upper() for parameter in command.params]
+    known = [str(parameter.name).upper() for parameter in command.params]
     for variable in sorted(os.environ):
-        if variable.startswith(prefix) and variable not in known:
-            progress.warn(f"{variable} is no option of {name}.{closest(variable, known)}")
+        option = variable.removeprefix(prefix)
+        if variable.startswith(prefix) and option not in known:
+            suggestion = suggest(option, known)
+            near = f" Did you mean {prefix + suggestion.name!r}?" if suggestion else ""
+            progress.warn(f"{variable} is no option of {name}.{near}")
 
 
 def set_up_process(params: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import click
 
 from biosqueeze.options import Common, Group, OptionField, Purpose
 from biosqueeze.options.rules import Bounds, Rule
+from biosqueeze.suggestions import suggest
 
 Example = tuple[str, str]
 """Description and command."""
@@ -54,12 +55,32 @@ class StageCommand(click.Command):
         self.arguments, self.examples = arguments, examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; a switch takes the next one only where it is one of its own, as in --resume auto."""
+        """Parse the words; a switch takes the next one only where it is one of its own, as in --resume auto.
+
+        Raises:
+            click.UsageError: there is no such option; the message names the one that was meant.
+        """
         options = [option for option in self.params if isinstance(option, StageOption)]
         words = {flag: option.words for option in options for flag in option.opts if option.words}
         pairs = zip(args, [*args[1:], ""], strict=False)
         explicit = [f"{arg}=true" if arg in words and following not in words[arg] else arg for arg, following in pairs]
-        return super().parse_args(ctx, explicit)
+        try:
+            return super().parse_args(ctx, explicit)
+        except click.NoSuchOption as error:
+            raise click.UsageError(self._no_such_option(error.option_name), ctx) from error
+
+    def _no_such_option(self, flag: str) -> str:
+        """Return the message for an unknown option."""
+        positional = {str(p.name): p for p in self.params if isinstance(p, click.Argument)}
+        flags = [name for p in self.params if isinstance(p, click.Option) for name in p.opts]
+        suggestion = suggest(flag.lstrip("-"), [*positional, *flags])
+        if suggestion is None:
+            return f"No such option {flag!r}."
+        if suggestion.name in positional:
+            return f"no option {flag}; {suggestion.name.upper()} is given without a flag here"
+        if suggestion.is_synonym:
+            return f"no option {flag}; it is {suggestion.name} here"
+        return f"No such option {flag!r}. Did you mean {suggestion.name!r}?"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the arguments, then every section that has options."""

@@ -72,6 +72,14 @@ class Switch(click.types.BoolParamType):
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
+class Choice(click.Choice[str]):
+    """One of several names; the error for another one names the nearest."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return Click's message, with the name that was meant."""
+        return super().get_invalid_choice_message(value, ctx) + registry.closest(str(value), self.choices)
+
+
 def parameters(options: type[StageOptions]) -> list[click.Parameter]:
     """Return one Click parameter for each field that is not hidden."""
     fields = [f for f in option_fields(options) if f.marker(Hidden) is None]
@@ -123,9 +131,9 @@ def _option(field: OptionField) -> click.Option:
 def _click_type(field: OptionField) -> Any:
     choices = field.marker(Choices)
     if choices is not None:
-        return click.Choice(registry.names(choices.package))
+        return Choice(registry.names(choices.package))
     if field.literals:
-        return click.Choice(field.literals)
+        return Choice(field.literals)
     return {str: Text(), float: Number()}.get(field.type, field.type)
 
 

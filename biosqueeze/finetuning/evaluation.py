@@ -1,7 +1,7 @@
 """Score a fine-tuned checkpoint on one split of a labelled data set, and compare the scores with floors."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class Evaluation:
         _check_labels(self.checkpoint, dataset, self.data)
         examples = dataset.splits[self.split]
         gold = [example.gold for example in examples]
-        _check_metrics(self.floors, tuple(task.score(gold, gold)))
+        _check_metrics(self.floors, task.score(gold, gold))
         started = time.monotonic()
         model = load_task_model(self.checkpoint, task, self.inference)
         return {
@@ -136,12 +136,20 @@ def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None
         )
 
 
-def _check_metrics(floors: Mapping[str, float], metrics: Sequence[str]) -> None:
-    for name in floors:
-        if name not in metrics:
+def _check_metrics(floors: Mapping[str, float], best: Mapping[str, float]) -> None:
+    """Check that every floor can be reached, against the metrics of perfect predictions.
+
+    Raises:
+        UsageError: there is no such metric, or a score from 0 to 1 is to reach more.
+    """
+    for name, floor in floors.items():
+        if name not in best:
             raise UsageError(
-                f"--min: there is no metric {name!r}.{registry.closest(name, metrics)} Known: {', '.join(metrics)}"
+                f"--min: there is no metric {name!r}.{registry.closest(name, best)} Known: {', '.join(best)}"
             )
+        if floor > 1 and not isinstance(best[name], int):
+            share = floor / 100 if floor <= 100 else 0.8
+            raise UsageError(f"--min {name}={floor:g}: scores are from 0 to 1 here; say {name}={share:.2f}")
 
 
 def check_floors(name: str, floors: Mapping[str, float], metrics: Mapping[str, float]) -> None:

@@ -163,6 +163,14 @@ def test_spellings_of_a_backend_share_one_result(checkpoint, data, gold_but):
     assert [path.name for path in (checkpoint / "results").iterdir()] == ["evaluate-torch.json"]
 
 
+def test_a_floor_in_percent_is_refused(checkpoint, data, gold_but):
+    calls = gold_but()
+    with pytest.raises(UsageError, match=r"--min f1=80: scores are from 0 to 1 here; say f1=0.80"):
+        evaluate.run(_options(checkpoint, data, min=("f1=80",)))
+    assert not calls
+    evaluate.run(_options(checkpoint, data, min=("support=2",)))
+
+
 def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
     calls = gold_but()
     with pytest.raises(
