@@ -23,7 +23,7 @@ EXAMPLES = (
         "biosqueeze shrink T --layers 6 | biosqueeze distill - --teacher T --data D | biosqueeze quantize - "
         "| biosqueeze bench T -",
     ),
-    ("The same steps as a recipe, offline, in a few minutes", "biosqueeze run recipes/quickstart.toml"),
+    ("The same steps as a recipe, offline, in a few minutes", "biosqueeze run quickstart"),
 )
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130

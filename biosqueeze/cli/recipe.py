@@ -27,6 +27,7 @@ from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import mark, with_output
+from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
@@ -34,9 +35,9 @@ from biosqueeze.options import Outcome, Purpose, StageOptions, WritingOptions, r
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
-    ("Run the quickstart: shrink, distil, quantize and bench, offline", "biosqueeze run recipes/quickstart.toml"),
-    ("Override one option of a step", "biosqueeze run recipes/quickstart.toml --set student.steps=10"),
-    ("Show what would be done", "biosqueeze run recipes/quickstart.toml --dry-run"),
+    ("Run the quickstart: shrink, distil, quantize and bench, offline", "biosqueeze run quickstart"),
+    ("Override one option of a step", "biosqueeze run quickstart --set student.steps=10"),
+    ("Show what would be done", "biosqueeze run quickstart --dry-run"),
 )
 
 
@@ -211,7 +212,7 @@ def _flat(values: Iterable[Any]) -> list[Any]:
 def _run_recipe(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: Any) -> None:
     set_up_process(flags)
     refuse_several_processes("run")
-    path = Path(recipe).expanduser()
+    path = find_recipe(recipe)
     steps = read_recipe(path, overrides)
     run = RecipeRun.open(Path(out).expanduser() if out else Path(f"{path.stem}-run"))
     with clean_stdout():
@@ -244,6 +245,11 @@ command = StageCommand(
     help="Run the steps of a recipe, skipping unchanged ones.\n\n"
     "Each step reads the output of the step before. An interrupted run continues when the command is repeated.",
     short_help="Run the steps of a recipe, skipping unchanged ones.",
-    arguments=[("RECIPE", "A TOML file with one table per step; see recipes/.")],
+    arguments=[
+        (
+            "RECIPE",
+            f"A TOML file with one table per step, or the name of a shipped one: {', '.join(shipped_recipes())}.",
+        )
+    ],
     examples=EXAMPLES,
 )

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,15 @@ from biosqueeze.cli.parameters import read_options
 from biosqueeze.cli.recipe import RecipeRun, step_key
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_options import step_context
+from biosqueeze.cli.shipped_recipes import shipped_recipes
 from biosqueeze.errors import UsageError
 from biosqueeze.files import content_hash
 from tests import pico
 from tests.cli.run import Shell, start
 from tests.kills import Touches, killed, removes, renames_to
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+FOLDER = Path(__file__).parents[2] / "recipes"
+RECIPES = sorted(FOLDER.glob("*.toml"))
 
 
 def write(path: Path, text: str) -> Path:
@@ -366,3 +369,35 @@ def test_a_damaged_state_file_is_explained(text: str, own_output: Path, shell: S
     said = shell("run", own_output)
     assert (said.code, "recipe-state.json" in said.err) == (1, True), said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_shipped_recipes_run_by_name(shell: Shell) -> None:
+    assert {path.name for path in shipped_recipes().values()} == {path.name for path in RECIPES}
+    planned = shell("run quickstart --dry-run --json")
+    assert planned.code == 0, planned.err
+    assert json.loads(planned.out)["steps"][0]["step"] == "teacher"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("quikstart", "Did you mean 'quickstart'?"),
+        ("absent.toml", "there is no recipe absent.toml"),
+        ("x", "tinybiobert"),
+    ],
+)
+def test_unknown_recipes_are_explained(shell: Shell, name: str, message: str) -> None:
+    refused = shell("run", name)
+    assert refused.code == 2
+    assert message in refused.err
+
+
+def test_a_file_precedes_a_shipped_recipe(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "quickstart").write_text('[shrunk]\nstage = "shrunk"\n')
+    assert "is no stage" in shell("run", "quickstart").err
+
+
+def test_wheels_contain_the_recipes() -> None:
+    package_data = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "recipes/*.toml" in package_data["biosqueeze"]
+    assert (FOLDER.parent / "biosqueeze" / "recipes").resolve() == FOLDER

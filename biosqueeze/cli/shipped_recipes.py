@@ -1,0 +1,31 @@
+"""The recipes that come with the package: `biosqueeze run quickstart`."""
+
+from pathlib import Path
+
+from biosqueeze.errors import UsageError
+from biosqueeze.registry import closest
+
+_FOLDER = Path(__file__).parents[1] / "recipes"
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Return the files of the shipped recipes by name, sorted."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
+
+
+def find_recipe(recipe: str) -> Path:
+    """Return the file of a recipe: a path, or else the name of a shipped one.
+
+    Raises:
+        UsageError: there is neither; the message names the nearest.
+    """
+    path = Path(recipe).expanduser()
+    shipped = shipped_recipes()
+    if path.exists() or (path.suffix and path.stem not in shipped):
+        return path  # a missing file is reported where it is read
+    if path.stem in shipped and path.suffix in ("", ".toml"):
+        return shipped[path.stem]
+    raise UsageError(
+        f"there is no recipe {recipe}.{closest(recipe, shipped)} Name a TOML file, or one that comes with biosqueeze: "
+        f"{', '.join(shipped)}"
+    )
