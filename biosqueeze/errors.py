@@ -46,3 +46,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+
+
+def is_lost_process(error: BaseException) -> bool:
+    """Return whether another process of the same training has ended; torch's errors are recognised by their names."""
+    is_of_group = type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
+    return is_of_group or (isinstance(error, RuntimeError) and "gloo" in str(error))

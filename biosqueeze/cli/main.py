@@ -12,7 +12,7 @@ from biosqueeze import __version__, processes, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
 from biosqueeze.cli.help import write_examples, write_overview
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError, UsageError, is_lost_process
 from biosqueeze.options import Purpose
 from biosqueeze.os_errors import advice_for
 from biosqueeze.progress import plain_text
@@ -98,6 +98,15 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     try:
+        processes.check()
+    except UsageError as error:  # which process prints is unknown, so each does
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    return _run(args)
+
+
+def _run(args: list[str] | None) -> int:
+    try:
         code = cli.main(args=args, prog_name="biosqueeze", standalone_mode=False)
         processes.leave()
         return code if isinstance(code, int) else 0
@@ -115,8 +124,7 @@ def run(args: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except Exception as error:  # last resort: a bug is reported in one line, with its traceback in a log
-        advice = advice_for(error)
-        return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)
+        return _report_failure(error)
 
 
 def _print(text: str, *, in_all: bool = False) -> None:
@@ -135,6 +143,14 @@ def _report_click_error(error: click.ClickException) -> int:
     hint = f" (see {context.command_path} --help)" if context else ""
     _print(f"error: {' '.join(error.format_message().split())}{hint}")
     return error.exit_code
+
+
+def _report_failure(error: Exception) -> int:
+    if processes.count() > 1 and is_lost_process(error):
+        _print("error: another process of this training has ended; see its message", in_all=True)
+        return 1
+    advice = advice_for(error)
+    return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)
 
 
 def _report_os_error(error: OSError, advice: str) -> int:

@@ -25,29 +25,43 @@ def build_accelerator(job: TrainingJob) -> Accelerator:
     Raises:
         SqueezeError: several processes were started in a way that they cannot be joined.
     """
-    options = job.options
     count = processes.count()
     AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
-    accelerator = Accelerator(
-        mixed_precision="bf16" if precision_of(options) == "bf16" else "no",
-        step_scheduler_with_optimizer=False,
-        log_with=options.tracker,
-        project_config=ProjectConfiguration(str(job.directory), logging_dir=str(job.directory / FOLDER)),
-        # Without this, Accelerate does not join processes on CPUs, unless its launcher was started with --cpu.
-        cpu=count > 1 and not torch.accelerator.is_available(),
-        # A head has no gradients where no loss depends on it.
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=True),
-            InitProcessGroupKwargs(timeout=BARRIER_TIMEOUT),
-        ],
-    )
+    try:
+        with processes.hidden_stray_rank():
+            accelerator = _accelerator(job)
+    except ValueError as error:  # a variable of the launcher is missing
+        if count == 1:
+            raise
+        raise _not_joined(count) from error
     if accelerator.num_processes != count:
-        raise SqueezeError(
-            f"{count} processes were started and cannot be joined; start them with `accelerate launch` or torchrun"
-        )
+        raise _not_joined(count)
     if count == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
         warn(
             "`accelerate launch --cpu` starts a single process, whatever its --num_processes; for several on CPUs: "
             "accelerate launch --multi_gpu --num_processes 2 -m biosqueeze ..."
         )
     return accelerator
+
+
+def _accelerator(job: TrainingJob) -> Accelerator:
+    options = job.options
+    return Accelerator(
+        mixed_precision="bf16" if precision_of(options) == "bf16" else "no",
+        step_scheduler_with_optimizer=False,
+        log_with=options.tracker,
+        project_config=ProjectConfiguration(str(job.directory), logging_dir=str(job.directory / FOLDER)),
+        # Without this, Accelerate does not join processes on CPUs, unless its launcher was started with --cpu.
+        cpu=processes.count() > 1 and not torch.accelerator.is_available(),
+        # A head has no gradients where no loss depends on it.
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=True),
+            InitProcessGroupKwargs(timeout=BARRIER_TIMEOUT),
+        ],
+    )
+
+
+def _not_joined(count: int) -> SqueezeError:
+    return SqueezeError(
+        f"{count} processes were started and cannot be joined; start them with `accelerate launch` or torchrun"
+    )
