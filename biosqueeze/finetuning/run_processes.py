@@ -13,8 +13,9 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.training.interrupt import TERMINATION, handled
 
-COMMAND = (sys.executable, "-m", "biosqueeze")
+COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
 # Environment variables of this command, which must not set options of the commands that it starts.
 _FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
 
@@ -40,6 +41,7 @@ class RunProcesses:
         """Run one `biosqueeze` command; return its standard output.
 
         It gets its own session, so that it receives a Ctrl-C only once: from `interrupt`, and not from the terminal.
+        It ends when this process ends: its standard input is a pipe that nothing is written to; see `parent`.
 
         Args:
             name: of the run, for messages.
@@ -55,6 +57,7 @@ class RunProcesses:
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(
                 [*COMMAND, *arguments],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -63,12 +66,20 @@ class RunProcesses:
             )
             self.running.add(process)
             try:
-                output, _ = process.communicate()
+                output = process.stdout.read() if process.stdout else ""
+                process.wait()
             finally:
                 self.running.discard(process)
+                _close_pipes(process)
         if process.returncode:
             raise _failure(name, process.returncode, log)
         return output
+
+
+def _close_pipes(process: "subprocess.Popen[str]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
 
 
 def _failure(name: str, code: int, log: Path) -> SqueezeError:
@@ -111,11 +122,5 @@ def interrupted_on_termination() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
-    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    former = {number: signal.signal(number, interrupt) for number in handled}
-    try:
+    with handled(TERMINATION, interrupt):
         yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -27,6 +27,7 @@ from biosqueeze.backends import Batch, Predictor, open_predictor
 from biosqueeze.backends.finite import check_finite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parent import end_with_parent
 
 MINIMUM_RUNS = 3
 # Untimed runs before each measurement: the process waited meanwhile, so its caches are cold and its threads asleep.
@@ -95,6 +96,7 @@ def _private_stdout() -> TextIO:
 
 def main() -> int:
     """Process requests until standard input is closed; return 1 after a SqueezeError."""
+    end_with_parent()
     out = _private_stdout()
 
     def reply(value: Mapping[str, Any]) -> None:
