@@ -5,18 +5,27 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from biosqueeze.errors import SqueezeError
-from biosqueeze.files import publish_directory, write_json
+from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.files import publish_directory, read_json, write_json
+from biosqueeze.json_object import JsonObject
 from biosqueeze.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
 from biosqueeze.training.fingerprint import differing
 
 Weights = dict[str, torch.Tensor]
+
+# What torch, safetensors and pickle raise for a file that is not what they wrote.
+_DAMAGE = (
+    *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError),
+    *(UnpicklingError, SafetensorError),
+)
 
 
 @dataclass
@@ -60,7 +69,7 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     """Load the newest state into the prepared model, optimiser and schedule.
 
     Raises:
-        SqueezeError: there is none, or it belongs to a run with other options.
+        SqueezeError: there is none, it is damaged, or it belongs to a run with other options.
     """
     state = _newest(directory)
     progress = _read(state)
@@ -70,10 +79,16 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
             f"{directory} was started with other values of {', '.join(names)}; repeat the command as it was, "
             "or start over with --force instead of --resume"
         )
-    accelerator.load_state(str(state))
-    progress.fingerprint, progress.failed = dict(fingerprint), False
     best = state / "best.safetensors"
-    return progress, load_file(best) if best.is_file() else None
+    try:
+        accelerator.load_state(str(state))
+        weights = load_file(best) if best.is_file() else None
+    except _DAMAGE as error:
+        if is_out_of_memory(error):
+            raise
+        raise SqueezeError(f"{state} is damaged; {_remedy(state)}") from error
+    progress.fingerprint, progress.failed = dict(fingerprint), False
+    return progress, weights
 
 
 @dataclass(frozen=True)
@@ -87,8 +102,10 @@ class SavedBatchSize:
 
 def saved_batch_size(directory: Path) -> SavedBatchSize:
     """Return the batch size of the newest state."""
-    progress = _read(_newest(directory))
-    return SavedBatchSize(progress.fingerprint["batch_size"], progress.fingerprint["accumulate"], progress.failed)
+    state = _newest(directory)
+    progress = _read(state)
+    saved = JsonObject(progress.fingerprint, str(state / PROGRESS_FILE), _remedy(state), "fingerprint.")
+    return SavedBatchSize(saved.get("batch_size", int), saved.get("accumulate", int), progress.failed)
 
 
 def mark_failed(directory: Path) -> int | None:
@@ -113,4 +130,28 @@ def _newest(directory: Path) -> Path:
 
 
 def _read(state: Path) -> Progress:
-    return Progress(**json.loads((state / PROGRESS_FILE).read_text(encoding="utf-8")))
+    """Read progress.json.
+
+    Raises:
+        SqueezeError: it is damaged.
+    """
+    path = state / PROGRESS_FILE
+    json = JsonObject(read_json(path), str(path), _remedy(state))
+    return Progress(
+        step=json.get("step", int),
+        tokens=json.get("tokens", int),
+        seconds=json.get("seconds", float),
+        best_score=json.optional("best_score", float),
+        best_step=json.optional("best_step", int),
+        best=json.mapping("best", float),
+        stale=json.get("stale", int),
+        stopped=json.get("stopped", bool),
+        failed=json.get("failed", bool),
+        means=json.mapping("means", float),
+        highest=json.get("highest", float),
+        fingerprint=json.get("fingerprint", dict),
+    )
+
+
+def _remedy(state: Path) -> str:
+    return f"remove {state} and start over with --force"

@@ -107,3 +107,27 @@ def test_a_finished_distillation_is_renamed(pico_bert: Path, tmp_path: Path, she
     killed(*command, at=renames_to("out"), log=Path("log"))
     said = shell(*command, "--resume=auto")
     assert (said.code, "was finished by an earlier run" in said.err) == (0, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("progress.json", b"{"),
+        ("progress.json", b"null"),
+        ("progress.json", b'{"step": "two"}'),
+        ("progress.json", "{}".encode("utf-16")),
+        ("model.safetensors", b"x"),
+        ("model.safetensors", None),
+        ("optimizer.bin", b"x"),
+        ("random_states_0.pkl", b"x"),
+    ],
+)
+def test_a_damaged_state_is_explained(name: str, content: bytes | None, command: tuple, shell: Shell) -> None:
+    killed(*command, at=renames_to("out.partial/state-00000004"), log=Path("log"))
+    path = Path("out.partial/state-00000002", name)
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    said = shell(*command, "--resume")
+    assert said.code == 1, said.err
+    assert "state-00000002" in said.err.splitlines()[-1]
