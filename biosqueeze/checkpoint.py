@@ -15,10 +15,11 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
 from biosqueeze.progress import note
+from biosqueeze.sentence_layout import is_module_folder
 
 DEMO_MODEL = "demo:minilm"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
-_CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md"]
+_CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html", "runs"}
 
 
@@ -200,7 +201,7 @@ def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> N
             continue
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-        elif artefacts and path.name in checkpoint_files.ARTEFACTS:
+        elif (artefacts and path.name in checkpoint_files.ARTEFACTS) or is_module_folder(path):
             shutil.copytree(path, target / path.name)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
 from biosqueeze.json_object import JsonObject
+from biosqueeze.sentence_layout import is_module_folder
 
 # The directories of a checkpoint whose files are read or copied; what lies in others is left alone.
 ARTEFACTS = ("onnx", "openvino")
@@ -46,7 +47,7 @@ def _entries(directory: Path) -> Iterator[Path]:
     for path in sorted(directory.iterdir()):
         if path.name.startswith("."):
             continue
-        if path.name in _READ:
+        if path.name in _READ or is_module_folder(path):
             yield from _below(path) if path.is_dir() else (path,)
         elif not path.is_dir():
             yield path

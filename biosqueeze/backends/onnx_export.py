@@ -23,6 +23,7 @@ from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.sentence_layout import copy_sentence_layout
 
 # 20 is the first with Gelu as one operator, which takes half the time of its parts.
 OPSET = 20
@@ -132,6 +133,7 @@ def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
         load_model(source).model.save_pretrained(directory)
         load_tokenizer(source).save_pretrained(directory)
         copy_head(source, directory)
+        copy_sentence_layout(source.path, directory)
     return Checkpoint(directory, source.name)
 
 

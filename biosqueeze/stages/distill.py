@@ -31,6 +31,7 @@ from biosqueeze.options import (
     Syntax,
 )
 from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.training.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ def run(options: Options) -> Outcome:
         result = distill(request, output.path)
         if processes.is_main():
             result.save(output.path)
+            copy_sentence_layout(inputs.parent.path, output.path)
         written = output.finish(_record(options, inputs, result))
     return Outcome(written.path, {"metrics": result.metrics})
 

@@ -19,6 +19,7 @@ from biosqueeze.options import (
 )
 from biosqueeze.output import StageRecord, derive_out, open_output
 from biosqueeze.progress import note
+from biosqueeze.sentence_layout import copy_sentence_layout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -173,6 +174,7 @@ def run(options: Options) -> Outcome:
         note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
         shrunk.model.save_pretrained(output.path)
         shrunk.tokenizer.save_pretrained(output.path)
+        copy_sentence_layout(source.path, output.path)
         copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
         record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
         checkpoint = output.finish(record)
