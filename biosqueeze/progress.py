@@ -1,16 +1,19 @@
-"""Log lines, warnings, tables and progress bars: on standard error only, rich on a terminal, plain lines in a log."""
+"""Log lines, warnings, tables and progress bars: on standard error, rich on a terminal, plain lines in a log.
+
+Only the answer of a query goes to standard output.
+"""
 
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from biosqueeze import processes
-from biosqueeze.text_table import TextTable, draw
+from biosqueeze.text_table import TextTable, draw, wrapped_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,21 +54,30 @@ def set_level(level: Level) -> None:
     _state.level = level
 
 
+def show_tables(*, shown: bool) -> None:
+    """Set whether `table` draws: not where the same rows, or all facts, go to standard output."""
+    _state.has_tables = shown
+
+
 def plain_text(text: str) -> str:
     """Return text that a terminal shows and does not obey: its control characters, such as ESC, are spelled out."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _console() -> "Console":
-    from rich.console import Console
-
     if _state.bar is not None:
         return _state.bar.console
     # stderr is looked up at each call, so that redirection (and NO_COLOR, read by rich) is honoured.
+    return _new_console(sys.stderr)
+
+
+def _new_console(stream: TextIO) -> "Console":
+    from rich.console import Console
+
     # Of the processes of one training only the main one prints.
-    # Names and labels are text: rich replaces neither [markup] nor :emoji: in them.
     quiet = not processes.is_main()
-    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
+    # Names and labels are text: rich replaces neither [markup] nor :emoji: in them.
+    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
 
 
 def note(message: str) -> None:
@@ -120,6 +132,19 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], 
     """Draw a table on standard error that fits the terminal, unless --quiet or --json is given; see `TextTable`."""
     if _state.level >= Level.NORMAL and _state.has_tables:
         _draw(TextTable(title, tuple(columns), tuple(tuple(map(str, row)) for row in rows), keys), _console())
+
+
+def print_blocks(blocks: Iterable[str | TextTable], stream: TextIO | None = None) -> None:
+    """Print texts and tables on a stream; by default on standard error, unless --quiet is given."""
+    if stream is None and _state.level < Level.NORMAL:
+        return
+    console = _new_console(stream or sys.stderr)
+    for block in blocks:
+        if isinstance(block, TextTable):
+            _draw(block, console)
+        else:
+            width = console.width if console.is_terminal else None
+            console.print("\n".join(wrapped_lines(plain_text(block), width)))
 
 
 def _draw(drawn: TextTable, console: "Console") -> None:

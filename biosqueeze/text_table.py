@@ -1,15 +1,19 @@
-"""Fit a table into the width of a terminal: no number is broken, no name is stacked letter by letter, nothing is lost.
+"""Tables as text: Markdown, CSV, JSON rows, or fitted into the width of a terminal.
 
-A table that is too wide gets, in this order: headings on several lines, rows as columns (where there are few rows),
-names shortened in the middle, and at last several parts below each other, each with the first columns again.
+No number is broken, no name is stacked letter by letter, no column is lost: a table that is too wide gets, in this
+order, headings on several lines, rows as columns (where there are few rows), names shortened in the middle, and at
+last several parts below each other, each with the first columns again.
 """
 
+import csv
+import io
 import itertools
+import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 _GAP = 2  # between the columns of a table that has been fitted
 _WIDE_GAP = 3  # where the whole table fits as it is, with a margin of 2 before it
@@ -172,6 +176,19 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
+def wrapped_lines(text: str, width: int | None) -> Iterator[str]:
+    """Yield the lines of a text, broken between words; after a name and its gap, a value stays in its column."""
+    for line in text.split("\n"):
+        name = re.match(r" *(\S+ {2,})?", line)
+        hanging = " " * (name.end() + (0 if name[1] else 2)) if name else ""
+        if width is None or _width(line) <= width:
+            yield line
+        else:
+            yield from textwrap.wrap(
+                line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+            )
+
+
 def shortened(text: str, width: int) -> str:
     """Return the text with an ellipsis in its middle if it is wider than `width`."""
     if _width(text) <= width:
@@ -209,3 +226,36 @@ def _is_prose(text: str) -> bool:
 def _looks_numeric(cell: str) -> bool:
     """Return whether a cell is a number, with its unit or deviation (12.5x, 8x128, 81.20 ± 0.31), or empty."""
     return re.fullmatch(r"([+-]?\.?\d[\d.,]*\S{0,5}( ± \S+)?|-)?", cell) is not None
+
+
+def formatted_rows(rows: Sequence[Mapping[str, Any]], form: str) -> str:
+    """Return rows with equal keys as text: md (Markdown, rounded numbers), csv, or json (a list of objects)."""
+    if form == "json":
+        return json.dumps(rows) + "\n"
+    columns = list(rows[0]) if rows else []
+    if form == "md":
+        return markdown(columns, [[_rounded(value) for value in row.values()] for row in rows])
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([columns, *(row.values() for row in rows)])
+    return stream.getvalue()
+
+
+def _rounded(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as Markdown; columns of numbers are aligned to the right."""
+    numeric = [all(map(_looks_numeric, cells)) for cells in zip(*rows, strict=True)] or [False] * len(columns)
+    marks = ["---:" if number else "---" for number in numeric]
+    lines = [map(_markdown_cell, columns), marks, *(map(_markdown_cell, row) for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _markdown_cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")

@@ -99,6 +99,8 @@ def _converted(field: OptionField, value: Any) -> Any:
 def _run(stage: ModuleType, options: StageOptions, is_quiet: bool) -> Result:
     with _contained(is_quiet):
         outcome = stage.run(options)
+        if outcome.answer:
+            progress.print_blocks(outcome.answer)
     return Result(outcome.path, outcome.facts, _contained_lines(outcome.lines, is_quiet) if outcome.lines else None)
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -20,17 +21,27 @@ from biosqueeze.errors import UsageError
 from biosqueeze.options import Group, Outcome, Plan
 from biosqueeze.parsing import DEFAULT_MEGABYTES, VARIABLE
 from biosqueeze.suggestions import suggest
+from biosqueeze.text_table import formatted_rows
+
+TABLE_FORMATS = ("md", "csv", "json")
 
 
-def general_options() -> list[click.Parameter]:
-    """Return the options of the command line itself, which every command has."""
+def general_options(*, has_table: bool = False) -> list[click.Parameter]:
+    """Return the options of the command line itself, which every command has; `has_table` adds --table."""
     flags = {
         ("--json", "as_json"): "Print one JSON object instead of the path.",
         ("--dry-run",): "Print what would be done, and write nothing.",
         ("-q", "--quiet"): "Print only warnings and errors.",
         ("-v", "--verbose"): "Print more details.",
     }
+    table = StageOption(
+        ["--table", "table_format"],
+        type=click.Choice(TABLE_FORMATS),
+        help="Print the table in place of the path: Markdown, CSV or JSON rows.",
+        group=Group.GENERAL,
+    )
     return [
+        *([table] if has_table else []),
         *(StageOption(names, is_flag=True, help=text, group=Group.GENERAL) for names, text in flags.items()),
         StageOption(
             ["--max-record-mb"],
@@ -48,7 +59,7 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
     description = inspect.cleandoc(stage.Options.__doc__ or "")
     return StageCommand(
         name,
-        params=[*parameters(stage.Options), *general_options()],
+        params=[*parameters(stage.Options), *general_options(has_table=stage.Options.HAS_TABLE)],
         callback=lambda **_values: _run_stage(name, stage),
         help=description,
         short_help=description.splitlines()[0],
@@ -59,7 +70,9 @@ def stage_command(name: str, stage: ModuleType) -> click.Command:
 
 def _run_stage(name: str, stage: ModuleType) -> None:
     context = click.get_current_context()
-    as_json = context.params["as_json"]
+    as_json, table_format = context.params["as_json"], context.params.get("table_format")
+    if as_json and table_format:
+        raise UsageError("--json and --table both print on standard output; give one of them")
     set_up_process(context.params)
     _warn_of_unknown_variables(name, context.command)
     if not stage.Options.SEVERAL_PROCESSES:
@@ -73,7 +86,7 @@ def _run_stage(name: str, stage: ModuleType) -> None:
     if not processes.is_main():
         return
     if isinstance(result, Outcome):
-        print_outcome(result, as_json=as_json)
+        print_outcome(result, as_json=as_json, table_format=table_format)
     elif as_json:
         click.echo(json.dumps(plan_as_dict(name, result)))
     else:
@@ -117,6 +130,7 @@ def set_up_process(params: Mapping[str, Any]) -> None:
     progress.set_level(progress.Level.VERBOSE if params["verbose"] else level)
     if params["max_record_mb"] is not None:
         os.environ[VARIABLE] = str(params["max_record_mb"])  # for the processes that are started, too
+    progress.show_tables(shown=not (params["as_json"] or params.get("table_format")))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not os.environ.get("BIOSQUEEZE_DEBUG"):
         # The libraries' own messages help to find bugs; what matters to users is in our messages.
@@ -127,10 +141,16 @@ def set_up_process(params: Mapping[str, Any]) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
-def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    """Print the path on standard output, or one JSON object."""
-    path = str(outcome.path)
-    click.echo(json.dumps({"path": path, **outcome.facts}, default=str) if as_json else path)
+def print_outcome(outcome: Outcome, *, as_json: bool, table_format: str | None = None) -> None:
+    """Print the result on standard output: the path, the answer of a query, a table, or one JSON object."""
+    if as_json:
+        click.echo(json.dumps({"path": str(outcome.path), **outcome.facts}, default=str))
+    elif table_format:
+        click.echo(formatted_rows(outcome.rows, table_format), nl=False)
+    elif outcome.answer is not None:
+        progress.print_blocks(outcome.answer, sys.stdout)
+    else:
+        click.echo(str(outcome.path))
 
 
 def plan_as_dict(stage: str, plan: Plan) -> dict[str, Any]:

@@ -180,6 +180,8 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
     if outcome.lines is not None:
         outcome.lines.close()
         raise UsageError(f"[{step.name}] writes to standard output, which a recipe does not read; give it an out file")
+    if outcome.answer:
+        progress.print_blocks(outcome.answer)
     run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 
 

@@ -6,9 +6,8 @@ field. Its rules (bounds, choices, what it needs or excludes) are markers too: t
 constructed, and shown in the help.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from biosqueeze.options.checks import check_options
@@ -25,11 +24,13 @@ from biosqueeze.options.markers import (
     Short,
     Syntax,
 )
+from biosqueeze.options.outcome import Block, Outcome, Plan
 from biosqueeze.options.rules import Bounds, Excludes, OnlyWith, Requires, UsedBy, between_0_and_1, is_given
 from biosqueeze.options.values import named_number, positive_numbers, whole_numbers
 
 __all__ = [
     "Argument",
+    "Block",
     "Bounds",
     "CheckpointArgument",
     "Choices",
@@ -76,6 +77,8 @@ class StageOptions:
     """Options of which at least one must be given."""
     SEVERAL_PROCESSES: ClassVar[bool] = False
     """Whether several processes, started by `accelerate launch` or torchrun, may run the stage together."""
+    HAS_TABLE: ClassVar[bool] = False
+    """Whether the outcome has rows, which --table prints."""
 
     sources: Annotated[Mapping[str, str], "Where each value came from.", Hidden()] = field(
         default_factory=dict, compare=False
@@ -137,29 +140,6 @@ class InferenceOptions(StageOptions):
     threads: Annotated[
         int | None, "CPU threads of the backend. Default: the backend decides.", Bounds(least=1), Group.MACHINE
     ] = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a stage would do, for --dry-run."""
-
-    out: Path | None
-    steps: tuple[str, ...]
-    parameters_before: int | None = None
-    parameters_after: int | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a stage: the path for standard output, and the facts for --json.
-
-    A stage whose result is data gives `lines` instead: whole lines that are written to standard output as they are
-    computed.
-    """
-
-    path: Path
-    facts: dict[str, Any] = field(default_factory=dict)
-    lines: Generator[str, None, None] | None = None
 
 
 def resolved(options: StageOptions) -> dict[str, Any]:

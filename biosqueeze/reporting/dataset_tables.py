@@ -1,42 +1,54 @@
-"""Print the statistics of a data set: sizes, labels, lengths, overlaps of splits, differences from a paper."""
+"""Show the statistics of a data set: sizes, labels, lengths, overlaps of splits, differences from a paper."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biosqueeze.benchmarks.suite import Benchmark
-from biosqueeze.progress import note, table, warn
+from biosqueeze.options import Block
+from biosqueeze.progress import warn
+from biosqueeze.text_table import TextTable
 
 _BAR_WIDTH = 24
 _LARGE_OVERLAP = 0.01
 
 
-def print_statistics(source: str, facts: Mapping[str, Any]) -> None:
-    """Print what `benchmarks.statistics.survey` computed."""
+def show_statistics(source: str, facts: Mapping[str, Any]) -> list[Block]:
+    """Return what `benchmarks.statistics.survey` computed; warn of large overlaps."""
     splits: Mapping[str, Any] = facts["splits"]
     rows: list[tuple[str, ...]] = [("examples", *(f"{split['examples']:,}" for split in splits.values()))]
     for name in ("longest", "median", "mean"):
         rows.append((f"words, {name}", *(f"{split['words'][name]:,}" for split in splits.values())))
-    note(f"{source}: {facts['kind']}, written as {facts['scheme']}")
-    table("", ("", *splits), rows)
-    table("labels", ("label", *splits), _label_rows(splits))
-    table("examples by their length in words", ("words", *splits, "of all"), _histogram_rows(splits))
-    for overlap in facts["overlaps"]:
-        _print_overlap(source, overlap)
+    overlaps = [_overlap_text(source, overlap) for overlap in facts["overlaps"]]
+    return [
+        f"{source}: {facts['kind']}, written as {facts['scheme']}",
+        TextTable("", ("", *splits), tuple(rows)),
+        TextTable("labels", ("label", *splits), tuple(_label_rows(splits))),
+        TextTable("examples by their length in words", ("words", *splits, "of all"), tuple(_histogram_rows(splits))),
+        *filter(None, overlaps),
+    ]
 
 
-def print_comparison(benchmark: Benchmark, counts: Mapping[str, int], differences: Sequence[str]) -> None:
-    """Print whether the counts agree with the paper's; differences are warned of elsewhere."""
+def show_comparison(benchmark: Benchmark, counts: Mapping[str, int], differences: Sequence[str]) -> list[Block]:
+    """Return whether the counts agree with the paper's; differences are warned of elsewhere."""
     if not benchmark.counts:
-        note(f"{benchmark.key}: the paper gives no counts to compare with")
-    elif not differences:
-        counted = ", ".join(f"{split} {number:,}" for split, number in counts.items())
-        note(f"{benchmark.key}: as many {benchmark.unit} as the paper counts ({counted})")
+        return [f"{benchmark.key}: the paper gives no counts to compare with"]
+    if differences:
+        return []
+    counted = ", ".join(f"{split} {number:,}" for split, number in counts.items())
+    return [f"{benchmark.key}: as many {benchmark.unit} as the paper counts ({counted})"]
 
 
-def _print_overlap(source: str, overlap: Mapping[str, Any]) -> None:
+def _overlap_text(source: str, overlap: Mapping[str, Any]) -> str:
+    """Return what two splits share; of a large overlap warn instead."""
     shared, texts = overlap["shared"], overlap["texts"]
-    message = f"{source}: {shared:,} of {texts:,} {overlap['of']} texts are in {overlap['in']} too"
-    (warn if shared > _LARGE_OVERLAP * texts else note)(f"{message} (of four words or more, ignoring case)")
+    message = (
+        f"{source}: {shared:,} of {texts:,} {overlap['of']} texts are in {overlap['in']} too "
+        "(of four words or more, ignoring case)"
+    )
+    if shared > _LARGE_OVERLAP * texts:
+        warn(message)
+        return ""
+    return message
 
 
 def _label_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from biosqueeze import text_table
 from biosqueeze.benchmarks.suite import Benchmark, Suite
 
 PUBLISHED_SHOWN = 3
@@ -158,14 +159,7 @@ def best_published(suite: Suite, requested: Sequence[str]) -> tuple[str, ...]:
 
 def markdown(board: Scoreboard) -> str:
     """Return the table and its footnotes as Markdown."""
-    columns = board.columns()
-    lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)], *board.rows()]
-    table = "\n".join(f"| {' | '.join(map(_markdown_cell, cells))} |" for cells in lines)
-    return "\n\n".join([table, *board.footnotes()]) + "\n"
-
-
-def _markdown_cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+    return "\n".join([text_table.markdown(board.columns(), list(board.rows())), *(f"{n}\n" for n in board.footnotes())])
 
 
 def latex(board: Scoreboard) -> str:

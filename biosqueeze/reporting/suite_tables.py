@@ -1,4 +1,4 @@
-"""Print the named benchmarks as tables: counts, sources, hyperparameters and published scores. Torch-free."""
+"""Show the named benchmarks as tables: counts, sources, hyperparameters and published scores. Torch-free."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -7,43 +7,51 @@ from typing import Any
 
 from biosqueeze.benchmarks.directories import locate
 from biosqueeze.benchmarks.suite import ALL_SPLITS, Benchmark, Published, Suite
-from biosqueeze.progress import note, table
+from biosqueeze.options import Block
+from biosqueeze.text_table import TextTable
 
 _SPLITS = ("train", "dev", "test", ALL_SPLITS)
 _ACCESS = {"open": "", "registration": "; needs a registration", "agreement": "; needs a signed agreement"}
 
 
-def print_suites(suites: Sequence[Suite]) -> None:
-    """Print all suites and all their benchmarks."""
-    table("suites", ("suite", "benchmarks", "paper"), [(s.name, len(s.benchmarks), s.paper) for s in suites])
-    _print_counts("benchmarks", [benchmark for suite in suites for benchmark in suite.benchmarks], None)
-    note("details: biosqueeze tasks blurb, or biosqueeze tasks blurb/hoc; to use one: finetune --task blurb/hoc")
+def show_suites(suites: Sequence[Suite]) -> list[Block]:
+    """Return all suites and all their benchmarks."""
+    rows = tuple((suite.name, str(len(suite.benchmarks)), suite.paper) for suite in suites)
+    return [
+        TextTable("suites", ("suite", "benchmarks", "paper"), rows),
+        _counts("benchmarks", [benchmark for suite in suites for benchmark in suite.benchmarks], None),
+        "details: biosqueeze tasks blurb, or biosqueeze tasks blurb/hoc; to use one: finetune --task blurb/hoc",
+    ]
 
 
-def print_suite(suite: Suite, root: Path | None) -> None:
-    """Print one suite; with a root, also where its data are below it."""
-    note(f"{suite.title}\n{suite.paper}\n{suite.url}")
-    _print_counts(suite.name, suite.benchmarks, root)
-    note("sources:")
-    for benchmark in suite.benchmarks:
-        _print_source(benchmark)
-    note("\nthe paper's hyperparameters, for base models:")
-    for hyperparameters, names in _by_hyperparameters(suite.benchmarks).items():
-        note(f"  {', '.join(names) if len(names) < len(suite.benchmarks) else 'all'}: {hyperparameters}")
-    _print_published(suite, suite.benchmarks)
+def show_suite(suite: Suite, root: Path | None) -> list[Block]:
+    """Return one suite; with a root, also where its data are below it."""
+    hyperparameters = [
+        f"  {', '.join(names) if len(names) < len(suite.benchmarks) else 'all'}: {text}"
+        for text, names in _by_hyperparameters(suite.benchmarks).items()
+    ]
+    return [
+        f"{suite.title}\n{suite.paper}\n{suite.url}\n",
+        _counts(suite.name, suite.benchmarks, root),
+        "sources:",
+        *map(_source, suite.benchmarks),
+        "\n".join(["\nthe paper's hyperparameters, for base models:", *hyperparameters, ""]),
+        _published(suite, suite.benchmarks),
+    ]
 
 
-def print_benchmark(suite: Suite, benchmark: Benchmark, root: Path | None) -> None:
-    """Print one benchmark; with a root, also where its data are below it."""
-    note(f"{benchmark.title}, as in {suite.paper}\n{suite.url}")
-    _print_counts(benchmark.key, [benchmark], root)
-    note(f"  metric           {benchmark.metric} (the paper's {benchmark.paper_metric})")
-    note(f"  task type        {benchmark.group}")
-    note(f"  hyperparameters  {_hyperparameters_text(benchmark)}")
-    if benchmark.note:
-        note(f"  note             {benchmark.note}")
-    _print_source(benchmark)
-    _print_published(suite, [benchmark])
+def show_benchmark(suite: Suite, benchmark: Benchmark, root: Path | None) -> list[Block]:
+    """Return one benchmark; with a root, also where its data are below it."""
+    return [
+        f"{benchmark.title}, as in {suite.paper}\n{suite.url}\n",
+        _counts(benchmark.key, [benchmark], root),
+        f"  metric           {benchmark.metric} (the paper's {benchmark.paper_metric})",
+        f"  task type        {benchmark.group}",
+        f"  hyperparameters  {_hyperparameters_text(benchmark)}",
+        *([f"  note             {benchmark.note}"] if benchmark.note else []),
+        f"{_source(benchmark)}\n",
+        _published(suite, [benchmark]),
+    ]
 
 
 def suite_facts(suite: Suite, root: Path | None) -> dict[str, Any]:
@@ -67,11 +75,11 @@ def _location(benchmark: Benchmark, root: Path) -> str | None:
     return str(path) if path else None
 
 
-def _print_counts(title: str, benchmarks: Sequence[Benchmark], root: Path | None) -> None:
-    """Print kind, metric and counts of benchmarks; with a root, also where their data are below it."""
+def _counts(title: str, benchmarks: Sequence[Benchmark], root: Path | None) -> TextTable:
+    """Return kind, metric and counts of benchmarks; with a root, also where their data are below it."""
     splits = [split for split in _SPLITS if any(split in benchmark.counts for benchmark in benchmarks)]
     columns = ("benchmark", "kind", "metric", *splits, "of", "data", *(["found in"] if root else []))
-    rows = [
+    rows = tuple(
         (
             benchmark.key,
             benchmark.kind,
@@ -82,14 +90,16 @@ def _print_counts(title: str, benchmarks: Sequence[Benchmark], root: Path | None
             *([_location(benchmark, root) or "-"] if root else []),
         )
         for benchmark in benchmarks
-    ]
-    table(title, columns, rows)
+    )
+    return TextTable(title, columns, rows)
 
 
-def _print_source(benchmark: Benchmark) -> None:
-    note(f"  {benchmark.name}: {' or '.join(benchmark.sources)}")
+def _source(benchmark: Benchmark) -> str:
     folders = ", ".join(benchmark.folders)
-    note(f"    licence: {benchmark.licence}{_ACCESS[benchmark.access]}; names of its directory: {folders}")
+    return (
+        f"  {benchmark.name}: {' or '.join(benchmark.sources)}\n"
+        f"    licence: {benchmark.licence}{_ACCESS[benchmark.access]}; names of its directory: {folders}"
+    )
 
 
 def _by_hyperparameters(benchmarks: Iterable[Benchmark]) -> dict[str, list[str]]:
@@ -115,7 +125,7 @@ def _hyperparameters_text(benchmark: Benchmark) -> str:
     return "; ".join(words)
 
 
-def _print_published(suite: Suite, benchmarks: Sequence[Benchmark]) -> None:
+def _published(suite: Suite, benchmarks: Sequence[Benchmark]) -> TextTable:
     rows = [
         (_row_name(benchmark, row), *(f"{score:.2f}" for score in row.scores.values()))
         for benchmark in benchmarks
@@ -124,7 +134,7 @@ def _print_published(suite: Suite, benchmarks: Sequence[Benchmark]) -> None:
     if len(benchmarks) == len(suite.benchmarks):
         printed = [average for average in suite.averages if average.printed]
         rows += [(average.name, *(f"{score:.2f}" for score in average.printed.values())) for average in printed]
-    table("published, in percent", ("", *suite.models), rows)
+    return TextTable("published, in percent", ("", *suite.models), tuple(rows))
 
 
 def _row_name(benchmark: Benchmark, row: Published) -> str:

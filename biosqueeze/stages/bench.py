@@ -1,7 +1,7 @@
 """Measure checkpoints on backends: one process for each, all loaded, one running at a time, in interleaved rounds."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.environment import current_environment
@@ -43,6 +43,8 @@ class Options(StageOptions):
     Every pair of checkpoint and backend runs in its own process, with the same number of threads, in interleaved
     rounds. The table is written to results/bench.json of each checkpoint. Peak memory is the maximum over all shapes.
     """
+
+    HAS_TABLE: ClassVar[bool] = True
 
     checkpoints: Annotated[
         tuple[str, ...],
@@ -147,4 +149,4 @@ def run(options: Options) -> Outcome:
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     for checkpoint in checkpoints:
         write_result(checkpoint, "bench", result)
-    return Outcome(checkpoints[-1].path, result)
+    return Outcome(checkpoints[-1].path, result, rows=tuple(rows))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.checkpoint import write_result
 from biosqueeze.options import (
@@ -38,6 +38,8 @@ class Options(ReadingOptions, InferenceOptions):
     The scores are written to results/evaluate-BACKEND.json in the checkpoint. A score below --min then ends the command
     with exit code 4.
     """
+
+    HAS_TABLE: ClassVar[bool] = True
 
     checkpoint: CheckpointArgument
     data: Annotated[
@@ -104,7 +106,7 @@ def run(options: Options) -> Outcome:
     _show(result)
     write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
     check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
-    return Outcome(evaluation.checkpoint.path, result)
+    return Outcome(evaluation.checkpoint.path, result, rows=_rows(evaluation.checkpoint.name, result))
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -113,3 +115,9 @@ def _show(result: Mapping[str, Any]) -> None:
         (name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}") for name, value in result["metrics"].items()
     ]
     table("", ("metric", "value"), rows)
+
+
+def _rows(name: str, result: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return a row for each score, with what it was measured on: the tables of several evaluations can be joined."""
+    measured = {"checkpoint": name, **{key: result[key] for key in ("task", "data", "split", "backend")}}
+    return tuple({**measured, "metric": metric, "value": value} for metric, value in result["metrics"].items())

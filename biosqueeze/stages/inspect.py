@@ -11,13 +11,14 @@ from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES, infer_family
 from biosqueeze.options import (
+    Block,
     CheckpointArgument,
     Outcome,
     Plan,
     Purpose,
     StageOptions,
 )
-from biosqueeze.progress import note, table
+from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),)
@@ -37,7 +38,7 @@ class Options(StageOptions):
     """Show parameters, shape, task and history of a checkpoint.
 
     Parameters by part, shape, size on disk by artefact, family, task and labels, the tokenizer's casing, and every
-    stage that it went through. Of safetensors files only the headers are read.
+    stage that it went through, on standard output. Of safetensors files only the headers are read.
     """
 
     checkpoint: CheckpointArgument
@@ -49,11 +50,10 @@ def plan(options: Options) -> Plan:
 
 
 def run(options: Options) -> Outcome:
-    """Read the facts and print them."""
+    """Read the facts."""
     checkpoint = open_checkpoint(options.checkpoint)
     facts = _facts(checkpoint)
-    _print(checkpoint.name, facts)
-    return Outcome(checkpoint.path, facts)
+    return Outcome(checkpoint.path, facts, answer=_answer(checkpoint.name, facts))
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -121,12 +121,11 @@ def _history_line(entry: HistoryEntry) -> str:
     return "  ".join([entry.created, entry.stage, *words])
 
 
-def _print(name: str, facts: Mapping[str, Any]) -> None:
+def _answer(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
     counts: Mapping[str, int] = facts["parameters"]
     total = max(1, counts["total"])
-    parts = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items()]
-    table(f"{name}: parameters", ("part", "parameters", "share"), parts)
-    table("size on disk", ("artefact", "MB"), [(key, f"{size:.2f}") for key, size in facts["megabytes"].items()])
+    parts = tuple((part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items())
+    sizes = tuple((key, f"{size:.2f}") for key, size in facts["megabytes"].items())
     shape = "  ".join(f"{key} {value:,}" for key, value in facts["shape"].items() if value is not None)
     rows = [
         ("family", facts["family"] or "unknown"),
@@ -137,11 +136,13 @@ def _print(name: str, facts: Mapping[str, Any]) -> None:
         ("labels", ", ".join(facts["labels"]) or "none"),
         ("tokenizer", _tokenizer_line(facts["tokenizer"])),
         ("results", ", ".join(facts["results"]) or "none"),
+        *(("history", line) for line in facts["history"]),
     ]
-    for key, value in rows:
-        note(f"  {key:<13} {value}")
-    for line in facts["history"]:
-        note(f"  {'history':<13} {line}")
+    return (
+        TextTable(f"{name}: parameters", ("part", "parameters", "share"), parts),
+        TextTable("size on disk", ("artefact", "MB"), sizes),
+        "\n".join(f"  {key:<13} {value}" for key, value in rows),
+    )
 
 
 def _tokenizer_line(facts: Mapping[str, Any] | None) -> str:

@@ -30,8 +30,9 @@ _HEAD_BYTES = 1000
 class Options(StageOptions):
     """Draw an HTML page: history, training curves, scores, speed.
 
-    The page is a single file that refers to nothing outside of it. An earlier report is replaced; any other file only
-    with --force. Parents that still exist where the history names them are drawn too. Needs the extra `report`.
+    The page is a single file that refers to nothing outside of it; its path is printed. An earlier report is replaced;
+    any other file only with --force. Parents that still exist where the history names them are drawn too. Needs the
+    extra `report`.
     """
 
     checkpoint: CheckpointArgument
@@ -61,8 +62,8 @@ def run(options: Options) -> Outcome:
     with explained_writes(str(target), remedy=elsewhere, when_full=f"free some space, or {elsewhere}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, page)
-    note(f"the report is in {target} ({len(page) / 1e6:.2f} MB); open it in a browser")
-    return Outcome(checkpoint.path, {"report": str(target)})
+    note(f"{len(page) / 1e6:.2f} MB in one file; open it in a browser")
+    return Outcome(target, {"report": str(target), "checkpoint": str(checkpoint.path)})
 
 
 def _resolve(options: Options) -> tuple[Checkpoint, Path]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.benchmarks.suite import DIRECTORY, Benchmark, find_benchmark, load_suite, resolve_task, suite_names
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose, StageOptions
+from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions
 from biosqueeze.progress import warn
 from biosqueeze.registry import closest
-from biosqueeze.reporting.suite_tables import benchmark_facts, print_benchmark, print_suite, print_suites, suite_facts
+from biosqueeze.reporting.suite_tables import benchmark_facts, show_benchmark, show_suite, show_suites, suite_facts
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Options(ReadingOptions, StageOptions):
     `tasks inspect DIR` reads a data set and shows columns, scheme, labels, counts, lengths and overlaps; with
     --task blurb/hoc it compares the counts with the paper's.
 
-    The one line on standard output is the file of the benchmarks, or the data set.
+    The answer is printed on standard output.
     """
 
     what: Annotated[
@@ -65,7 +65,7 @@ def plan(options: Options) -> Plan:
 
 
 def run(options: Options) -> Outcome:
-    """Print the benchmarks, or the statistics of a data set.
+    """Show the benchmarks, or the statistics of a data set.
 
     Raises:
         SqueezeError: the data set cannot be read.
@@ -76,16 +76,15 @@ def run(options: Options) -> Outcome:
         return _inspect(options, str(options.directory))
     if options.what is None:
         suites = [load_suite(name) for name in suite_names()]
-        print_suites(suites)
-        return Outcome(DIRECTORY, {"suites": {suite.name: suite_facts(suite, None) for suite in suites}})
+        facts = {"suites": {suite.name: suite_facts(suite, None) for suite in suites}}
+        return Outcome(DIRECTORY, facts, answer=tuple(show_suites(suites)))
     root = Path(options.directory).expanduser() if options.directory else None
     suite = load_suite(options.what.partition("/")[0])
     if "/" in options.what:
         benchmark = find_benchmark(options.what)
-        print_benchmark(suite, benchmark, root)
-        return Outcome(suite.path, benchmark_facts(benchmark, root))
-    print_suite(suite, root)
-    return Outcome(suite.path, suite_facts(suite, root))
+        answer = tuple(show_benchmark(suite, benchmark, root))
+        return Outcome(suite.path, benchmark_facts(benchmark, root), answer=answer)
+    return Outcome(suite.path, suite_facts(suite, root), answer=tuple(show_suite(suite, root)))
 
 
 def _check(options: Options) -> None:
@@ -113,7 +112,7 @@ def _check(options: Options) -> None:
 def _inspect(options: Options, source: str) -> Outcome:
     """Read a data set and print its statistics."""
     from biosqueeze.benchmarks.statistics import dataset_statistics
-    from biosqueeze.reporting.dataset_tables import print_statistics
+    from biosqueeze.reporting.dataset_tables import show_statistics
     from biosqueeze.tasks import open_task
     from biosqueeze.tasks.sniffing import read_available
 
@@ -128,10 +127,12 @@ def _inspect(options: Options, source: str) -> Outcome:
         "other_kinds": list(other_kinds),
         **dataset_statistics(data, kind),
     }
-    print_statistics(source, facts)
+    answer = show_statistics(source, facts)
     if benchmark is not None:
-        facts |= _compare(benchmark, data, options.negative)
-    return Outcome(Path(source), facts)
+        compared, sentences = _compare(benchmark, data, options.negative)
+        facts |= compared
+        answer += sentences
+    return Outcome(Path(source), facts, answer=tuple(answer))
 
 
 def _guess_kind(source: str, form: Formulation) -> tuple[str, tuple[str, ...]]:
@@ -144,12 +145,12 @@ def _guess_kind(source: str, form: Formulation) -> tuple[str, tuple[str, ...]]:
     return guessed.kind, guessed.others
 
 
-def _compare(benchmark: Benchmark, data: "Dataset", negative: str | None) -> dict[str, Any]:
-    """Compare the counts of a data set with the paper's, and print whether they agree."""
+def _compare(benchmark: Benchmark, data: "Dataset", negative: str | None) -> tuple[dict[str, Any], list[Block]]:
+    """Compare the counts of a data set with the paper's; return them, and whether they agree."""
     from biosqueeze.benchmarks.counts import count, warn_of_counts
-    from biosqueeze.reporting.dataset_tables import print_comparison
+    from biosqueeze.reporting.dataset_tables import show_comparison
 
     counts = count(data, benchmark.unit, negative) if benchmark.unit else {}
     differences = warn_of_counts(benchmark, data, negative)
-    print_comparison(benchmark, counts, differences)
-    return {"counts": counts, "differences": differences}
+    answer = show_comparison(benchmark, counts, differences)
+    return {"counts": counts, "differences": differences}, answer
