@@ -19,7 +19,7 @@ def show_suites(suites: Sequence[Suite]) -> list[Block]:
     rows = tuple((suite.name, str(len(suite.benchmarks)), suite.paper) for suite in suites)
     return [
         TextTable("suites", ("suite", "benchmarks", "paper"), rows),
-        _counts("benchmarks", [benchmark for suite in suites for benchmark in suite.benchmarks], None),
+        _counts("benchmarks", [benchmark for suite in suites for benchmark in suite.benchmarks]),
         "details: biosqueeze tasks blurb, or biosqueeze tasks blurb/hoc; to use one: finetune --task blurb/hoc",
     ]
 
@@ -32,9 +32,9 @@ def show_suite(suite: Suite, root: Path | None) -> list[Block]:
     ]
     return [
         f"{suite.title}\n{suite.paper}\n{suite.url}\n",
-        _counts(suite.name, suite.benchmarks, root),
+        _counts(suite.name, suite.benchmarks),
         "sources:",
-        *map(_source, suite.benchmarks),
+        *(_source(benchmark, root) for benchmark in suite.benchmarks),
         "\n".join(["\nthe paper's hyperparameters, for base models:", *hyperparameters, ""]),
         _published(suite, suite.benchmarks),
     ]
@@ -44,12 +44,12 @@ def show_benchmark(suite: Suite, benchmark: Benchmark, root: Path | None) -> lis
     """Return one benchmark; with a root, also where its data are below it."""
     return [
         f"{benchmark.title}, as in {suite.paper}\n{suite.url}\n",
-        _counts(benchmark.key, [benchmark], root),
+        _counts(benchmark.key, [benchmark]),
         f"  metric           {benchmark.metric} (the paper's {benchmark.paper_metric})",
         f"  task type        {benchmark.group}",
         f"  hyperparameters  {_hyperparameters_text(benchmark)}",
         *([f"  note             {benchmark.note}"] if benchmark.note else []),
-        f"{_source(benchmark)}\n",
+        f"{_source(benchmark, root)}\n",
         _published(suite, [benchmark]),
     ]
 
@@ -75,10 +75,9 @@ def _location(benchmark: Benchmark, root: Path) -> str | None:
     return str(path) if path else None
 
 
-def _counts(title: str, benchmarks: Sequence[Benchmark], root: Path | None) -> TextTable:
-    """Return kind, metric and counts of benchmarks; with a root, also where their data are below it."""
+def _counts(title: str, benchmarks: Sequence[Benchmark]) -> TextTable:
+    """Return kind, metric and counts of benchmarks."""
     splits = [split for split in _SPLITS if any(split in benchmark.counts for benchmark in benchmarks)]
-    columns = ("benchmark", "kind", "metric", *splits, "of", "data", *(["found in"] if root else []))
     rows = tuple(
         (
             benchmark.key,
@@ -87,19 +86,23 @@ def _counts(title: str, benchmarks: Sequence[Benchmark], root: Path | None) -> T
             *(f"{benchmark.counts[split]:,}" if split in benchmark.counts else "" for split in splits),
             benchmark.unit,
             benchmark.access,
-            *([_location(benchmark, root) or "-"] if root else []),
         )
         for benchmark in benchmarks
     )
-    return TextTable(title, columns, rows)
+    return TextTable(title, ("benchmark", "kind", "metric", *splits, "of", "data"), rows)
 
 
-def _source(benchmark: Benchmark) -> str:
-    folders = ", ".join(benchmark.folders)
-    return (
-        f"  {benchmark.name}: {' or '.join(benchmark.sources)}\n"
-        f"    licence: {benchmark.licence}{_ACCESS[benchmark.access]}; names of its directory: {folders}"
-    )
+def _source(benchmark: Benchmark, root: Path | None) -> str:
+    """Return where the data come from; with a root, also where they are below it."""
+    lines = [
+        f"  {benchmark.name}: {' or '.join(benchmark.sources)}",
+        f"    licence: {benchmark.licence}{_ACCESS[benchmark.access]}; "
+        f"names of its directory: {', '.join(benchmark.folders)}",
+    ]
+    if root:
+        path = _location(benchmark, root)
+        lines.append(f"    found in {path}" if path else f"    not found under {root}")
+    return "\n".join(lines)
 
 
 def _by_hyperparameters(benchmarks: Iterable[Benchmark]) -> dict[str, list[str]]:

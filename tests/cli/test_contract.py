@@ -1,6 +1,7 @@
 """What holds for every command: derived options, streams, exit codes, nothing heavy before a stage runs."""
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -8,18 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import click
 import pytest
 
-from biosqueeze import registry
+from biosqueeze import progress, registry
 from biosqueeze.cli import main
 from biosqueeze.cli.command import stage_command
 from biosqueeze.cli.help import words_of
 from biosqueeze.cli.parameters import read_options
 from biosqueeze.errors import SqueezeError
 from biosqueeze.options import Argument, Hidden, OnlyWith, Outcome, Plan, Purpose, StageOptions, option_fields
+from biosqueeze.text_table import TextTable
 from tests.cli.run import Shell
 
 STAGES = registry.names("stages")
@@ -136,10 +138,17 @@ class FakeOptions(StageOptions):
     word: Annotated[str, "A word."] = "none"
 
 
+@dataclass(frozen=True, kw_only=True)
+class FakeTableOptions(FakeOptions):
+    """A stage with rows."""
+
+    HAS_TABLE: ClassVar[bool] = True
+
+
 def fake(monkeypatch: pytest.MonkeyPatch, act: Callable[[FakeOptions], Outcome]) -> None:
     plan = Plan(out=Path("out"), steps=("do it",), parameters_before=200, parameters_after=100)
     stage = SimpleNamespace(
-        EXAMPLES=(("Run it", "biosqueeze fake"),), Options=FakeOptions, plan=lambda _: plan, run=act
+        EXAMPLES=(("Run it", "biosqueeze fake"),), Options=FakeTableOptions, plan=lambda _: plan, run=act
     )
     monkeypatch.setattr(main.Squeeze, "get_command", lambda *_: stage_command("fake", stage))
 
@@ -190,9 +199,49 @@ def test_an_interrupt_is_130(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_json_prints_one_object(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    import json
-
     fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}))
+    assert json.loads(shell("fake --json").out) == {"path": "there", "f1": 0.5}
+
+
+def showing_a_table(_options: object) -> Outcome:
+    progress.table("scores", ["name", "f1"], [["a|b", "0.1235"]])
+    progress.note("measured")
+    rows = ({"name": "a|b", "f1": 0.123456, "runs": None}, {"name": 'c,"d"', "f1": 12345.6, "runs": 3})
+    return Outcome(Path("there"), {"f1": 0.5}, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("md", '| name | f1 | runs |\n| --- | ---: | ---: |\n| a\\|b | 0.1235 |  |\n| c,"d" | 12346 | 3 |\n'),
+        ("csv", 'name,f1,runs\na|b,0.123456,\n"c,""d""",12345.6,3\n'),
+        (
+            "json",
+            '[{"name": "a|b", "f1": 0.123456, "runs": null}, {"name": "c,\\"d\\"", "f1": 12345.6, "runs": 3}]',
+        ),
+    ],
+)
+def test_table_is_printed_in_place_of_the_path(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, form: str, text: str
+) -> None:
+    fake(monkeypatch, showing_a_table)
+    said = shell("fake --table", form)
+    assert (said.code, said.out.strip(), said.err) == (0, text.strip(), "measured\n")
+    assert "scores" in shell("fake").err
+
+
+def test_json_draws_no_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, showing_a_table)
+    assert shell("fake --json").err == "measured\n"
+    said = shell("fake --json --table md")
+    assert (said.code, said.out) == (2, "") and "give one of them" in said.err
+
+
+def test_answer_is_printed_in_place_of_the_path(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = TextTable("scores", ("name", "f1"), (("[/red]", "0.5"),))
+    fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}, answer=("first", table)))
+    said = shell("fake --quiet")
+    assert said.out.splitlines()[:2] == ["first", "scores"] and "[/red]" in said.out and said.err == ""
     assert json.loads(shell("fake --json").out) == {"path": "there", "f1": 0.5}
 
 

@@ -1,5 +1,7 @@
 """Bench: the table holds the numbers of the processes, and the result is written beside each checkpoint."""
 
+import csv
+import io
 import json
 import shutil
 from contextlib import contextmanager
@@ -77,8 +79,18 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     for path in two:
         noted = json.loads((path / "results" / "bench.json").read_text())
         assert noted["rows"] == facts["rows"]
+    assert "0.7800" not in result.err
+    shown = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2").err
     for word in ("plain", "onnxruntime:int8", "0.7800", "97.5%", "2.00x", "p95 ms"):
-        assert word in result.err
+        assert word in shown
+
+
+def test_rows_are_printed_as_csv(two, pool, shell) -> None:
+    said = shell("bench", *two, "--batch-size", "1", "--table", "csv")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert [Path(row["checkpoint"]).name for row in rows] == ["plain", "full"]
+    assert [float(row["p50_ms"]) for row in rows] == [12.0, 6.0]
+    assert "p95" not in said.err
 
 
 def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:

@@ -75,6 +75,9 @@ def test_scores_are_written_and_shown(checkpoint, data, gold_but, capsys):
     assert (result["backend"], result["split"], result["data"]) == ("torch", "test", str(data))
     assert (result["task"], result["examples"], result["max_length"]) == ("ner", 2, 16)
     assert calls[0]["batch_size"] == 3
+    measured = {"checkpoint": str(checkpoint), "task": "ner", "data": str(data), "split": "test", "backend": "torch"}
+    assert outcome.rows[0] == {**measured, "metric": "precision", "value": 1.0}
+    assert [row["metric"] for row in outcome.rows] == list(result["metrics"])
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "0.8000" in captured.err and "f1-Disease" in captured.err

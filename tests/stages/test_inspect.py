@@ -55,13 +55,14 @@ def test_tied_tensors_count_once(shell, pico_bert, tmp_path):
     assert more == tensors["cls.predictions.decoder.weight"].numel()
 
 
-def test_stdout_is_one_line_and_nothing_is_written(shell, pico_bert):
+def test_answer_is_on_stdout_and_nothing_is_written(shell, pico_bert):
     before = sorted(pico_bert.rglob("*"))
     said = shell("inspect", pico_bert)
-    assert said.path == str(pico_bert)
+    assert (said.code, said.err) == (0, "")
     assert sorted(pico_bert.rglob("*")) == before
     for words in ("embeddings", "attention", "ffn", "head", "cased", "MB"):
-        assert words in said.err
+        assert words in said.out
+    assert shell("inspect", pico_bert, "--quiet").out == said.out
 
 
 def test_labels_task_history_and_artefacts(shell, pico_ner):

@@ -100,7 +100,7 @@ def test_page_shows_facts_curves_and_results(shell, made):
     bench = {"rows": rows, "machine": {"cpu": "A Processor", "threads": 3}, "rounds": 5}
     (made / "results" / "bench.json").write_text(json.dumps(bench))
     said = shell("report", made)
-    assert (said.code, said.path) == (0, str(made))
+    assert (said.code, said.path) == (0, str(made / "report.html"))
     page = page_of(made / "report.html")
     parameters = json.loads((made / "biosqueeze.json").read_text())["model"]["parameters"]
     for count in parameters.values():
@@ -122,7 +122,11 @@ def test_scores_on_other_data_are_not_drawn_together(shell, made):
 
 def test_json_names_the_file(shell, made):
     said = shell("report", made, "--html", "pages/student.html", "--json")
-    assert json.loads(said.out) == {"path": str(made), "report": "pages/student.html"}
+    assert json.loads(said.out) == {
+        "path": "pages/student.html",
+        "report": "pages/student.html",
+        "checkpoint": str(made),
+    }
     assert Path("pages/student.html").is_file() and not (made / "report.html").exists()
 
 
