@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from biosqueeze.data.documents import Annotation, Document, pubtator_lines
-from biosqueeze.data.incoming import InputRecord
+from biosqueeze.data.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.task_model import TaskModel
 from biosqueeze.progress import collect_warnings

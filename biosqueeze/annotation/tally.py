@@ -57,10 +57,12 @@ class Tally:
         """Print the sums of the warnings and the number of records.
 
         Raises:
-            SqueezeError: every record is bad.
+            SqueezeError: there is no record, or every one is bad.
         """
         for warning in self.sums():
             note(f"in all, {warning}")
+        if not self.records:
+            raise SqueezeError(f"{source} has no record; check that it was written in full")
         if self.bad == self.records:
             raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error}")
         bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""

@@ -114,6 +114,17 @@ def check_unique(records: Sequence[DataRecord], column: str) -> None:
         first_places[value] = record.where
 
 
+def check_names(columns: Sequence[str], where: str) -> None:
+    """Check that no two columns of a table have the same name.
+
+    Raises:
+        SqueezeError: two do; `where` is the place of the header.
+    """
+    duplicate = next((name for position, name in enumerate(columns) if name in columns[:position]), None)
+    if duplicate is not None:
+        raise SqueezeError(f"{where}: two columns are called {duplicate!r}; rename one of them")
+
+
 def _column_names(records: Sequence[DataRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for record in records for name in record.values))
 

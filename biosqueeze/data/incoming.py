@@ -1,48 +1,53 @@
-"""Read input records for predictions one by one as they arrive: JSON lines, PubTator, or one text per line.
+"""Read input records for predictions one by one as they arrive: JSON lines, PubTator, tables, tagged words, or text.
 
 An invalid record carries its error message, so that the caller can stop at it, or skip it and go on.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from biosqueeze.data.columns import parse_column_options
+from biosqueeze.data.incoming_tables import (
+    DOCUMENT_START,
+    comma_records,
+    has_tag,
+    is_header,
+    tab_records,
+    word_records,
+)
+from biosqueeze.data.input_record import InputRecord
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_lines, tolerant_lines
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
 from biosqueeze.parsing import parse_json
 
 STDIN = "-"
-Format = Literal["jsonl", "pubtator", "text"]
-NAMES: Mapping[Format, str] = {"jsonl": "JSON lines", "pubtator": "PubTator", "text": "one text a line"}
-# Formats that other commands read. As one text per line they would give a prediction for each line of markup.
-_OTHER_SUFFIXES = {
-    ".xml": "XML",
-    ".nxml": "XML",
-    ".html": "HTML",
-    ".tsv": "a table",
-    ".csv": "a table",
-    ".conll": "tagged words",
-    ".iob": "tagged words",
+Format = Literal["jsonl", "pubtator", "csv", "tsv", "conll", "text"]
+NAMES: Mapping[Format, str] = {
+    "jsonl": "JSON lines",
+    "pubtator": "PubTator",
+    "csv": "a table with commas",
+    "tsv": "a table with tabs",
+    "conll": "tagged words",
+    "text": "one text a line",
 }
-_OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML", "-docstart-": "tagged words"}
-
-
-@dataclass(frozen=True)
-class InputRecord:
-    """One record, or the error of an invalid one."""
-
-    where: str  # file and line
-    values: Mapping[str, Any]  # {"id", "text"} of a PubTator document or a line of text; of an invalid record its id
-    error: str | None = None
-
-    @property
-    def id(self) -> Any:
-        """The id of the record, or the number of its line for plain text; None if it has none."""
-        return self.values.get("id")
+_SUFFIXES: Mapping[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".pubtator": "pubtator",
+    ".csv": "csv",
+    ".conll": "conll",
+    ".iob": "conll",
+    ".bio": "conll",
+}
+# Formats that other commands read. As one text per line they would give a prediction for each line of markup.
+_OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
+_OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
 
 
 @dataclass(frozen=True)
@@ -54,39 +59,66 @@ class InputStream:
     records: Iterator[InputRecord]
 
 
-def open_input(source: str) -> InputStream:
-    """Open the records of a file, plain or .gz, or of standard input; blank lines are skipped.
+def open_input(source: str, column: Sequence[str] = ()) -> InputStream:
+    """Open the records of a file or pipe, plain or .gz, or of standard input; it is read once, from its beginning.
 
-    The suffixes .jsonl and .pubtator determine the format. Otherwise the first line does: `{` begins JSON lines and
-    ID|t|TITLE begins PubTator; any other file has one text per line, unless its name or first line shows that it is
-    XML, a table or tagged words.
+    The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
+    JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART- or a word, a tab and a tag begin tagged words; names of
+    columns, one of them that of a text, begin a table. A .tsv is a table, unless its first line has a word and a tag.
+    Any other file has one text per line, unless its name or first line shows that it is XML.
+
+    Args:
+        source: name of the file, or -.
+        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header.
 
     Raises:
         SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
         UsageError: nothing is piped in.
     """
     name = STANDARD_INPUT if source == STDIN else source
-    lines = (line for line in _lines(source) if line.text.strip())
-    first = next(lines, None)
-    if first is None:
+    lines = _lines(source)
+    beginning = list(_up_to_text(lines))
+    if not beginning or not beginning[-1].text.strip():
         check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {check}")
-    kind = _format_by_suffix(source) or _format_by_line(first.text)
-    beginning = first.text.lstrip().lower()
-    other = next((what for start, what in _OTHER_FIRST_LINES.items() if beginning.startswith(start)), None)
-    if kind == "text" and other:
-        raise _unsupported(name, other)
-    parse = {"jsonl": _json_records, "pubtator": _documents, "text": _texts}[kind]
-    return InputStream(name, kind, parse(chain([first], lines), name))
+    kind = _format_of(source, name, beginning[-1].text)
+    columns = parse_column_options(column)
+    every = chain(beginning, lines)
+    filled = (line for line in every if line.text.strip())
+    records = {
+        "jsonl": lambda: _json_records(filled, name),
+        "pubtator": lambda: _documents(filled, name),
+        "csv": lambda: comma_records(every, name, columns),
+        "tsv": lambda: tab_records(filled, name, columns),
+        "conll": lambda: word_records(every, name, columns),
+        "text": lambda: _texts(filled, name),
+    }
+    return InputStream(name, kind, records[kind]())
+
+
+def given_texts(texts: Sequence[str], name: str) -> InputStream:
+    """Return texts that the user typed as records, with their numbers from 1 as ids; `name` is the option's."""
+    records = (InputRecord(f"{name} {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
+    return InputStream(name, "text", records)
+
+
+def _up_to_text(lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield lines up to the first that is not blank."""
+    for line in lines:
+        yield line
+        if line.text.strip():
+            return
 
 
 def _lines(source: str) -> Iterator[Line]:
     if source == STDIN:
         return stdin_lines()
     path = Path(source).expanduser()
-    if not path.is_file():
+    if path.is_dir() or not path.exists():
         state = "is a directory" if path.is_dir() else "does not exist"
-        raise SqueezeError(f"{source} {state}; give a file (.jsonl, .pubtator, .txt, each also .gz), or - for a pipe")
+        raise SqueezeError(
+            f"{source} {state}; give a file (.jsonl, .csv, .tsv, .pubtator, .conll, .txt, also .gz), or - for a pipe"
+        )
     other = _OTHER_SUFFIXES.get(_suffix(source))
     if other is not None:
         raise _unsupported(source, other)
@@ -96,24 +128,42 @@ def _lines(source: str) -> Iterator[Line]:
 def _unsupported(name: str, what: str) -> SqueezeError:
     return SqueezeError(
         f"{name} is {what}, and input records were expected; write them as JSON lines "
-        '({"id": 1, "text": "..."}), as PubTator, or as one text on each line of a .txt'
+        '({"id": 1, "text": "..."}), as PubTator, as a table, or as one text on each line of a .txt'
     )
-
-
-def _format_by_suffix(source: str) -> Format | None:
-    formats: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".pubtator": "pubtator"}
-    return formats.get(_suffix(source))
 
 
 def _suffix(source: str) -> str:
     return Path(source.lower().removesuffix(".gz")).suffix
 
 
+def _format_of(source: str, name: str, line: str) -> Format:
+    """Return the format by the suffix, or by the first line that is not blank."""
+    suffix = _suffix(source)
+    if suffix == ".tsv":
+        return "conll" if _begins_words(line) else "tsv"
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    beginning = line.lstrip().lower()
+    other = next((what for start, what in _OTHER_FIRST_LINES.items() if beginning.startswith(start)), None)
+    if other:
+        raise _unsupported(name, other)
+    return _format_by_line(line)
+
+
 def _format_by_line(line: str) -> Format:
     if line.lstrip().startswith("{"):
         return "jsonl"
     match = TEXT_LINE.match(line)
-    return "pubtator" if match and match[2] == "t" else "text"
+    if match and match[2] == "t":
+        return "pubtator"
+    if _begins_words(line) and ("\t" in line or line.startswith(DOCUMENT_START)):
+        return "conll"
+    tables: dict[Format, str] = {"tsv": "\t", "csv": ","}
+    return next((kind for kind, separator in tables.items() if is_header(line, separator)), "text")
+
+
+def _begins_words(line: str) -> bool:
+    return line.startswith(DOCUMENT_START) or has_tag(line)
 
 
 def _texts(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:

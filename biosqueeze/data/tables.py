@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data import hub
-from biosqueeze.data.columns import Columns, check_unique, find_column, parse_column_options
+from biosqueeze.data.columns import Columns, check_names, check_unique, find_column, parse_column_options
 from biosqueeze.data.lines import check_characters, invalid_json, numbered_lines, read_document
 from biosqueeze.data.record import DataRecord
 from biosqueeze.data.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
@@ -160,7 +160,7 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
         return
     names = _header(first[1], header)
     columns = names or [str(position) for position in range(1, len(first[1]) + 1)]
-    _check_names(columns, f"{path}:{first[0]}")
+    check_names(columns, f"{path}:{first[0]}")
     if not names:
         yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
     for number, cells in rows:
@@ -185,12 +185,6 @@ def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:
     if not any(name.casefold() in folded for name in names):
         return []
     return [name or str(position) for position, name in enumerate(names, start=1)]
-
-
-def _check_names(columns: Sequence[str], where: str) -> None:
-    duplicate = _first_duplicate(columns)
-    if duplicate is not None:
-        raise SqueezeError(f"{where}: two columns are called {duplicate!r}; rename one of them")
 
 
 def _first_duplicate(names: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ from biosqueeze.annotation.output import RecordFormatter, check_free, is_standar
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.incoming import NAMES, STDIN, InputStream, open_input
+from biosqueeze.data.incoming import NAMES, STDIN, InputStream, given_texts, open_input
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     Argument,
@@ -39,12 +39,14 @@ EXAMPLES = (
         "Annotate a file of abstracts with the int8 model",
         "biosqueeze predict ner-tiny abstracts.jsonl.gz --backend onnxruntime:int8 --out entities.jsonl",
     ),
+    ("Annotate a text", 'biosqueeze predict ner-tiny --text "Mutations of BRCA1 cause breast cancer."'),
     ("Annotate a stream", "zcat abstracts.jsonl.gz | biosqueeze predict ner-tiny -"),
     (
         "Read the text from another field, and write PubTator",
         "biosqueeze predict ner-tiny notes.jsonl --column text=body --format pubtator --out notes.pubtator",
     ),
 )
+_WITH_FIELDS = ("jsonl", "csv", "tsv")
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -62,13 +64,14 @@ class Options(InferenceOptions):
 
     checkpoint: CheckpointArgument
     input: Annotated[
-        str,
-        "File of records, or - for standard input: JSON lines (text, tokens, or the fields of the task), PubTator, or "
-        "one text a line; plain or .gz.",
-        Argument(),
+        str | None,
+        "File of records, or - for standard input: JSON lines (text, tokens, or the fields of the task), a table "
+        "(.csv, .tsv), PubTator, CoNLL, or one text a line; plain or .gz. Or give --text.",
+        Argument(unless="text"),
         Data(),
         OnDisk(),
-    ]
+    ] = None
+    text: Annotated[tuple[str, ...], "Text to annotate, repeatable, in place of INPUT.", Data()] = ()
     task: Annotated[str | None, "Task kind. Default: that of the fine-tuning."] = None
     out: Annotated[
         str | None,
@@ -83,7 +86,8 @@ class Options(InferenceOptions):
     format: Annotated[Literal["jsonl", "pubtator"], "JSON lines, or PubTator (for entities).", Group.OUTPUT] = "jsonl"
     column: Annotated[
         tuple[str, ...],
-        "Field of a JSON record that holds a role, repeatable, such as text=abstract.",
+        "Field of a JSON record, or column of a table, that holds a role, repeatable, such as text=abstract; text=2 "
+        "for a table without a header.",
         Syntax("ROLE=FIELD"),
     ] = ()
     keep_fields: Annotated[
@@ -112,7 +116,7 @@ class _PredictionRequest:
 def plan(options: Options) -> Plan:
     """Return what would be predicted, and where it would be written; read the config, neither weights nor records."""
     request = _resolve(options, weights=False)
-    source = "standard input" if options.input == STDIN else options.input
+    source = {None: "--text", STDIN: "standard input"}.get(options.input, options.input)
     target = request.out or "standard output"
     step = f"predict {request.kind} with {request.checkpoint.name} on {request.backend} for every record of {source}"
     out = None if request.out is None or is_stream(request.out) else request.out
@@ -130,8 +134,8 @@ def run(options: Options) -> Outcome:
         UsageError: the options contradict each other, or the task is unknown.
     """
     request = _resolve(options)
-    source = open_input(options.input)
-    request = replace(request, task=_task_of_format(request.task, source, options.column))
+    source = _open(options, request)
+    request = replace(request, task=_task_of_format(request, source, options.column))
     annotator = _load(options, request)
     note(f"{source.name} is read as {NAMES[source.format]}; {request.kind} with {request.backend}")
     tally = Tally()
@@ -174,12 +178,27 @@ def _output_file(options: Options) -> Path | None:
     return out
 
 
-def _task_of_format(task: "Task", source: InputStream, column: tuple[str, ...]) -> "Task":
-    """Return the task for records of the input's format: only JSON records have fields for `--column` to name."""
-    if source.format == "jsonl":
+def _open(options: Options, request: _PredictionRequest) -> InputStream:
+    if options.input is None:
+        return given_texts(options.text, "--text")
+    return open_input(options.input, request.task.formulation.column)
+
+
+def _task_of_format(request: _PredictionRequest, source: InputStream, column: tuple[str, ...]) -> "Task":
+    """Return the task for records of the input's format: only JSON records and tables have fields for --column.
+
+    Raises:
+        UsageError: the format has no fields to name, or no texts for the task.
+    """
+    task, what = request.task, f"{source.name} is {NAMES[source.format]}"
+    if source.format in _WITH_FIELDS:
         return task
-    if column:
-        raise UsageError(f"--column: {source.name} is {NAMES[source.format]}, which has no fields; leave it out")
+    if source.format == "conll" and task.HEAD != "token-classification":
+        raise UsageError(f"{what}, and {request.kind} needs texts; give JSON lines, a table or a .txt")
+    is_word = source.format == "conll" and all(item.startswith("word=") and item[5:].isdecimal() for item in column)
+    if column and not is_word:
+        way_out = "write --column word=1, or leave it out" if source.format == "conll" else "leave it out"
+        raise UsageError(f"--column: {what}, which has no fields; {way_out}")
     return replace(task, formulation=replace(task.formulation, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 

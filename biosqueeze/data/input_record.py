@@ -1,0 +1,19 @@
+"""One record of a user's input."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class InputRecord:
+    """One record, or the error of an invalid one."""
+
+    where: str  # file and line
+    values: Mapping[str, Any]  # fields by name; {"id", "text"} of a document or a line; of an invalid record its id
+    error: str | None = None
+
+    @property
+    def id(self) -> Any:
+        """The id of the record, or the number of its line where its format has no ids; None if it has none."""
+        return self.values.get("id")
