@@ -8,6 +8,7 @@ from biosqueeze.data.columns import check_names
 from biosqueeze.data.input_record import InputRecord
 from biosqueeze.data.lines import Line
 from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import max_record_bytes
 
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU]-\S+")
@@ -15,7 +16,6 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 # One of them in a first line of names shows that a pipe holds a table.
 _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
 _LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
-_LONGEST_FIELD = 2**31 - 1  # the highest that every platform accepts; lines are limited where they are read
 
 _Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells, error of an invalid line in it
 
@@ -83,7 +83,7 @@ def _sentence(lines: Sequence[Line], name: str, separator: str | None, position:
 
 
 def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(max_record_bytes())
     used: list[Line] = []
 
     def texts() -> Iterator[str]:

@@ -202,7 +202,7 @@ class _CountingFile(io.FileIO):
 
 @contextmanager
 def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[BinaryIO]:
-    """Open a plain or gzipped file for reading.
+    """Open a plain or gzipped file for reading: a .gz, or a pipe (as of `<(cat x.gz)`) with gzip data.
 
     Raises:
         SqueezeError: while reading: the file is a .gz that unpacks to many times its size.
@@ -213,14 +213,19 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
         else io.BufferedReader(_CountingFile(path, progress), _BUFFER_BYTES)
     )
     with plain:
-        yield _unpacked(plain, str(path)) if path.suffix == ".gz" else plain
+        is_packed = path.suffix == ".gz" or (path.is_fifo() and _begins_gzip(plain))
+        yield _unpacked(plain, str(path)) if is_packed else plain
 
 
 @contextmanager
 def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
-    is_packed = stream.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC
-    yield _unpacked(stream, STANDARD_INPUT) if is_packed else stream
+    yield _unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
+
+
+def _begins_gzip(stream: Any) -> bool:
+    beginning: bytes = stream.peek(len(_GZIP_MAGIC))
+    return beginning.startswith(_GZIP_MAGIC)
 
 
 def _unpacked(packed: BinaryIO, name: str) -> BinaryIO:

@@ -137,7 +137,8 @@ def run(options: Options) -> Outcome:
     source = _open(options, request)
     request = replace(request, task=_task_of_format(request, source, options.column))
     annotator = _load(options, request)
-    note(f"{source.name} is read as {NAMES[source.format]}; {request.kind} with {request.backend}")
+    read_as = f"{source.name} is read as {NAMES[source.format]}; " if options.input else ""
+    note(f"{read_as}{request.kind} with {request.backend}")
     tally = Tally()
     formatter = RecordFormatter(options.format, options.keep_fields)
     lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)

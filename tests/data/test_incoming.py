@@ -116,9 +116,9 @@ def test_json_and_pubtator_that_are_not_utf8(tmp_path, monkeypatch):
     assert "r.pubtator:4: not UTF-8" in records[1].error and "r.pubtator:8: not UTF-8" in records[2].error
 
 
-@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.tsv", "c.csv.gz", "c.conll", "c.iob", "c.nxml", "c.html"])
+@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.nxml", "c.html"])
 def test_other_formats_are_refused_by_suffix(tmp_path, name):
-    with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, or as one text on each line"):
+    with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, as a table, or as one text on each line"):
         open_input(_file(tmp_path, name, "The\tO\n"))
 
 
@@ -149,7 +149,6 @@ def test_unreadable_sources_are_reported(tmp_path, monkeypatch):
         open_input("-")
 
 
-@pytest.mark.parametrize("line", ["<!DOCTYPE article>", "-DOCSTART- (10070173)"])
-def test_markup_is_refused_by_the_first_line(tmp_path, line):
+def test_markup_is_refused_by_the_first_line(tmp_path):
     with pytest.raises(SqueezeError, match="input records were expected"):
-        open_input(_file(tmp_path, "corpus.txt", f"{line}\n\nmore\n"))
+        open_input(_file(tmp_path, "corpus.txt", "<!DOCTYPE article>\n\nmore\n"))

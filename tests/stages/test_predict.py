@@ -336,6 +336,39 @@ def test_columns(classifier, tmp_path):
         predict.run(_options(classifier, text, task="classification", column=("text=body",)))
 
 
+def test_typed_texts(ner, classifier, shell):
+    result = shell("predict", ner, "--text", "Hepti in fibneu", "--text", "ci")
+    assert [json.loads(line)["id"] for line in result.out.splitlines()] == [1, 2]
+    assert "--text is read as one text a line" not in result.err
+    assert "label" in shell("predict", classifier, "--task", "classification", "--text", "Hepti").out
+    assert "for every record of --text" in shell("predict", ner, "--text", "ci", "--dry-run").err
+    for words, state in ((("--text", "ci", "r.txt"), "both were given"), ((), "neither was given")):
+        result = shell("predict", ner, *words)
+        assert (result.code, result.out) == (2, "")
+        assert f"give either INPUT (or - in a pipe) or --text, and not both; {state}" in result.err
+
+
+def test_tables_and_tagged_words(ner, classifier, tmp_path):
+    (only,) = _predict(ner, _write(tmp_path / "r.jsonl", {"id": "7", "text": "Hepti in fibneu"}))
+    for name, content in (("r.csv", "id,text\n7,Hepti in fibneu"), ("r.tsv", "text\tid\nHepti in fibneu\t7")):
+        assert _predict(ner, _write(tmp_path / name, content)) == [only]
+    table = _write(tmp_path / "n.tsv", "7\tHepti in fibneu")
+    assert _predict(ner, table, column=("text=2",)) == [{**only, "id": 1}]
+    words = _write(tmp_path / "r.conll", "Hepti B-Disease", "in O", "fibneu O")
+    (tagged,) = _predict(ner, words)
+    assert [e["words"] for e in tagged["entities"]] == [e["words"] for e in only["entities"]]
+    assert _predict(ner, words, column=("word=1",)) == [tagged]
+    with pytest.raises(UsageError, match=r"tagged words, which has no fields; write --column word=1"):
+        _predict(ner, words, column=("text=1",))
+    with pytest.raises(UsageError, match="tagged words, and classification needs texts"):
+        _predict(classifier, words, task="classification")
+
+
+def test_header_alone_is_no_record(ner, tmp_path):
+    with pytest.raises(SqueezeError, match="has no record"):
+        _predict(ner, _write(tmp_path / "r.csv", "id,text"))
+
+
 def test_no_tokens_and_empty_text_have_no_entities(ner, tmp_path):
     predictions = _predict(ner, _write(tmp_path / "r.jsonl", {"id": 1, "tokens": []}, {"id": 2, "text": ""}))
     assert predictions == [{"id": 1, "entities": []}, {"id": 2, "entities": []}]
