@@ -150,7 +150,7 @@ def finetune(
     checkpoint: str | PathLike[str],
     *,
     data: str | PathLike[str],
-    task: str = "ner",
+    task: str | None = None,
     dev_share: float | None = None,
     with_dev: bool = False,
     metric: str | None = None,

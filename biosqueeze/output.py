@@ -1,5 +1,7 @@
 """Writing a checkpoint: files go to OUT.partial, the manifest is written last, then OUT.partial is renamed to OUT."""
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,6 +128,38 @@ def partial_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
+def check_output(out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False) -> Path:
+    """Return OUT, if `open_output` would open it; nothing is created. That it exists is no error: a plan shows it.
+
+    Raises:
+        SqueezeError: as `open_output`.
+    """
+    check_place(out, inputs)
+    if force:
+        _check_replaceable(out)
+    if resume:
+        _check_resumable(partial_of(out))
+    return out
+
+
+def check_place(out: Path, inputs: Sequence[Checkpoint]) -> None:
+    """Check that OUT is none of the inputs, and that it can be created.
+
+    Raises:
+        SqueezeError: it is an input.
+        OSError: a file is where its directory would be, or that cannot be written to.
+    """
+    if any(source.path.resolve().is_relative_to(out.resolve()) for source in inputs):
+        raise SqueezeError(
+            f"{out} is the input itself or contains it, and is never overwritten; give another name with --out"
+        )
+    above = next(parent for parent in out.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(out))
+
+
 @contextmanager
 def open_output(
     out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
@@ -136,10 +170,7 @@ def open_output(
         SqueezeError: OUT exists or is one of the inputs, OUT.partial holds an interrupted run, another process
             writes there, or the disk is full.
     """
-    if any(source.path.resolve().is_relative_to(out.resolve()) for source in inputs):
-        raise SqueezeError(
-            f"{out} is the input itself or contains it, and is never overwritten; give another name with --out"
-        )
+    check_place(out, inputs)
     partial = partial_of(out)
     if not processes.is_main():
         yield OutputCheckpoint(partial, out)
@@ -183,16 +214,25 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
     clean(out)
     if out.exists() and not force:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
-        raise SqueezeError(f"{out} is not a checkpoint, so --force does not delete it; give another name with --out")
-    if resume and not has_state(partial):
-        raise SqueezeError(f"there is nothing to resume: {partial} holds no training state; start without --resume")
+    _check_replaceable(out)
+    if resume:
+        _check_resumable(partial)
     if partial.exists() and not resume:
         if has_state(partial) and not force:
             raise SqueezeError(
                 f"{partial} holds an interrupted run; give --resume to continue it, or --force to start over"
             )
         discard(partial)
+
+
+def _check_replaceable(out: Path) -> None:
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
+        raise SqueezeError(f"{out} is not a checkpoint, so --force does not delete it; give another name with --out")
+
+
+def _check_resumable(partial: Path) -> None:
+    if not has_state(partial):
+        raise SqueezeError(f"there is nothing to resume: {partial} holds no training state; start without --resume")
 
 
 def _cleaned_up(output: OutputCheckpoint) -> Iterator[OutputCheckpoint]:

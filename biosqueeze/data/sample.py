@@ -20,6 +20,7 @@ from biosqueeze.parsing import parse_json
 RECORDS = 20  # records, sentences or documents of a sample
 _CHARACTERS = 1 << 20  # of a file; enough for as many full articles
 _SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
+_MOST_FILES = 3  # in a message
 _GOLDEN = "golden"  # in the names of BioASQ's test files, which have no other sign of their split
 _LIST_ITEM = re.compile(r"\s*,?\s*()")
 _OBJECT_ITEM = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
@@ -113,6 +114,17 @@ def available_splits(source: str) -> tuple[str, ...]:
     if hub.is_hub(source) or hub.is_saved(open_directory(source)):
         return splits_of(source) or SPLITS
     return splits_named(open_directory(source)) or SPLITS
+
+
+def file_problems(directory: Path) -> str:
+    """Return why no file of a directory is read as a split of a data set, for messages; "" if it has no file."""
+    problems = []
+    for path in sorted(path for path in directory.iterdir() if path.is_file())[:_MOST_FILES]:
+        if data_suffix(path) not in _SUFFIXES:
+            problems.append(f"{path.name} has none of the suffixes {', '.join(_SUFFIXES)}")
+        else:
+            problems.append(f"{path.name} has none of {', '.join(SPLITS)} in its name")
+    return "; ".join(problems)
 
 
 def _sampled_file(directory: Path) -> Path | None:

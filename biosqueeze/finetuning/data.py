@@ -8,10 +8,12 @@ from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.data.sampling import draw_examples, hold_out
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
+from biosqueeze.options.rules import alternatives
 from biosqueeze.progress import note
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Task, open_task
 from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.tasks.sniffing import Guess, guess
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,22 @@ def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
     if benchmark:
         formulation = replace(formulation, **{**benchmark.formulation, **formulation.non_defaults()})
     return TaskSetup(name, kind, open_task(kind, formulation), benchmark)
+
+
+def certain_task(source: str, formulation: Formulation) -> Guess:
+    """Return the task kind that a data source is for.
+
+    Raises:
+        SqueezeError: there is no such source, or no kind reads it.
+        UsageError: several kinds read it; the message has the likeliest.
+    """
+    guessed = guess(source, formulation)
+    if not guessed.is_certain:
+        raise UsageError(
+            f"{source} fits several tasks: {guessed.reason}, and {alternatives(guessed.others)} would read it too; "
+            f"give --task {guessed.kind}, which is the likeliest, or --task {alternatives(guessed.others)}"
+        )
+    return guessed
 
 
 @dataclass(frozen=True)

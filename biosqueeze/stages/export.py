@@ -14,7 +14,7 @@ from biosqueeze.options import (
     Purpose,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 
 PURPOSE = Purpose.DEPLOY
@@ -47,7 +47,7 @@ def plan(options: Options) -> Plan:
     check_custom_head(source, "export", allowed=("crf",))
     parameters = parameters_of(source)
     return Plan(
-        out=_out(options, source),
+        out=check_output(_out(options, source), (source,), force=options.force),
         steps=(
             f"copy {source.name}",
             "write its graph to onnx/model.onnx, batch and length dynamic",

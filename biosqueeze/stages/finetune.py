@@ -1,7 +1,7 @@
 """Fine-tune an encoder on a labelled task; the checkpoint that was best on dev is kept."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,7 +24,7 @@ from biosqueeze.options import (
     between_0_and_1,
     option_fields,
 )
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, check_place, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.finished import resume_where_saved, take_over
@@ -32,6 +32,7 @@ from biosqueeze.training.finished import resume_where_saved, take_over
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
     from biosqueeze.finetuning.search import SearchPlan
+    from biosqueeze.tasks import Dataset
 
 # Options that a search sets for its runs, or that are about the search and its output as a whole.
 _NOT_OF_RUNS = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
@@ -69,8 +70,12 @@ class Options(Formulation, FineTuningOptions):
         Group.DATA,
     ]
     task: Annotated[
-        str, "Task kind, such as ner, or a named benchmark, such as blurb/ncbi-disease.", Common(), Group.TASK
-    ] = "ner"
+        str | None,
+        "Task kind, such as ner, or a named benchmark, such as blurb/ncbi-disease. Default: the kind that the data "
+        "are for, if that is certain.",
+        Common(),
+        Group.TASK,
+    ] = None
     dev_share: Annotated[
         float | None,
         "Share of train to hold out as dev, in place of the data's own dev split.",
@@ -129,14 +134,50 @@ class Options(Formulation, FineTuningOptions):
     ] = None
 
 
-def _out(options: Options, source: Checkpoint) -> Path:
-    return Path(options.out) if options.out else derive_out(source, options.task.replace("/", "-"))
+@dataclass(frozen=True)
+class _FineTuningRequest:
+    """The options resolved against the checkpoint and the data."""
+
+    options: Options  # with a task
+    source: Checkpoint
+    setup: "TaskSetup"
+    out: Path
+    reason: str  # why this task, if it was not given
+
+    def read(self) -> "tuple[Dataset, str]":
+        """Read train and dev; return them with the metric that selects the best checkpoint."""
+        from biosqueeze.finetuning.data import read_splits, select_metric
+
+        data = read_splits(self.setup, _split_options(self.options))
+        if self.reason:
+            note(self.reason)
+        return data, select_metric(self.setup.for_data(data), self.options.metric, data)
 
 
-def _task_setup(options: Options) -> "TaskSetup":
-    from biosqueeze.finetuning.data import open_task_setup
+def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
+    """Open the checkpoint, decide the task and the output, and check what needs no training.
 
-    return open_task_setup(options.task, Formulation.from_options(options))
+    Raises:
+        SqueezeError: the checkpoint or the data do not open, or the output cannot be written.
+        UsageError: the task is not certain, or an option does not fit it.
+    """
+    from biosqueeze.finetuning.data import certain_task, open_task_setup
+    from biosqueeze.training.trackers import check_tracker
+
+    if processes.sharding():
+        raise UsageError("--use_fsdp shards the teacher of distill, and finetune has none; launch without it")
+    source = open_checkpoint(options.checkpoint, weights=weights)
+    reason, form = "", Formulation.from_options(options)
+    if options.task is None:
+        data = _folds(options)[0] if options.folds else options.data
+        guessed = certain_task(data, form)
+        options = replace(options, task=guessed.kind)
+        reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
+    setup = open_task_setup(str(options.task), form)
+    check_tracker(options)
+    out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
+    check_place(out, (source,))
+    return _FineTuningRequest(options, source, setup, out, reason)
 
 
 def _split_options(options: Options) -> "SplitOptions":
@@ -154,17 +195,16 @@ def _split_options(options: Options) -> "SplitOptions":
 
 def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
-    from biosqueeze.finetuning.data import read_splits
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
 
-    source = open_checkpoint(options.checkpoint, weights=False)
-    setup = _task_setup(options)
-    out = _out(options, source)
+    request = _resolve(options, weights=False)
+    options, source, setup = request.options, request.source, request.setup
+    out = check_output(request.out, (source,), force=options.force, resume=options.resume is True)
     if _is_search(options):
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
-    data = read_splits(setup, _split_options(options))
+    data, _ = request.read()
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     custom_head = custom_head_of(setup.task.formulation)
@@ -184,23 +224,18 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Train, keep the best checkpoint on dev, and write it."""
-    from biosqueeze.finetuning.data import read_splits, select_metric
     from biosqueeze.finetuning.fine_tune import FineTuningInputs, fine_tune
 
-    if processes.sharding():
-        raise UsageError("--use_fsdp shards the teacher of distill, and finetune has none; launch without it")
-    source = open_checkpoint(options.checkpoint)
-    setup = _task_setup(options)
+    request = _resolve(options)
+    options, source, out = request.options, request.source, request.out
     if _is_search(options):
-        return _search(options, source)
-    out = _out(options, source)
+        return _search(options, source, out)
     if done := take_over(out, "finetune", options):
         return done
     options = resume_where_saved(out, options)
     with open_output(out, (source,), force=options.force, resume=bool(options.resume)) as output:
-        data = read_splits(setup, _split_options(options))
-        setup = setup.for_data(data)
-        metric = select_metric(setup, options.metric, data)
+        data, metric = request.read()
+        setup = request.setup.for_data(data)
         summary = fine_tune(options, FineTuningInputs(source, setup.task, data, metric, output.path))
         task = setup.record(data, metric, options.data, options.max_length)
         record = StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
@@ -216,11 +251,10 @@ def _is_search(options: Options) -> bool:
     return is_search
 
 
-def _search(options: Options, source: Checkpoint) -> Outcome:
+def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
     """Do all runs, then write the checkpoint of the selected one."""
     from biosqueeze.finetuning.search import search
 
-    out = _out(options, source)
     with open_output(out, (source,), force=options.force) as output:
         search_plan = _search_plan(options, out)
         search_plan.prepare_directory(source, force=options.force)
@@ -237,15 +271,21 @@ def _search(options: Options, source: Checkpoint) -> Outcome:
 
 
 def _search_plan(options: Options, out: Path) -> "SearchPlan":
-    from biosqueeze.data.splits import folds
     from biosqueeze.finetuning.grid import parse_grid
     from biosqueeze.finetuning.search import SearchPlan
 
     fields = {f.name: f for f in option_fields(Options) if f.name not in _NOT_OF_RUNS}
     points = parse_grid(options.grid, fields)
-    directories = [str(path) for path in folds(Path(options.data).expanduser())] if options.folds else []
-    if options.folds and not directories:
-        raise SqueezeError(f"{options.data} has no numbered folds (1/, 2/, ..., each with train and test files)")
+    directories = _folds(options) if options.folds else []
     shared = {n: getattr(options, n) for n, f in fields.items() if getattr(options, n) not in (f.default, ())}
     seeds = range(options.seed, options.seed + options.seeds)
     return SearchPlan(options.checkpoint, out.with_name(out.name + ".runs"), shared, points, seeds, directories)
+
+
+def _folds(options: Options) -> list[str]:
+    from biosqueeze.data.splits import folds
+
+    directories = [str(path) for path in folds(Path(options.data).expanduser())]
+    if not directories:
+        raise SqueezeError(f"{options.data} has no numbered folds (1/, 2/, ..., each with train and test files)")
+    return directories

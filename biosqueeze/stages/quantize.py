@@ -20,7 +20,7 @@ from biosqueeze.options import (
     UsedBy,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
@@ -101,7 +101,7 @@ def plan(options: Options) -> Plan:
     calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if needed else ()
     parameters = parameters_of(source)
     return Plan(
-        out=_out(options, source),
+        out=check_output(_out(options, source), (source,), force=options.force),
         steps=(
             f"copy {source.name}",
             *first,

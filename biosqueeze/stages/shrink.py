@@ -17,7 +17,7 @@ from biosqueeze.options import (
     Syntax,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
 
@@ -103,7 +103,12 @@ def plan(options: Options) -> Plan:
         after = student_parameters(source, options.student)
     else:
         steps, after = _plan_cut(options, source)
-    return Plan(out=_out(options, source), steps=steps, parameters_before=parameters_of(source), parameters_after=after)
+    return Plan(
+        out=check_output(_out(options, source), (source,), force=options.force),
+        steps=steps,
+        parameters_before=parameters_of(source),
+        parameters_after=after,
+    )
 
 
 def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], int]:

@@ -71,6 +71,7 @@ class Task(Protocol):
     """The interface of the `Kind` in each module of this folder."""
 
     HEAD: ClassVar[str]  # the head that models.load knows, such as "token-classification"
+    FORM: ClassVar[str]  # what a data set of the kind holds, in a few words
     METRIC: ClassVar[str]  # the key of `score` that selects the best checkpoint; higher is better
     USES: ClassVar[tuple[str, ...]]  # the fields of a Formulation that the kind uses
 

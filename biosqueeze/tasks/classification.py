@@ -39,6 +39,7 @@ SEPARATORS = (";", "|")
 class Kind(SequenceKind):
     """Classification; without a scheme (single or multi) the data decide when they are read."""
 
+    FORM: ClassVar[str] = "texts with labels"
     METRIC: ClassVar[str] = "macro_f1"
 
     scheme: str = ""

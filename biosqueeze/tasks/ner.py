@@ -37,6 +37,7 @@ class Kind:
     crf: CrfParameters = field(default_factory=dict, compare=False)  # empty without a CRF
 
     HEAD: ClassVar[str] = "token-classification"
+    FORM: ClassVar[str] = "words with tags, or texts with entities"
     METRIC: ClassVar[str] = "f1"
     CONFIDENCE: ClassVar[float] = 0.8
     USES: ClassVar[tuple[str, ...]] = ("column", "types", "scheme", "label_all_pieces", "tagger")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from biosqueeze.data.hub import is_hub
 from biosqueeze.data.output_types import SINGLE
@@ -33,6 +33,8 @@ MEDNLI = "mli_{}_v1.jsonl"
 
 class Kind(SequenceKind):
     """One label for each pair."""
+
+    FORM: ClassVar[str] = "pairs of texts with labels"
 
     def sniff(self, sample: SourceSample) -> float:
         """Return 0.5 for the files of MedNLI, PubMedQA and BioASQ, and for pairs of texts with a label."""

@@ -21,6 +21,7 @@ _ELEMENTS = {"par", "int", "out", "p", "i", "o", "participants", "interventions"
 class Kind(ner.Kind):
     """PICO elements: participants (PAR), interventions (INT) and outcomes (OUT), or whatever types the data have."""
 
+    FORM: ClassVar[str] = "words or texts with PICO elements"
     METRIC: ClassVar[str] = "macro_f1"
     CONFIDENCE: ClassVar[float] = 0.9
 

@@ -24,6 +24,7 @@ class Kind:
     """Questions about passages; gold and predictions are `Answers`."""
 
     HEAD: ClassVar[str] = "question-answering"
+    FORM: ClassVar[str] = "questions about passages, with answers"
     METRIC: ClassVar[str] = "f1"
     USES: ClassVar[tuple[str, ...]] = ("column", "stride")
 

@@ -38,6 +38,7 @@ from biosqueeze.tasks.sequence_kind import SequenceKind
 class Kind(SequenceKind):
     """One label for a sentence and two entities in it."""
 
+    FORM: ClassVar[str] = "sentences with two entities and a label"
     METRIC: ClassVar[str] = "f1"
     USES: ClassVar[tuple[str, ...]] = ("column", "negative", "entities", "representation")
 

@@ -39,6 +39,7 @@ _MOST_CLASSES = 5  # more different whole numbers than that are scores, not clas
 class Kind(SequenceKind):
     """A regression; scores keep the unit of the data, as correlations do not depend on it."""
 
+    FORM: ClassVar[str] = "pairs of texts with scores"
     METRIC: ClassVar[str] = "pearson"
     USES: ClassVar[tuple[str, ...]] = ("column", "representation")
 

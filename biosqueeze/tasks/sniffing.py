@@ -1,11 +1,15 @@
 """Guess the task kind of a data source from its first records, and read the splits that it has."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from biosqueeze import registry
-from biosqueeze.data.sample import SourceSample, take_sample
+from biosqueeze.data.sample import SourceSample, file_problems, take_sample
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
+
+# A guess is certain if its confidence is at least this, that of every other kind below, and the distance this large.
+_CERTAIN, _DISTANCE = 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,8 @@ class Guess:
 
     kind: str
     others: tuple[str, ...]
+    is_certain: bool = field(default=True, compare=False)
+    reason: str = field(default="", compare=False)  # what the source holds, for messages
 
 
 def guess(source: str, formulation: Formulation) -> Guess:
@@ -24,30 +30,56 @@ def guess(source: str, formulation: Formulation) -> Guess:
         formulation: options of the task; a kind that does not use one of them is not considered.
 
     Raises:
-        SqueezeError: there is no such source, or no kind reads it.
+        SqueezeError: there is no such source, or no kind reads it; the message has the reasons.
     """
     sample = take_sample(source)
-    confidence = {kind: _confidence(kind, sample, formulation) for kind in registry.names("tasks")}
+    confidence: dict[str, float] = {}
+    reasons: dict[str, list[str]] = {}
+    for kind in registry.names("tasks"):
+        try:
+            confidence[kind] = open_task(kind, formulation).sniff(sample)
+        except SqueezeError as error:  # an option that the kind does not use, or records that it does not read
+            reasons.setdefault(str(error), []).append(kind)
     kinds = sorted((kind for kind in confidence if confidence[kind] > 0), key=lambda kind: -confidence[kind])
     if not kinds:
-        raise SqueezeError(
-            f"no kind of task reads {source}; name the kind to see the reason, as in --task ner "
-            f"(kinds: {', '.join(confidence)})"
-        )
-    return Guess(kinds[0], tuple(kinds[1:]))
+        raise _unreadable(sample, reasons)
+    best, *others = (confidence[kind] for kind in kinds)
+    is_certain = not others or (best >= _CERTAIN > others[0] and best - others[0] >= _DISTANCE)
+    where = sample.path.name if sample.path else source
+    return Guess(kinds[0], tuple(kinds[1:]), is_certain, f"{where} holds {registry.load('tasks', kinds[0]).Kind.FORM}")
+
+
+def _unreadable(sample: SourceSample, reasons: Mapping[str, Sequence[str]]) -> SqueezeError:
+    """Return the error for a source that no kind reads: what is wrong with its files, or what each kind says."""
+    if sample.path is not None and not sample.text.strip():
+        return SqueezeError(f"{sample.path} is empty: it holds no record; check that it was written in full")
+    known = f"name the kind to see more, as in --task ner (kinds: {', '.join(registry.names('tasks'))})"
+    if sample.directory is not None and sample.path is None and not sample.saved:
+        problems = file_problems(sample.directory)
+        return SqueezeError(f"no kind of task reads {sample.source}: {problems or 'it holds no file'}; {known}")
+    said = [f"as {' or '.join(kinds)}: {reason}" for reason, kinds in reasons.items()]
+    file = f" ({sample.path.name} was tried)" if sample.path else ""
+    return SqueezeError(f"no kind of task reads {sample.source}{file}: {' | '.join(said) or 'not its form'}; {known}")
 
 
 def read_available(task: Task, source: str) -> Dataset:
     """Read all splits that a source has.
 
     Raises:
-        SqueezeError: it has none, or one of them cannot be read.
+        SqueezeError: it has none, or some cannot be read; the message has the reason of each.
     """
-    return task.read(source, task.splits(source))
-
-
-def _confidence(kind: str, sample: SourceSample, formulation: Formulation) -> float:
+    splits = task.splits(source)
     try:
-        return open_task(kind, formulation).sniff(sample)
-    except SqueezeError:  # an option that the kind does not use, or records that it does not read
-        return 0.0
+        return task.read(source, splits)
+    except SqueezeError as error:
+        reasons = [str(error), *_reasons(task, source, splits)]
+        raise type(error)(" | ".join(dict.fromkeys(reasons))) from error
+
+
+def _reasons(task: Task, source: str, splits: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with each split that cannot be read by itself."""
+    for split in splits if len(splits) > 1 else ():
+        try:
+            task.read(source, (split,))
+        except SqueezeError as error:
+            yield str(error)

@@ -70,7 +70,7 @@ def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, sh
 def test_a_missed_gate_exits_with_4(
     pico_ner: Path, copy_of: Callable[[Path], Path], tmp_path: Path, shell: Shell
 ) -> None:
-    said = shell("evaluate", copy_of(pico_ner), "--data", folder(tmp_path), "--min", "f1=1.1")
+    said = shell("evaluate", copy_of(pico_ner), "--data", folder(tmp_path), "--min", "f1=1")
     assert said.code == 4
     assert said.out == ""
     assert "f1" in said.err
@@ -200,3 +200,25 @@ def test_finished_runs_of_a_search_are_kept(
     assert shell(*words).code == 130
     assert shell(*words, "--lr", "1e-3").code == 130
     assert kept == [True, False]
+
+
+def test_the_task_is_guessed_from_the_data(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    text = "text\tlabel\n" + "".join(
+        f"A study of {label} number {{}}{n}\t{label}\n" for n in "ab" for label in ("mice", "men")
+    )
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text(text.replace("{}", split))
+    said = shell("finetune", pico_bert, "--data", tmp_path, "--out", "out", *QUICK)
+    assert said.code == 0
+    assert "task classification, because train.tsv holds texts with labels; --task names another" in said.err
+    manifest = json.loads((tmp_path / "out" / "biosqueeze.json").read_text())
+    assert manifest["task"]["name"] == manifest["history"][-1]["options"]["task"] == "classification"
+
+
+def test_an_uncertain_task_is_named_and_not_taken(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    rows = [{"sentence1": "A study.", "sentence2": "Another.", "label": n} for n in (0, 1)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = shell("finetune", pico_bert, "--data", tmp_path)
+    assert said.code == 2
+    assert "fits several tasks" in said.err
+    assert "give --task nli, which is the likeliest, or --task similarity" in said.err

@@ -175,3 +175,24 @@ def test_the_data_are_read_once(tmp_path: Path) -> None:
 
     assert list(read_available(Counting(), str(tmp_path)).splits) == ["train", "test"]
     assert calls == [("train", "test")]
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.docx").write_text("?")
+    (tmp_path / "samples.tsv").write_text("text\tlabel\n")
+    with pytest.raises(SqueezeError, match=r"notes\.docx has none of the suffixes.*samples\.tsv has none of train"):
+        guess(str(tmp_path), Formulation())
+
+
+def test_the_reasons_of_every_kind_are_named(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"body": "A text."}\n')
+    with pytest.raises(SqueezeError, match=r"train\.jsonl was tried\): as classification: .*no column for 'text'"):
+        guess(str(tmp_path), Formulation())
+
+
+def test_every_damaged_split_is_named(tmp_path: Path) -> None:
+    write_data(tmp_path, "ner")
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("a\tO\nb\n")
+    with pytest.raises(SqueezeError, match=r"train\.tsv:2.* \| .*dev\.tsv:2"):
+        read_available(open_task("ner"), str(tmp_path))
