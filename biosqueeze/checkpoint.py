@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import checkpoint_files, manifest, model_config, model_facts
+from biosqueeze import card, checkpoint_files, manifest, model_config, model_facts
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
@@ -214,13 +214,19 @@ def copy_curves(source: Checkpoint, target: Path) -> None:
 
 
 def write_result(checkpoint: Checkpoint, name: str, data: Mapping[str, Any]) -> Path | None:
-    """Write results/NAME.json of a checkpoint; return None, with a log line, where it may not be written to."""
+    """Write results/NAME.json of a checkpoint, and show it in the checkpoint's card.
+
+    Returns:
+        The file; None, with a log line, where the checkpoint may not be written to.
+    """
     if not checkpoint.is_writable:
         note(f"{checkpoint.name} is read-only, so results/{name}.json is not written")
         return None
     path = checkpoint.path / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     write_json(path, data)
+    if checkpoint.manifest:
+        card.refresh(checkpoint.path, checkpoint.manifest)
     return path
 
 

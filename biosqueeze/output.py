@@ -64,7 +64,8 @@ class OutputCheckpoint:
 
     def _complete(self, record: StageRecord) -> None:
         written = build_manifest(self.path, record)
-        write_text(self.path / "README.md", card.render(self.out.name, written))
+        text = card.render(self.out.name, written, self.path, record.parent.path)
+        write_text(self.path / card.FILE_NAME, text)
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
         self.publish()

@@ -12,7 +12,10 @@ from typing import Any
 from biosqueeze.errors import SqueezeError, UsageError
 
 VARIABLE = "BIOSQUEEZE_MAX_RECORD_MB"
-DEFAULT_MEGABYTES = 64
+# To annotate a text takes some 150 times its bytes.
+LINE_MEGABYTES = 4
+# A parsed document takes 5 to 20 times its bytes. SQuAD's are 42 MB on one line.
+DOCUMENT_MEGABYTES = 64
 _MEGABYTE = 1 << 20
 # Far below Python's own limit, so that what was parsed can also be copied, compared and written.
 _MAX_DEPTH = 100
@@ -21,21 +24,37 @@ _CONTAINERS = (list, dict)
 _DEEP_KEY = re.compile(rf"(?:^|[{{,\[\n])[^.,=\n]{{1,99}}(?:\.[^.,=\n]{{1,99}}){{{_MAX_DEPTH}}}")
 
 
-def max_record_bytes() -> int:
-    """Return the size of the largest line, or file that is parsed as a whole; --max-record-mb sets the variable.
+def max_line_bytes() -> int:
+    """Return the size of the largest line of a file that is read line by line.
 
     Raises:
         UsageError: the variable is not a whole number of megabytes.
     """
-    text = os.environ.get(VARIABLE) or str(DEFAULT_MEGABYTES)
+    return (_given_megabytes() or LINE_MEGABYTES) * _MEGABYTE
+
+
+def max_document_bytes() -> int:
+    """Return the size of the largest file that is parsed as a whole.
+
+    Raises:
+        UsageError: the variable is not a whole number of megabytes.
+    """
+    return max(_given_megabytes(), DOCUMENT_MEGABYTES) * _MEGABYTE
+
+
+def _given_megabytes() -> int:
+    """Return what --max-record-mb has set; 0 where it is not given."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return 0
     if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) > 0):
         raise UsageError(f"{VARIABLE}={text!r} is not a number of megabytes; write for example {VARIABLE}=256")
-    return int(text) * _MEGABYTE
+    return int(text)
 
 
-def too_large(what: str) -> SqueezeError:
-    """Return the error for a line or file above the limit; `what` begins the sentence, such as "x.txt:3: a line"."""
-    megabytes = max_record_bytes() // _MEGABYTE
+def too_large(what: str, limit: int) -> SqueezeError:
+    """Return the error for a line or file of more bytes; `what` begins the sentence, such as "x.txt:3: the line"."""
+    megabytes = limit // _MEGABYTE
     return SqueezeError(
         f"{what} is longer than {megabytes} MB, so it may be damaged or no text; if it is right, allow more with "
         f"--max-record-mb {2 * megabytes}"
@@ -47,14 +66,14 @@ def read_text(path: Path) -> str:
 
     Raises:
         OSError: it cannot be read.
-        SqueezeError: it is larger than `max_record_bytes`.
+        SqueezeError: it is larger than `max_document_bytes`.
         UnicodeDecodeError: it is not UTF-8.
     """
-    limit = max_record_bytes()
+    limit = max_document_bytes()
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise too_large(str(path))
+        raise too_large(str(path), limit)
     return content.decode("utf-8")
 
 

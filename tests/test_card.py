@@ -1,16 +1,25 @@
-"""The model card: front matter for the Hub, and the commands that made the checkpoint."""
+"""The model card: front matter for the Hub, examples that run, results, and the commands that made the checkpoint."""
 
+import json
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import transformers
 
 from biosqueeze import card, manifest
+from biosqueeze.card import markdown, metadata
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.options import WritingOptions
 from biosqueeze.output import StageRecord, open_output
-from tests.manifests import manifest_json
+from tests import pico
+from tests.cli.run import Shell
+from tests.manifests import history_entry, manifest_json, write_manifest
 
 
 def test_front_matter_has_task_and_scores(pico_ner: Path, tmp_path: Path) -> None:
@@ -51,7 +60,7 @@ def test_base_model_is_named_only_if_on_the_hub(
         task={"name": "relation"},
         metrics={"f1": 0.5},
     )
-    matter = yaml.safe_load(card.render("x", manifest.parse_manifest(values, "x")).split("---\n", 2)[1])
+    matter = yaml.safe_load(card.render("x", manifest.parse_manifest(values, "x"), tmp_path).split("---\n", 2)[1])
     assert (matter.get("base_model"), matter["pipeline_tag"]) == (wanted, "text-classification")
     assert matter["model-index"][0]["results"][0]["task"] == {"type": "text-classification"}
 
@@ -78,3 +87,169 @@ def test_commands_can_be_typed() -> None:
     assert card._command(entry) == "biosqueeze distill 'a b'"
     entry = replace(entry, stage="quantize", options={"embeddings": False}, sources={"embeddings": "flag"})
     assert card._command(entry) == "biosqueeze quantize --no-embeddings"
+
+
+def card_of(directory: Path, name: str = "", **changes: object) -> str:
+    """Write a manifest and its card to a directory."""
+    write_manifest(directory, **changes)
+    read = manifest.read_manifest(directory)
+    assert read is not None
+    text = card.render(name or directory.name, read, directory)
+    (directory / "README.md").write_text(text)
+    return text
+
+
+def code_of(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+
+
+def python(code: str, directory: Path) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
+
+
+def matter_of(text: str) -> dict:
+    import yaml
+
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    code = []
+    for head in ("token-classification", "sequence-classification", "question-answering", "mlm", "base"):
+        path = pico.save("bert", tmp_path / f"a {head}", head if head.endswith("-classification") else None)
+        if head == "question-answering":
+            transformers.BertForQuestionAnswering(pico.config_of("bert", 413, ("a", "b"))).save_pretrained(path)
+        code += code_of(card_of(path, head=head))
+    assert len(code) == 5
+    done = python("\n\n".join(code), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Disease" in done.stdout
+    assert "torch.Size([1, " in done.stdout
+
+
+@pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
+def test_the_onnx_example_needs_neither_torch_nor_transformers(
+    head: str, exported: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported("bert", head), tmp_path / "model"))
+    (path / "onnx" / "model.onnx").rename(path / "onnx" / "model_quantized.onnx")
+    for float_weights in path.glob("*.safetensors"):
+        float_weights.unlink()
+    (code,) = code_of(card_of(path, head=head))
+    check = "\nimport sys\nassert not {'torch', 'transformers', 'biosqueeze'} & set(sys.modules)"
+    done = python(code + check, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Disease" in done.stdout
+
+
+def test_a_custom_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    text = card_of(tmp_path, head="token-classification", own_head="crf")
+    assert f"| biosqueeze predict {tmp_path.name} -" in text
+    assert "transformers import" not in text
+
+
+def test_evaluate_and_bench_refresh_the_card(pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell) -> None:
+    path = copy_of(pico_ner)
+    before = card_of(path, head="token-classification", task={"name": "ner", "data": "demo:ner", "labels": pico.LABELS})
+    assert "## Results" not in before
+    edited = before.replace("library_name", "language: en\nlibrary_name") + "\n## Limits\n\nMine.\n"
+    (path / "README.md").write_text(edited)
+    card.refresh(path, manifest.read_manifest(path))
+    assert (path / "README.md").read_text() == edited
+    (path / "results").mkdir()
+    scores = {
+        "task": "ner",
+        "data": "NCBI",
+        "split": "test",
+        "backend": "torch",
+        "metrics": {"f1": 0.8123, "support": 4},
+    }
+    (path / "results" / "evaluate-torch.json").write_text(json.dumps(scores))
+    assert shell(f"bench {path} --batch-size 1 --length 8 --rounds 1 --seconds 0.01").code == 0
+    text = (path / "README.md").read_text()
+    assert "| ner | NCBI | test | torch | f1 | 0.8123 |" in text
+    assert "| torch | 1 | 8 |" in text
+    assert text.endswith("\n## Limits\n\nMine.\n")
+    matter = matter_of(text)
+    assert matter["language"] == "en"
+    (result,) = matter["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "f1", "value": 0.8123}]
+    card.refresh(path, manifest.read_manifest(path))
+    assert (path / "README.md").read_text() == text
+
+
+@pytest.mark.parametrize("text", ["My own card.\n", "<!-- biosqueeze: results -->\nno end\n", ""])
+def test_a_card_without_marks_stays(text: str, tmp_path: Path) -> None:
+    card_of(tmp_path)
+    (tmp_path / "README.md").write_text(text)
+    card.refresh(tmp_path, manifest.read_manifest(tmp_path))
+    assert (tmp_path / "README.md").read_text() == text
+
+
+def test_damaged_results_are_left_out_of_the_card(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "evaluate-a.json").write_text("{")
+    (tmp_path / "results" / "evaluate-b.json").write_text('{"metrics": {"f1": "high", "recall": NaN}}')
+    (tmp_path / "results" / "bench.json").write_text('{"rows": [3, {"checkpoint": 4}], "machine": 1}')
+    assert "|" in card_of(tmp_path)
+
+
+def test_licence_and_base_model_are_those_of_the_parent(tmp_path: Path) -> None:
+    (tmp_path / "parent").mkdir()
+    front = "license: apache-2.0\nbase_model: google-bert/bert-base-cased\ntags:\n- x"
+    (tmp_path / "parent" / "README.md").write_text(f"---\n{front}\n---\n# Parent")
+    values = manifest.parse_manifest(manifest_json(), "x")
+    matter = matter_of(card.render("x", values, tmp_path, tmp_path / "parent"))
+    assert (matter["license"], matter["base_model"]) == ("apache-2.0", "google-bert/bert-base-cased")
+    assert "license" not in matter_of(card.render("x", values, tmp_path, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "license: [a, b]\nbase_model: 3",
+        "license: 'x\n\n  injected: 1'",
+        "base_model: ../../etc",
+        "license: 'a: b'",
+        "a: &a [*a]",
+        "[" * 3000,
+        "- a",
+        "!!python/object/apply:os.system ['true']",
+    ],
+)
+def test_hostile_front_matter_of_a_parent_is_left_out(front: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{front}\n---\n")
+    assert metadata.read_inherited(tmp_path / "README.md") == {}
+
+
+def test_nothing_breaks_out_of_the_card(tmp_path: Path) -> None:
+    evil = "x\n```\n# Owned\n<script>\n---\nlicense: mit\x1b[31m"
+    entry = history_entry(stage=evil, options={"checkpoint": f"{evil}\n`````"}, sources={"checkpoint": "flag"})
+    task = {"name": evil, "data": evil, "labels": [evil]}
+    text = card_of(tmp_path, evil, history=[entry], task=task, metrics={"f1": 0.5, evil: evil})
+    matter = matter_of(text)
+    assert "license" not in matter
+    assert matter["library_name"] == "transformers"
+    assert "\x1b" not in text
+    body = text.split("\n---\n", 1)[1]
+    fences = re.findall(r"^(`{3,})\w*\n(.*?)\n\1$", body, re.MULTILINE | re.DOTALL)
+    outside = re.sub(r"^(`{3,})\w*\n(.*?)\n\1$", "", body, flags=re.MULTILINE | re.DOTALL)
+    assert len(fences) == 2
+    assert "# Owned" not in outside.replace("\\#", "")
+    assert "<script" not in outside.replace("\\<", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a_b", "a_b"),
+        ("_a_", r"\_a\_"),
+        ("[v2]<b>|", r"\[v2\]\<b\>\|"),
+        ("a\n# b", r"a \# b"),
+        ("\x1b[0m", r"\\x1b\[0m"),
+    ],
+)
+def test_markdown_in_names_is_escaped(text: str, shown: str) -> None:
+    assert markdown.escaped(text) == shown

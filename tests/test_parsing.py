@@ -8,7 +8,7 @@ import pytest
 
 from biosqueeze import parsing
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.parsing import max_record_bytes, parse_json, parse_toml, read_text
+from biosqueeze.parsing import max_document_bytes, max_line_bytes, parse_json, parse_toml, read_text
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 200 + "1" + "}" * 200, "[" * 101 + "]" * 101])
@@ -50,7 +50,7 @@ def test_an_integer_of_5000_digits_is_found_in_toml() -> None:
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.json"
     path.write_text("x" * (1 << 20))
-    monkeypatch.setenv(parsing.VARIABLE, "1")
+    monkeypatch.setattr(parsing, "DOCUMENT_MEGABYTES", 1)
     assert len(read_text(path)) == 1 << 20
     path.write_text("x" * ((1 << 20) + 1))
     with pytest.raises(SqueezeError, match=r"x\.json is longer than 1 MB.*--max-record-mb 2"):
@@ -61,4 +61,12 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
 def test_the_limit_is_a_number_of_megabytes(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(parsing.VARIABLE, value)
     with pytest.raises(UsageError, match="is not a number of megabytes"):
-        max_record_bytes()
+        max_line_bytes()
+
+
+def test_what_is_given_holds_for_lines_and_raises_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (max_line_bytes(), max_document_bytes()) == (4 << 20, 64 << 20)
+    monkeypatch.setenv(parsing.VARIABLE, "16")
+    assert (max_line_bytes(), max_document_bytes()) == (16 << 20, 64 << 20)
+    monkeypatch.setenv(parsing.VARIABLE, "100")
+    assert (max_line_bytes(), max_document_bytes()) == (100 << 20, 100 << 20)

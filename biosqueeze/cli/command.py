@@ -19,7 +19,7 @@ from biosqueeze.cli.parameters import arguments_of, parameters, read_options
 from biosqueeze.cli.streams import clean_stdout, write_lines
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Group, Outcome, Plan
-from biosqueeze.parsing import DEFAULT_MEGABYTES, VARIABLE
+from biosqueeze.parsing import DOCUMENT_MEGABYTES, LINE_MEGABYTES, VARIABLE
 from biosqueeze.suggestions import suggest
 from biosqueeze.text_table import formatted_rows
 
@@ -47,8 +47,8 @@ def general_options(*, has_table: bool = False) -> list[click.Parameter]:
             ["--max-record-mb"],
             type=click.IntRange(min=1),
             metavar="MB",
-            help="Largest line of a file to read, or file that is parsed as a whole, such as JSON. "
-            f"Default: {DEFAULT_MEGABYTES}.",
+            help=f"Longest line to read, and largest file that is parsed as a whole (JSON, XML, TOML). Default: "
+            f"{LINE_MEGABYTES} and {DOCUMENT_MEGABYTES}.",
             group=Group.GENERAL,
         ),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from biosqueeze.data.annotated import Annotation, Document, DocumentCounts, align_annotation
 from biosqueeze.data.lines import open_binary, read_json_document
 from biosqueeze.errors import SqueezeError, require
-from biosqueeze.parsing import max_record_bytes, too_large
+from biosqueeze.parsing import max_document_bytes, too_large
 
 if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument
@@ -54,9 +54,9 @@ def _read_xml(path: Path) -> "Sequence[BioCDocument]":
 
     try:
         with _open(path) as stream:
-            content = stream.read((limit := max_record_bytes()) + 1)
+            content = stream.read((limit := max_document_bytes()) + 1)
         if len(content) > limit:
-            raise too_large(str(path))
+            raise too_large(str(path), limit)
         collection = biocxml.load(BytesIO(content))
     except etree.XMLSyntaxError as error:
         raise SqueezeError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.parsing import max_record_bytes, parse_json, too_large
+from biosqueeze.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -23,7 +23,7 @@ _SHOWN_BYTES = 1000  # of a line that is too long
 _SKIPPED_LIMITS = 16  # a line of this many times the limit ends the reading
 # gzip makes abstracts 3 to 5 times smaller, one sentence that is repeated some 400 times, and one byte 1,030 times.
 _HIGHEST_RATIO = 500
-_RATIO_FROM_BYTES = 1 << 25
+_RATIO_FROM_BYTES = 1 << 24
 _Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
@@ -72,8 +72,8 @@ def numbered_lines(path: Path, progress: ByteProgress | None = None) -> Iterator
     Raises:
         SqueezeError: the file cannot be read, is not UTF-8 text, is a damaged .gz, or a line of it is too long.
     """
-    source = _Source(str(path), max_record_bytes())
-    return _numbered(open_binary(path, progress), source, lambda number, raw: (number, _decoded(raw, source, number)))
+    source = _Source(str(path), max_line_bytes())
+    return _numbered(open_binary(path, progress), source, partial(_numbered_text, source))
 
 
 def tolerant_lines(path: Path) -> Iterator[Line]:
@@ -82,7 +82,7 @@ def tolerant_lines(path: Path) -> Iterator[Line]:
     Raises:
         SqueezeError: the file cannot be read, is a damaged .gz, or has no line end.
     """
-    source = _Source(str(path), max_record_bytes())
+    source = _Source(str(path), max_line_bytes())
     return _numbered(open_binary(path), source, lambda number, raw: _line(raw, source, number))
 
 
@@ -95,7 +95,7 @@ def stdin_lines() -> Iterator[Line]:
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads data from a pipe, and nothing is piped in; name a file instead")
-    source = _Source(STANDARD_INPUT, max_record_bytes())
+    source = _Source(STANDARD_INPUT, max_line_bytes())
     return _numbered(_open_stdin(), source, lambda number, raw: _line(raw, source, number))
 
 
@@ -120,11 +120,12 @@ def read_document(path: Path) -> list[str]:
     Raises:
         SqueezeError: as for `numbered_lines`, or the file is too large.
     """
-    limit, size, lines = max_record_bytes(), 0, []
-    for _, line in numbered_lines(path):
+    size, lines = 0, []
+    source = _Source(str(path), max_document_bytes())
+    for _, line in _numbered(open_binary(path), source, partial(_numbered_text, source)):
         size += len(line) + 1
-        if size > limit:
-            raise too_large(str(path))
+        if size > source.limit:
+            raise too_large(str(path), source.limit)
         lines.append(line)
     return lines
 
@@ -269,6 +270,10 @@ class _CountedReads:
         return data
 
 
+def _numbered_text(source: _Source, number: int, raw: bytes) -> tuple[int, str]:
+    return number, _decoded(raw, source, number)
+
+
 def _line(raw: bytes, source: _Source, number: int) -> Line:
     try:
         return Line(number, _decoded(raw, source, number))
@@ -280,7 +285,7 @@ def _line(raw: bytes, source: _Source, number: int) -> Line:
 def _decoded(raw: bytes, source: _Source, number: int) -> str:
     name = source.name
     if len(raw) > source.limit:
-        raise too_large(f"{name}:{number}: the line")
+        raise too_large(f"{name}:{number}: the line", source.limit)
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -83,7 +83,8 @@ def test_a_sentence_that_is_repeated_may_be_gzipped(tmp_path: Path, monkeypatch:
     assert sum(1 for _ in numbered_lines(tmp_path / "a.txt.gz")) == 200_000
 
 
-def test_a_document_above_the_limit_is_an_error(tmp_path: Path, one_megabyte: None) -> None:
+def test_a_document_above_the_limit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "DOCUMENT_MEGABYTES", 1)
     (tmp_path / "a.json").write_text("[\n" + "1,\n" * MEGABYTE + "1]")
     with pytest.raises(SqueezeError, match=r"a\.json is longer than 1 MB"):
         read_document(tmp_path / "a.json")

@@ -1,0 +1,63 @@
+"""The results of `evaluate` and `bench` that lie beside a checkpoint, and their section of the card."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.card.markdown import html_block, table
+from biosqueeze.card.metadata import main_scores
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+
+
+def read_evaluations(directory: Path) -> list[dict[str, Any]]:
+    """Return the results of `evaluate`, one for each backend; damaged files are left out."""
+    return [result for path in sorted((directory / "results").glob("evaluate-*.json")) if (result := _read(path))]
+
+
+def results_block(directory: Path, evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Return the section with the scores and the speed; without any it is empty."""
+    sections = [*_scores(evaluations), *_speed(directory)]
+    return html_block("results", "\n\n".join(["## Results", *sections]) if sections else "")
+
+
+def _scores(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (*(result.get(key) for key in ("task", "data", "split", "backend")), name, f"{score:.4f}")
+        for result in evaluations
+        for name, score in main_scores(result).items()
+    ]
+    return [table(("task", "data", "split", "backend", "metric", "value"), rows)] if rows else []
+
+
+def _speed(directory: Path) -> list[str]:
+    """Return the table of `bench`, of this checkpoint alone."""
+    result = _read(directory / "results" / "bench.json") or {}
+    values = result.get("rows")
+    rows = [row for row in values if isinstance(row, dict)] if isinstance(values, list) else []
+    shown = [
+        (
+            row.get("backend"),
+            row.get("batch_size"),
+            row.get("length"),
+            *(_number(row.get(key)) for key in ("p50_ms", "sequences_per_second", "megabytes")),
+        )
+        for row in rows
+        if Path(str(row.get("checkpoint"))).expanduser().resolve().name == directory.resolve().name
+    ]
+    columns = ("backend", "batch", "tokens", "ms (median)", "sequences/s", "MB")
+    machine = result.get("machine")
+    place = machine if isinstance(machine, Mapping) else {}
+    caption = f"Measured by `biosqueeze bench` with {place.get('threads', '?')} threads."
+    return [caption, table(columns, shown)] if shown else []
+
+
+def _number(value: object) -> str:
+    return f"{value:,.1f}" if isinstance(value, int | float) else "-"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path) if path.is_file() else None
+    except (OSError, SqueezeError):
+        return None

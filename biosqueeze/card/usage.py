@@ -1,0 +1,118 @@
+"""The section of a card that shows how the model is used: code that runs as it stands."""
+
+import json
+import shlex
+from pathlib import Path
+
+from biosqueeze.card.markdown import fenced, html_block
+from biosqueeze.manifest import Manifest
+
+_TEXT = "Aspirin reduces fever in patients with influenza."
+_PIPELINE = """\
+from transformers import pipeline
+
+model = pipeline({task}, model={name}{more})
+print(model({text}))"""
+_FILL_MASK = """\
+from transformers import pipeline
+
+model = pipeline("fill-mask", model={name})
+print(model(f"Aspirin reduces {{model.tokenizer.mask_token}} in patients with influenza."))"""
+_ENCODER = """\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModel.from_pretrained({name})
+with torch.inference_mode():
+    states = model(**tokenizer({text}, return_tensors="pt")).last_hidden_state
+print(states.shape)"""
+_QUESTION = """\
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForQuestionAnswering.from_pretrained({name})
+inputs = tokenizer("What does aspirin reduce?", {text}, return_tensors="pt")
+with torch.inference_mode():
+    output = model(**inputs)
+start, end = output.start_logits.argmax(), output.end_logits.argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))"""
+_ONNX = """\
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = Path({name})
+tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+session = onnxruntime.InferenceSession(folder / {file}, providers=["CPUExecutionProvider"])
+encoding = tokenizer.encode({text})
+values = {{
+    "input_ids": encoding.ids,
+    "attention_mask": encoding.attention_mask,
+    "token_type_ids": encoding.type_ids,
+}}
+inputs = {{each.name: np.array([values[each.name]], dtype=np.int64) for each in session.get_inputs()}}
+output = session.run(None, inputs)[0]
+{result}"""
+_ONNX_RESULTS = {
+    "token-classification": """\
+labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+print([(token, labels[str(best)]) for token, best in zip(encoding.tokens, output[0].argmax(-1))])""",
+    "sequence-classification": """\
+labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+print({labels[str(index)]: float(value) for index, value in enumerate(output[0])})""",
+}
+_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model.onnx")
+
+
+def usage_block(name: str, manifest: Manifest, directory: Path) -> str:
+    """Return the section with one example for each way in which the model can be loaded.
+
+    Args:
+        name: what the examples load: the name of the directory, or the id on the Hub.
+        manifest: of the checkpoint.
+        directory: whose files determine the examples.
+    """
+    examples = []
+    if any(directory.glob("model*.safetensors")):
+        examples.append(_with_biosqueeze(name) if manifest.custom_head else _with_transformers(name, manifest.head))
+    graph = next((file for file in _GRAPHS if (directory / file).is_file()), None)
+    if graph and (directory / "tokenizer.json").is_file() and not manifest.custom_head:
+        examples.append(_with_onnxruntime(name, manifest.head, graph))
+    return html_block("usage", "\n\n".join(["## How to use it", *examples]) if examples else "")
+
+
+def _with_transformers(name: str, head: str) -> str:
+    values = {"name": _quoted(name), "text": _quoted(_TEXT)}
+    match head:
+        case "token-classification":
+            code = _PIPELINE.format(task='"token-classification"', more=', aggregation_strategy="first"', **values)
+        case "sequence-classification":
+            code = _PIPELINE.format(task='"text-classification"', more=", top_k=None", **values)
+        case "question-answering":
+            code = _QUESTION.format(**values)
+        case "mlm":
+            code = _FILL_MASK.format(**values)
+        case _:
+            code = _ENCODER.format(**values)
+    return fenced(code, "python")
+
+
+def _with_biosqueeze(name: str) -> str:
+    return fenced(f"echo {shlex.quote(_TEXT)} | biosqueeze predict {shlex.quote(name)} -", "shell")
+
+
+def _with_onnxruntime(name: str, head: str, graph: str) -> str:
+    result = _ONNX_RESULTS.get(head, "print(output.shape)")
+    code = _ONNX.format(name=_quoted(name), file=_quoted(graph), text=_quoted(_TEXT), result=result)
+    kind = "int8" if graph == _GRAPHS[0] else "ONNX"
+    return f"The {kind} model needs numpy, tokenizers and onnxruntime only:\n\n{fenced(code, 'python')}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a Python string in double quotes."""
+    return json.dumps(text)
