@@ -12,8 +12,8 @@ from typing import Any
 from biosqueeze.errors import SqueezeError, UsageError
 
 VARIABLE = "BIOSQUEEZE_MAX_RECORD_MB"
-# To annotate a text takes some 150 times its bytes.
-LINE_MEGABYTES = 4
+# Texts of articles have up to 1 MB. To annotate one takes some 200 times its bytes.
+LINE_MEGABYTES = 2
 # A parsed document takes 5 to 20 times its bytes. SQuAD's are 42 MB on one line.
 DOCUMENT_MEGABYTES = 64
 _MEGABYTE = 1 << 20

@@ -65,7 +65,7 @@ def test_the_limit_is_a_number_of_megabytes(value: str, monkeypatch: pytest.Monk
 
 
 def test_what_is_given_holds_for_lines_and_raises_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (max_line_bytes(), max_document_bytes()) == (4 << 20, 64 << 20)
+    assert (max_line_bytes(), max_document_bytes()) == (2 << 20, 64 << 20)
     monkeypatch.setenv(parsing.VARIABLE, "16")
     assert (max_line_bytes(), max_document_bytes()) == (16 << 20, 64 << 20)
     monkeypatch.setenv(parsing.VARIABLE, "100")

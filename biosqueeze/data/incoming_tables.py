@@ -8,7 +8,7 @@ from biosqueeze.data.columns import check_names
 from biosqueeze.data.input_record import InputRecord
 from biosqueeze.data.lines import Line
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import max_record_bytes
+from biosqueeze.parsing import max_line_bytes
 
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU]-\S+")
@@ -83,7 +83,7 @@ def _sentence(lines: Sequence[Line], name: str, separator: str | None, position:
 
 
 def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
-    csv.field_size_limit(max_record_bytes())
+    csv.field_size_limit(max_line_bytes())
     used: list[Line] = []
 
     def texts() -> Iterator[str]:
