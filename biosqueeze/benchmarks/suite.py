@@ -215,6 +215,11 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def task_names() -> list[str]:
+    """Return the values of --task: kinds, then named benchmarks."""
+    return [*registry.names("tasks"), *_keys()]
+
+
 def _keys() -> list[str]:
     return [benchmark.key for name in suite_names() for benchmark in load_suite(name).benchmarks]
 

@@ -1,6 +1,7 @@
 """Convert the fields of an `Options` dataclass to Click parameters, and their values back to `Options`."""
 
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from biosqueeze.options import (
     OptionField,
     Short,
     StageOptions,
+    Suggests,
     option_fields,
 )
 
@@ -36,6 +38,17 @@ class Text(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """Let the shell complete file names."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class NameOrText(Text):
+    """Text that is one of some names, which the shell completes, or something else."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Return the names that begin like this."""
+        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
 
 
 class Number(click.types.FloatParamType):
@@ -134,6 +147,9 @@ def _click_type(field: OptionField) -> Any:
         return Choice(registry.names(choices.package))
     if field.literals:
         return Choice(field.literals)
+    suggested = field.marker(Suggests)
+    if suggested is not None:
+        return NameOrText(suggested.find)
     return {str: Text(), float: Number()}.get(field.type, field.type)
 
 

@@ -13,6 +13,7 @@ from biosqueeze.options import (
     OnDisk,
     OnlyWith,
     Requires,
+    Suggests,
     Syntax,
     between_0_and_1,
     positive_numbers,
@@ -32,6 +33,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         f"Loss or loss preset with its weight, repeatable. Presets: {', '.join(LOSS_PRESETS)}. Losses: "
         f"{', '.join(registry.names('objectives'))}. Default: distilbert on plain text, task on a task.",
         Syntax("NAME[=WEIGHT]"),
+        Suggests(lambda: (*LOSS_PRESETS, *registry.names("objectives"))),
         Common(),
         Group.LOSSES,
     ] = ()

@@ -22,6 +22,7 @@ from biosqueeze.options.markers import (
     OnDisk,
     Purpose,
     Short,
+    Suggests,
     Syntax,
 )
 from biosqueeze.options.outcome import Block, Outcome, Plan
@@ -49,6 +50,7 @@ __all__ = [
     "Requires",
     "Short",
     "StageOptions",
+    "Suggests",
     "Syntax",
     "UsedBy",
     "WritingOptions",

@@ -1,6 +1,6 @@
 """Markers of an option that describe its place on the command line: form, section, short flag. Rules are in `rules`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,6 +31,13 @@ class Choices:
     """An option whose values are the plugin names of one folder of the package."""
 
     package: str
+
+
+@dataclass(frozen=True)
+class Suggests:
+    """Values that the shell completes; others are valid too."""
+
+    find: Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True)

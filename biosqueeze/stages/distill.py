@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from biosqueeze import processes
+from biosqueeze import processes, registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
 from biosqueeze.distillation.loss_presets import parse_losses
@@ -19,6 +19,7 @@ from biosqueeze.distillation.request import (
 )
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
+from biosqueeze.models.presets import PRESETS
 from biosqueeze.options import (
     Argument,
     Common,
@@ -28,6 +29,7 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     Requires,
+    Suggests,
     Syntax,
 )
 from biosqueeze.output import StageRecord, derive_out, open_output
@@ -88,6 +90,7 @@ class Options(DistillationOptions):
         str | None,
         "Make the student from the teacher by a preset; `biosqueeze shrink --help` lists the presets.",
         Syntax("PRESET"),
+        Suggests(lambda: PRESETS),
         Common(),
         Group.MODELS,
     ] = None
@@ -108,7 +111,10 @@ class Options(DistillationOptions):
     ] = None
     field: Annotated[str, "Field of a JSONL corpus that holds the text.", Requires("corpus"), Group.DATA] = "text"
     task: Annotated[
-        str | None, "Task kind of a teacher whose manifest has none; see `biosqueeze tasks`.", Group.DATA
+        str | None,
+        "Task kind of a teacher whose manifest has none; see `biosqueeze tasks`.",
+        Suggests(lambda: registry.names("tasks")),
+        Group.DATA,
     ] = None
     lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch, per process."] = 32

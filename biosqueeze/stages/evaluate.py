@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import write_result
 from biosqueeze.options import (
     CheckpointArgument,
@@ -12,6 +13,7 @@ from biosqueeze.options import (
     Outcome,
     Plan,
     Purpose,
+    Suggests,
     Syntax,
     named_number,
 )
@@ -48,7 +50,9 @@ class Options(ReadingOptions, InferenceOptions):
         OnDisk(),
     ] = None
     task: Annotated[
-        str | None, "Task kind, or a named benchmark such as blurb/hoc. Default: that of the fine-tuning."
+        str | None,
+        "Task kind, or a named benchmark such as blurb/hoc. Default: that of the fine-tuning.",
+        Suggests(task_names),
     ] = None
     split: Annotated[str, "Split to score: train, dev or test."] = "test"
     min: Annotated[

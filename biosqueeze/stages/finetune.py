@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from biosqueeze import processes
+from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
@@ -20,6 +21,7 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     Requires,
+    Suggests,
     Syntax,
     between_0_and_1,
     option_fields,
@@ -73,6 +75,7 @@ class Options(Formulation, FineTuningOptions):
         str | None,
         "Task kind, such as ner, or a named benchmark, such as blurb/ncbi-disease. Default: the kind that the data "
         "are for, if that is certain.",
+        Suggests(task_names),
         Common(),
         Group.TASK,
     ] = None

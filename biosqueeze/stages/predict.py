@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from biosqueeze import registry
 from biosqueeze.annotation.output import RecordFormatter, check_free, is_standard_output, is_stream, write_output
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
@@ -24,6 +25,7 @@ from biosqueeze.options import (
     Purpose,
     Requires,
     Short,
+    Suggests,
     Syntax,
 )
 from biosqueeze.progress import note
@@ -72,7 +74,9 @@ class Options(InferenceOptions):
         OnDisk(),
     ] = None
     text: Annotated[tuple[str, ...], "Text to annotate, repeatable, in place of INPUT.", Data()] = ()
-    task: Annotated[str | None, "Task kind. Default: that of the fine-tuning."] = None
+    task: Annotated[
+        str | None, "Task kind. Default: that of the fine-tuning.", Suggests(lambda: registry.names("tasks"))
+    ] = None
     out: Annotated[
         str | None,
         "File to write, complete or not at all; .gz is compressed. A device or a named pipe is written to. Default: "

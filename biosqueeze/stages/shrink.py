@@ -14,6 +14,7 @@ from biosqueeze.options import (
     Outcome,
     Plan,
     Purpose,
+    Suggests,
     Syntax,
     WritingOptions,
 )
@@ -70,7 +71,12 @@ class Options(WritingOptions):
         "Hidden size: a multiple of the head size (fewer heads) or of the number of heads (narrower heads).",
         _NOT_WITH_STUDENT,
     ] = None
-    student: Annotated[str | None, f"Make a student of a named shape: {', '.join(PRESETS)}.", Syntax("PRESET")] = None
+    student: Annotated[
+        str | None,
+        f"Make a student of a named shape: {', '.join(PRESETS)}.",
+        Syntax("PRESET"),
+        Suggests(lambda: PRESETS),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from biosqueeze.benchmarks.suite import DIRECTORY, Benchmark, find_benchmark, load_suite, resolve_task, suite_names
+from biosqueeze.benchmarks.suite import (
+    DIRECTORY,
+    Benchmark,
+    find_benchmark,
+    load_suite,
+    resolve_task,
+    suite_names,
+    task_names,
+)
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions
+from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions, Suggests
 from biosqueeze.progress import warn
 from biosqueeze.registry import closest
 from biosqueeze.reporting.suite_tables import benchmark_facts, show_benchmark, show_suite, show_suites, suite_facts
@@ -40,7 +48,10 @@ class Options(ReadingOptions, StageOptions):
     """
 
     what: Annotated[
-        str | None, "A suite, a benchmark, or the word inspect. Default: list all benchmarks.", Argument()
+        str | None,
+        "A suite, a benchmark, or the word inspect. Default: list all benchmarks.",
+        Suggests(lambda: (INSPECT, *suite_names())),
+        Argument(),
     ] = None
     directory: Annotated[
         str | None,
@@ -50,7 +61,9 @@ class Options(ReadingOptions, StageOptions):
         OnDisk(),
     ] = None
     task: Annotated[
-        str | None, "For inspect: task kind, or a benchmark such as blurb/hoc. Default: a guess from the data."
+        str | None,
+        "For inspect: task kind, or a benchmark such as blurb/hoc. Default: a guess from the data.",
+        Suggests(task_names),
     ] = None
 
 

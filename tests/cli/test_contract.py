@@ -294,6 +294,34 @@ def test_shell_completion_knows_commands_and_choices() -> None:
     assert methods == list(registry.names("quantizers"))
 
 
+@pytest.mark.parametrize(
+    ("words", "begun", "completed"),
+    [
+        ("distill x --loss", "minilm", ["minilm", "minilmv2"]),
+        ("distill x --student", "ti", ["tiny"]),
+        ("shrink x --student", "dist", ["distil"]),
+        ("finetune x --task", "ne", ["ner"]),
+        ("finetune x --task", "blurb/bc5", ["blurb/bc5-chem", "blurb/bc5-disease"]),
+        ("evaluate x --task", "blurb/ho", ["blurb/hoc"]),
+        ("predict x --task", "q", ["qa"]),
+        ("tasks", "b", ["bioformer", "biolm", "blurb"]),
+    ],
+)
+def test_shell_completion_knows_names(words: str, begun: str, completed: list[str]) -> None:
+    from click.shell_completion import BashComplete
+
+    complete = BashComplete(main.cli, {}, "biosqueeze", "_BIOSQUEEZE_COMPLETE")
+    assert sorted({item.value for item in complete.get_completions(words.split(), begun)}) == completed
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_script_of_every_shell(shell_name: str) -> None:
+    environment = {**os.environ, "_BIOSQUEEZE_COMPLETE": f"{shell_name}_source"}
+    command = [sys.executable, "-m", "biosqueeze"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and f"{shell_name}_complete" in done.stdout, done.stderr
+
+
 def test_shell_completion_leaves_paths_to_the_shell() -> None:
     from click.shell_completion import BashComplete
 
