@@ -83,7 +83,7 @@ def test_incomplete_tokenizer_json_is_completed_alike(edit, pico_bert, copy_of):
     if edit == "token beyond the vocabulary":
         edit_json(path / "tokenizer_config.json", bos_token="[BOS]", mask_token="[HIDDEN]")
         rows = json.loads((path / "config.json").read_text())["vocab_size"]
-        edit_json(path / "config.json", vocab_size=rows + 2)
+        pico.model_of("bert", rows + 2).save_pretrained(path)
     (path / "tokenizer.json").write_text(json.dumps(content))
     texts = [*TEXTS, "a [SEP] b[MASK]c [BOS] [HIDDEN] [PAD]"]
     check_same(load_text_tokenizer(opened(path)), load_tokenizer(opened(path)), texts)
@@ -100,6 +100,6 @@ def test_without_tokenizer_json_transformers_builds_it(pico_bert, copy_of):
 
 def test_ids_beyond_the_embedding_are_an_error(pico_bert, copy_of):
     path = copy_of(pico_bert)
-    edit_json(path / "config.json", vocab_size=9)
+    pico.model_of("bert", 9).save_pretrained(path)
     with pytest.raises(SqueezeError, match="only 9 rows"):
         load_text_tokenizer(opened(path))
