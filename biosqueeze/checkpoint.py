@@ -125,7 +125,8 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
         SqueezeError: nothing is found, it is not a checkpoint, or one of its files is damaged or not its own.
     """
     checkpoint = Checkpoint(locate(name, weights=weights), name)
-    checkpoint_files.check_files(checkpoint.path)
+    if os.path.lexists(checkpoint.path / "config.json"):
+        checkpoint_files.check_files(checkpoint.path)
     _ = checkpoint.config, checkpoint.manifest
     if weights or checkpoint_files.weight_files(checkpoint.path):
         _check_weights(checkpoint)

@@ -14,6 +14,9 @@ ARTEFACTS = ("onnx", "openvino")
 _READ = (*ARTEFACTS, "results", "runs")
 # Tokenizers are the largest of the small files: those of 250,000 pieces take 35 MB.
 _SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
+_WEIGHT_SUFFIXES = {".safetensors", ".bin"}
+# Event files and graphs lie one or two directories deep.
+_DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
 _INDEX_ADVICE = "fetch or copy the checkpoint again in full"
 
@@ -48,24 +51,26 @@ def _entries(directory: Path) -> Iterator[Path]:
         if path.name.startswith("."):
             continue
         if path.name in _READ or is_module_folder(path):
-            yield from _below(path) if path.is_dir() else (path,)
-        elif not path.is_dir():
+            yield from _below(path, _DEPTH) if path.is_dir() else (path,)
+        elif not path.is_dir() or path.suffix in _SMALL_SUFFIXES | _WEIGHT_SUFFIXES:
             yield path
 
 
-def _below(directory: Path) -> Iterator[Path]:
+def _below(directory: Path, levels: int) -> Iterator[Path]:
     """Yield all files below a directory.
 
     Raises:
-        SqueezeError: it is a link, or a directory below it is one.
+        SqueezeError: it is a link, or a directory below it is one, or they are more levels deep.
     """
+    if levels == 0:
+        raise SqueezeError(f"{directory} lies deeper than {_DEPTH} directories; remove what is not part of the model")
     if directory.is_symlink():
         raise SqueezeError(
             f"{directory} is a link to a directory ({directory.readlink()}), which is not followed; "
             "copy the directory in place of the link"
         )
     for path in sorted(directory.iterdir()):
-        yield from _below(path) if path.is_dir() else (path,)
+        yield from _below(path, levels - 1) if path.is_dir() else (path,)
 
 
 def _roots(directory: Path) -> tuple[Path, ...]:

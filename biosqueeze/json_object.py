@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from biosqueeze.errors import SqueezeError
 
 _Value = TypeVar("_Value")
-# What fits into 64 bits: larger integers overflow in other libraries, and cannot be printed in a line.
-_LARGEST = (1 << 63) - 1
+# Larger integers overflow in other libraries, or as floats.
+_LARGEST: Mapping[type, int] = {int: (1 << 63) - 1, float: 1 << 1000}
 _LONGEST_NAME = 80
 _TYPE_NAMES: Mapping[type, str] = {
     bool: "true or false",
@@ -98,10 +98,19 @@ class JsonObject:
     def _checked(self, key: str, value: Any, kind: type[_Value]) -> _Value:
         if not _is_a(value, kind):
             raise self.error(key, f"is {_TYPE_NAMES[type(value)]}, {_TYPE_NAMES[kind]} was expected")
-        if isinstance(value, int) and abs(value) > _LARGEST:
-            raise self.error(key, "is an integer of more than 64 bits")
+        if kind in _LARGEST and isinstance(value, int) and abs(value) > _LARGEST[kind]:
+            raise self.error(key, f"is an integer of {value.bit_length():,} bits, which is too large")
         checked: _Value = value
         return checked
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a string has no half of a surrogate pair, which JSON can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _shown(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject
+from biosqueeze.json_object import JsonObject, is_unicode
 
 _ADVICE = "correct that value, or fetch the file again"
 # The largest sizes that are believed: several times those of the largest encoders that were published.
@@ -19,8 +19,9 @@ _LARGEST: Mapping[str, int] = {
     **dict.fromkeys(("intermediate_size", "hidden_dim"), 1 << 20),
     **dict.fromkeys(("vocab_size", "max_position_embeddings"), 1 << 24),
     **dict.fromkeys(("num_labels", "type_vocab_size"), 1 << 16),
+    "chunk_size_feed_forward": 1,  # larger chunks fail for all lengths that are no multiple of them
 }
-_MAY_BE_ZERO = {"type_vocab_size", "num_labels"}
+_MAY_BE_ZERO = {"type_vocab_size", "num_labels", "chunk_size_feed_forward"}
 _STRINGS = ("model_type", "position_embedding_type", "problem_type", "hidden_act", "activation")
 _FLAGS = ("is_decoder", "tie_word_embeddings")
 _DROPOUTS = (
@@ -101,6 +102,9 @@ def _check_labels(json: JsonObject) -> None:
     unnamed = next((key for key, name in names.items() if not isinstance(name, str | int | float)), None)
     if unnamed is not None:
         raise json.error(f"id2label.{unnamed}", "is not a name, a string was expected")
+    garbled = next((key for key, name in names.items() if not is_unicode(str(name))), None)
+    if garbled is not None:
+        raise json.error(f"id2label.{garbled}", "is not valid text")
     json.optional("label2id", dict)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.backends import files_of
+from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
@@ -69,7 +70,7 @@ def _arrays(checkpoint: Checkpoint, backend: str) -> Iterator[tuple[Path, str, N
     if files[0].suffix == ".onnx":
         import onnx
 
-        for tensor in onnx.load(files[0]).graph.initializer:
+        for tensor in read_graph(files[0]).graph.initializer:
             yield files[0], tensor.name, onnx.numpy_helper.to_array(tensor)
         return
     from biosqueeze.models.weights import read_weights

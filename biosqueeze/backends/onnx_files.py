@@ -1,9 +1,13 @@
-"""Paths of a checkpoint's ONNX graphs, for several runtimes and without importing any."""
+"""A checkpoint's ONNX graphs: their paths, and reading them, without importing a runtime."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+
+if TYPE_CHECKING:
+    import onnx
 
 FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
 
@@ -27,3 +31,28 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
         )
     data = path.with_name(path.name + ".data")
     return (path, data) if data.is_file() else (path,)
+
+
+def read_graph(path: Path) -> "onnx.ModelProto":
+    """Read an ONNX file with its external data, which lie beside it.
+
+    Raises:
+        SqueezeError: it is damaged or cut short, or its external data are missing, too short, or elsewhere.
+    """
+    import onnx
+
+    try:
+        model = onnx.load(path)
+        for tensor in model.graph.initializer:
+            onnx.numpy_helper.to_array(tensor)  # raises where the data do not fill the shape
+    except Exception as error:  # protobuf's, the checker's and NumPy's errors have no base class of their own
+        raise damaged_graph(path, error) from error
+    if not model.graph.node or not model.opset_import:
+        raise SqueezeError(f"{path} holds no ONNX graph; export again (biosqueeze export)")
+    return model
+
+
+def damaged_graph(path: Path, error: Exception) -> SqueezeError:
+    """Return the error for an ONNX file that cannot be read or run."""
+    cause = " ".join(str(error).split())
+    return SqueezeError(f"{path} is damaged, cut short, or lacks its external data ({cause}); export again")

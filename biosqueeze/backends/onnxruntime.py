@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, is_out_of_memory
 
 PRECISIONS = ("fp32", "int8")
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 FILES = {"fp32": FLOAT, "int8": INT8}
 _COMMANDS = {"fp32": "export", "int8": "quantize"}
 
@@ -43,12 +44,26 @@ class OnnxPredictor:
         except Exception as error:  # onnxruntime's exceptions have no public base class
             cause = " ".join(str(error).split())
             raise SqueezeError(f"ONNX Runtime cannot load {path} ({cause}); export or quantize again") from error
+        self.path = path
         self.inputs = tuple(item.name for item in self.session.get_inputs())
+        if not set(self.inputs) <= _INPUTS or "input_ids" not in self.inputs or not self.session.get_outputs():
+            raise SqueezeError(
+                f"{path} has the inputs {', '.join(self.inputs)[:200] or 'none'}, those of an encoder were expected "
+                f"({', '.join(sorted(_INPUTS))}); export or quantize again"
+            )
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
-        output: NDArray[np.float32] = self.session.run(None, {name: filled[name] for name in self.inputs})[0]
+        try:
+            output: NDArray[np.float32] = self.session.run(None, {name: filled[name] for name in self.inputs})[0]
+        except Exception as error:  # onnxruntime's exceptions have no public base class
+            if is_out_of_memory(error):
+                raise
+            cause = " ".join(str(error).split())
+            raise SqueezeError(
+                f"ONNX Runtime cannot compute {self.path} ({cause}); export or quantize again"
+            ) from error
         return output
 
 

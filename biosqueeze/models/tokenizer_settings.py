@@ -1,12 +1,13 @@
 """Special tokens, longest input and tokenizer.json of a checkpoint's tokenizer, and the checks of it. Torch-free."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biosqueeze.data.tokenizer import Tokenizer
+from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
+from biosqueeze.json_object import JsonObject, is_unicode
 from biosqueeze.models.casing import is_cased, lowers_case, read_tokenizer_json
 from biosqueeze.progress import warn
 
@@ -33,26 +34,47 @@ _SPECIALS = {
 }
 ROLES = tuple(_SPECIALS["<"])
 """The special tokens, in the order in which transformers adds missing ones to a vocabulary."""
+_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents")
+_ADVICE = "correct that value, or fetch the file again"
 # Embeddings are often padded to a round number of rows.
 _SPARE_ROWS = 128
+_UNKNOWN = "\ue000"
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Merge special_tokens_map.json and tokenizer_config.json, with special tokens as plain strings."""
+    """Merge special_tokens_map.json and tokenizer_config.json, with special tokens as plain strings.
+
+    Raises:
+        SqueezeError: a file is damaged, or a value that is used has the wrong type.
+    """
     merged: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (path / name).is_file():
-            merged |= {key: value for key, value in read_json(path / name).items() if value is not None}
-    return {key: value["content"] if _is_token(value) else value for key, value in merged.items()}
+            merged |= _plain(JsonObject(read_json(path / name), str(path / name), _ADVICE))
+    return merged
 
 
-def _is_token(value: object) -> bool:
-    return isinstance(value, dict) and "content" in value
+def _plain(json: JsonObject) -> dict[str, Any]:
+    """Check the settings in one file; return those that are not null, special tokens as plain strings."""
+    settings = {key: value for key, value in json.values.items() if value is not None}
+    for role in ROLES:
+        if isinstance(settings.get(role), dict):
+            settings[role] = json.child(role).get("content", str)
+        else:
+            json.optional(role, str)
+        if not is_unicode(settings.get(role, "")):
+            raise json.error(role, "is not valid text")
+    for flag in _FLAGS:
+        json.optional(flag, bool)
+    length = json.optional("model_max_length", float)  # 1e30, as an integer, and 0 stand for no limit
+    if length is not None and not length >= 0:
+        raise json.error("model_max_length", f"is {length:g}, a number of tokens was expected")
+    return settings
 
 
 def max_length(settings: Mapping[str, Any], positions: int) -> int:
     """Return the longest input in tokens: that of the settings, limited by the model's positions."""
-    return min(positions, int(settings.get("model_max_length") or 1 << 30))
+    return int(min(positions, settings.get("model_max_length") or positions))
 
 
 def special_tokens(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, str]:
@@ -63,7 +85,7 @@ def special_tokens(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -
         role: [t for t in (token, other_style.get(role, "")) if t in vocabulary] for role, token in style.items()
     }
     usual = {role: tokens[0] for role, tokens in present.items() if tokens}
-    configured = {role: settings[role] for role in ROLES if isinstance(settings.get(role), str)}
+    configured = {role: settings[role] for role in ROLES if settings.get(role)}
     return usual | configured
 
 
@@ -85,7 +107,24 @@ def open_core(file: Path) -> "Core":
     return core
 
 
-def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
+def _encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:
+    """Return the ids of a pair of texts with an unknown character: the post-processor may add any others to them.
+
+    Raises:
+        SqueezeError: the tokenizer has no token for what is unknown, or none for padding.
+    """
+    if tokenizer.pad_token_id is None:
+        raise SqueezeError("the tokenizer has no padding token; set pad_token in tokenizer_config.json")
+    try:
+        ids: Sequence[int] = tokenizer(_UNKNOWN, "a")["input_ids"]
+    except Exception as error:  # the Rust side raises no narrower class
+        raise SqueezeError(
+            f"the tokenizer cannot encode any text ({error}); copy the tokenizer files of this model into its directory"
+        ) from error
+    return ids
+
+
+def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
     """Check that every id of the tokenizer has a row in the embedding.
 
     Args:
@@ -95,7 +134,7 @@ def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
     Raises:
         SqueezeError: the tokenizer has more pieces than the embedding has rows.
     """
-    highest = max(tokenizer.get_vocab().values())
+    highest = max((*tokenizer.get_vocab().values(), *_encode_unknown(tokenizer)))
     if highest >= rows:
         raise SqueezeError(
             f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows, so they are of different "

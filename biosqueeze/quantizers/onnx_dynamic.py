@@ -9,6 +9,7 @@ import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from biosqueeze.backends.onnx_export import silence_libraries
+from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
 from biosqueeze.quantizers.onnx_graph import save, shrink_embeddings
 
@@ -18,7 +19,7 @@ USES = frozenset({"reduce_range"})
 
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
-    model = onnx.load(job.source)
+    model = read_graph(job.source)
     kept_float = _classifier_products(model)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"

@@ -125,11 +125,14 @@ def run(options: Options) -> Outcome:
     Raises:
         SqueezeError: the int8 graph agrees too little with PyTorch.
     """
+    from biosqueeze.backends import open_predictor
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "quantize", allowed=("crf",))
     quantizer = _quantizer(options)
+    if _graph_of(source).is_file():
+        open_predictor(source, "onnxruntime")  # raises for a damaged graph
     with open_output(_out(options, source), (source,), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)
         copy = copy_stock(source, output.path)
