@@ -42,8 +42,12 @@ def splits_within(name: str) -> tuple[str, ...]:
 
 
 def splits_named(directory: Path) -> tuple[str, ...]:
-    """Return the splits that the names of a directory's files mention, as words or else within words."""
-    names = [path.name for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+    """Return the splits that the names of a directory's files mention, as words or else within words.
+
+    The directories of brat's files (.ann) count as files.
+    """
+    paths = directory.iterdir() if directory.is_dir() else ()
+    names = [path.name for path in paths if path.is_file() or any(path.glob("*.ann"))]
     as_words = tuple(split for split in SPLITS if any(has_split_word(name, split) for name in names))
     return as_words or tuple(split for split in SPLITS if any(split in splits_within(name) for name in names))
 

@@ -138,9 +138,15 @@ def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends."""
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends.
+
+    Where the first row has semicolons and no comma, these separate the fields, as spreadsheets write them in countries
+    with a decimal comma.
+    """
     csv.field_size_limit(_MAX_FIELD)
-    rows = csv.reader((line + "\n" for _, line in lines), strict=True)
+    first, lines = _peek(lines)
+    delimiter = ";" if ";" in first and "," not in first else ","
+    rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
     begin = 1
     try:
         for row in rows:
@@ -263,6 +269,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return {"text": value[0], **value[1]}  # spaCy's ["text", {"entities": [[0, 4, "Gene"]]}]
     if not isinstance(value, dict):
         raise SqueezeError(
             f'{where}: a JSON {type(value).__name__}, but an object like {{"text": ...}} was expected; '

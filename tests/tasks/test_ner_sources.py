@@ -155,7 +155,7 @@ def test_records_with_a_text_and_its_entities(tmp_path):
     ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, ":5: 2 tokens and 1 tags"),
-        ({"tokens": ["a"], "tags": [1]}, ":5: tags is not a list of strings"),
+        ({"tokens": ["a"], "tags": [1]}, ":5: the tags are numbers"),
         ({"tokens": "a", "tags": ["O"]}, ":5: tokens is not a list of strings"),
         ({"tokens": ["a", " "], "tags": ["O", "O"]}, ":5: word 2 of tokens is empty"),
         ({"tokens": ["a"], "tags": ["I-Disease"]}, ":5: 'I-Disease' at 'a' follows 'O'"),
@@ -178,7 +178,7 @@ def test_invalid_records(tmp_path, record, message):
         ({"start": 3, "end": 2, "label": "X"}, "0-"),
         ({"start": 0, "end": 4}, "is not an entity"),
         ({"start": "0", "end": 4, "label": "X"}, "is not an entity"),
-        ([0, 4, "X"], "is not an entity"),
+        ([0, 4], "is not an entity"),
         ({"start": 0, "end": 4, "label": "X", "text": "Zing"}, "but the text there is 'Zinc'"),
     ],
 )

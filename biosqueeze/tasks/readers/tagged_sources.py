@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.annotated import align_annotation
+from biosqueeze.data.brat import find_brat, read_brat
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.documents import (
     Annotation,
@@ -21,7 +22,7 @@ from biosqueeze.data.documents import (
 from biosqueeze.data.hub import is_hub, is_saved
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.sample import RECORDS, SourceSample
-from biosqueeze.data.splits import check_splits, find_split, open_directory, require_split, splits_within
+from biosqueeze.data.splits import SPLITS, check_splits, find_split, open_directory, require_split, splits_within
 from biosqueeze.data.tables import (
     Columns,
     DataRecord,
@@ -37,6 +38,7 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
 from biosqueeze.tasks.readers.split_overlap import check_files
+from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
 from biosqueeze.tasks.readers.tagged import Sentence, SourceSentence, build_dataset
 
 DEMO = "demo:ner"
@@ -45,7 +47,7 @@ _SUFFIXES = (
     ".xml",
 )  # fmt: skip
 _WORDS = Columns({"word": ("tokens", "words"), "tag": ("ner_tags", "tags", "labels")})
-_TEXTS = Columns({"text": ("text",), "entities": ("entities",)})
+_TEXTS = Columns({"text": ("text",), "entities": ("entities", "spans", "label", "labels")})
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
@@ -55,8 +57,9 @@ def read(source: str, splits: Sequence[str], formulation: Formulation) -> Datase
     Args:
         source: a directory with train, dev (or devel, valid, validation) and test; hub:NAME; a directory that
             `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob), PubTator, BioC (.xml,
-            .json) or JSON records with tokens and tags, or with text and entities (start, end, label). PubTator and
-            BioC files may have other names with train, dev or test in them, such as NCBItrainset_corpus.txt.
+            .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy and
+            doccano write them. PubTator and BioC files may have other names with train, dev or test in them, such as
+            NCBItrainset_corpus.txt. brat's .txt and .ann are in directories train, dev and test.
         splits: of train, dev and test. The labels are those of train if it is among them, else those of all.
         formulation: columns, types and scheme.
 
@@ -70,7 +73,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation) -> Datase
         return build_dataset(source, _demo(source, splits, requested), splits, formulation)
     if is_hub(source) or is_saved(Path(source).expanduser()):
         names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
-        read = {split: _of_records(rows, formulation) for split, rows in read_records(source, names).items()}
+        read = {split: _of_records(rows, formulation, ()) for split, rows in read_records(source, names).items()}
         return build_dataset(source, read, splits, formulation)
     files = _files(source, splits)
     check_files(files)
@@ -114,8 +117,12 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     """
     if sample.source.startswith("demo:"):
         return [tags for _, tags in demo_ner("train")[:RECORDS]] if sample.source == DEMO else []
+    brat = next((found for split in SPLITS if (found := _brat_of(sample, split))), None)
+    if brat is not None:
+        documents = islice(read_brat(brat), RECORDS)
+        return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
     if sample.path is None:
-        return _tags_of_records(sample.saved, formulation)
+        return _tags_of_records(sample.saved, formulation, ())
     kind = format_of_text(sample.path, sample.text) if splits_within(sample.path.name) else None
     if kind:
         rows = (line.split("\t") for _, line in sample.lines) if kind == "pubtator" else ()
@@ -125,9 +132,13 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
 
 def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) -> list[Sequence[str]]:
     if _is_json(path, sample.text):
-        return _tags_of_records(sample.records(), formulation)
+        return _tags_of_records(sample.records(), formulation, tag_names(path.parent))
     parsed = parse_columns(sample.lines, path, parse_column_options(formulation.column))
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
+
+
+def _brat_of(sample: SourceSample, split: str) -> Path | None:
+    return find_brat(sample.directory, split) if sample.path is None and sample.directory else None
 
 
 def _is_usual_name(sample: SourceSample) -> bool:
@@ -136,13 +147,15 @@ def _is_usual_name(sample: SourceSample) -> bool:
     return sample.is_named_as_split and name.endswith(_SUFFIXES)
 
 
-def _tags_of_records(records: Sequence[DataRecord], formulation: Formulation) -> list[Sequence[str]]:
+def _tags_of_records(
+    records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str]
+) -> list[Sequence[str]]:
     if not records:
         return []
     documents = _documents_of(records, formulation)
     if documents is not None:
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
-    return [sentence.tags for sentence in _sentences_of_tokens(records, formulation)]
+    return [sentence.tags for sentence in _sentences_of_tokens(records, formulation, names)]
 
 
 def _test_beside_train(splits: Sequence[str], available: bool) -> list[str]:
@@ -170,8 +183,8 @@ def _files(source: str, splits: Sequence[str]) -> dict[str, Path]:
 
 
 def _file(directory: Path, split: str) -> Path | None:
-    """Return the file of a split by its usual name, or the only file of annotated texts with the split in its name."""
-    usual = find_split(directory, split, _SUFFIXES)
+    """Return the file of a split by its usual name, its folder of brat, or the only annotated file that it names."""
+    usual = find_split(directory, split, _SUFFIXES) or find_brat(directory, split)
     if usual is not None:
         return usual
     named = [path for path in sorted(directory.iterdir()) if path.is_file() and _is_named(path, split)]
@@ -193,6 +206,8 @@ def _is_named(path: Path, split: str) -> bool:
 def _read_file(path: Path, formulation: Formulation) -> tuple[list[SourceSentence], str]:
     """Return the sentences of a file, and its format for messages."""
     requested = parse_column_options(formulation.column)
+    if path.is_dir():
+        return _of_documents(read_brat(path), path, formulation), "brat"
     kind = detect_format(path)
     if kind:
         if requested:  # not an error: a model that was fine-tuned on columns may be evaluated on PubTator
@@ -200,7 +215,7 @@ def _read_file(path: Path, formulation: Formulation) -> tuple[list[SourceSentenc
         return _of_documents(read_documents(path), path, formulation), _FORMAT_NAMES[kind]
     first = next((line for _, line in numbered_lines(path) if line.strip()), "")
     if _is_json(path, first):
-        return _of_records(read_file(path), formulation), "JSON"
+        return _of_records(read_file(path), formulation, tag_names(path.parent)), "JSON"
     sentences, layout = read_columns(path, requested)
     return sentences, f"columns: {layout}"
 
@@ -222,32 +237,46 @@ def _of_documents(documents: Iterable[Document], path: Path, formulation: Formul
     ]
 
 
-def _of_records(records: Sequence[DataRecord], formulation: Formulation) -> list[SourceSentence]:
-    """Read records with tokens and tags, or with a text and its entities."""
+def _of_records(records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str]) -> list[SourceSentence]:
+    """Read records with tokens and tags (or the numbers of `names`), or with a text and its entities."""
     documents = _documents_of(records, formulation)
     if documents is not None:
         return _of_documents(documents, Path(records[0].where), formulation)
-    return list(_sentences_of_tokens(records, formulation))
+    return list(_sentences_of_tokens(records, formulation, names))
 
 
 def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[Document] | None:
     """Return the documents of records with a text and its entities, or None for records with tokens and tags."""
     requested = parse_column_options(formulation.column)
     roles = Columns({**_WORDS.known, **_TEXTS.known}, requested)
-    if not ("text" in requested or "entities" in requested or ("entities" in records[0].values and not requested)):
+    has_spans = not requested and any(_has_spans(record) for record in records)
+    if not ("text" in requested or "entities" in requested or has_spans):
         return None
     texts = Columns(_TEXTS.known, {role: name for role, name in roles.requested.items() if role in _TEXTS.known})
     columns = texts.of(records)
     return (_document(record, columns["text"], columns["entities"]) for record in records)
 
 
-def _sentences_of_tokens(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[SourceSentence]:
+def _has_spans(record: DataRecord) -> bool:
+    """Return whether a record has a text and a list of spans, which is empty only under the name "entities"."""
+    values = record.values
+    if not isinstance(values.get("text"), str) or isinstance(values.get("tokens"), list):
+        return "entities" in values
+    lists = (values[name] for name in _TEXTS.known["entities"] if isinstance(values.get(name), list))
+    return "entities" in values or any(isinstance(item, dict | list) for items in lists for item in items)
+
+
+def _sentences_of_tokens(
+    records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str]
+) -> Iterator[SourceSentence]:
     columns = Columns(_WORDS.known, parse_column_options(formulation.column)).of(records)
-    return (_sentence(record, columns["word"], columns["tag"]) for record in records)
+    return (_sentence(record, columns["word"], columns["tag"], names) for record in records)
 
 
-def _sentence(record: DataRecord, word: str, tag: str) -> SourceSentence:
+def _sentence(record: DataRecord, word: str, tag: str, names: Sequence[str]) -> SourceSentence:
     words, tags = record.values[word], record.values[tag]
+    if isinstance(tags, list):
+        tags = named_tags(tags, names, record.where)
     for name, values in ((word, words), (tag, tags)):
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             raise SqueezeError(
@@ -272,7 +301,7 @@ def _document(record: DataRecord, text: str, entities: str) -> Document:
 
 def _annotations(document: Document, items: Sequence[Any]) -> Iterator[Annotation]:
     for item in items:
-        entity = item if isinstance(item, dict) else {}
+        entity = _as_entity(item)
         start, end, label = entity.get("start"), entity.get("end"), entity.get("label", entity.get("type"))
         if not (isinstance(start, int) and isinstance(end, int) and isinstance(label, str) and label):
             raise SqueezeError(
@@ -281,6 +310,16 @@ def _annotations(document: Document, items: Sequence[Any]) -> Iterator[Annotatio
             )
         text = str(entity.get("text", document.text[max(start, 0) : max(end, 0)]))
         yield align_annotation(document, Annotation(start, end, label, text), document.where)
+
+
+def _as_entity(item: Any) -> Mapping[str, Any]:
+    """Return an entity as an object: spaCy writes [start, end, label], doccano start_offset and end_offset too."""
+    if isinstance(item, list) and len(item) == 3:
+        return dict(zip(("start", "end", "label"), item, strict=True))
+    if not isinstance(item, dict):
+        return {}
+    offsets = {name: item[f"{name}_offset"] for name in ("start", "end") if f"{name}_offset" in item}
+    return {**item, **offsets}
 
 
 def _log_files(source: str, files: Mapping[str, Path], formats: Mapping[str, str]) -> None:
