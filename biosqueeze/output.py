@@ -66,6 +66,8 @@ class OutputCheckpoint:
         written = build_manifest(self.path, record)
         text = card.render(self.out.name, written, self.path, record.parent.path)
         write_text(self.path / card.FILE_NAME, text)
+        for file in self.path.glob("*.partial"):
+            file.unlink()  # of a process that was killed while it wrote the card or the manifest
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
         self.publish()

@@ -1,6 +1,7 @@
 """Files and directories are replaced atomically, locks exclude other writers, and a full disk is explained."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,57 @@ def test_advice_is_for_errors_of_the_system_only() -> None:
     assert "ulimit" in str(os_errors.advice_for(OSError(errno.EMFILE, "Too many open files")))
     assert os_errors.advice_for(OSError("no number")) is None
     assert os_errors.advice_for(ValueError("a bug")) is None
+
+
+def test_two_writers_do_not_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    with files.open_atomic(path) as first, files.open_atomic(path) as second:
+        first.write(b"first")
+        second.write(b"second")
+        second.flush()
+        first.write(b", whole")
+    assert path.read_bytes() == b"first, whole"  # the last one that ended
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_directory_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial, out = write_content(tmp_path / "out.partial", "a", "b/c"), tmp_path / "out"
+    flushed: list[tuple[str, bool]] = []
+
+    def fsync(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        flushed.append((path.name, out.exists()))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    files.publish_directory(partial, out)
+    assert sorted(flushed[:-1]) == [("a", False), ("b", False), ("c", False), ("out.partial", False)]
+    assert flushed[-1] == (tmp_path.name, True)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
+def test_published_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
+    former = os.umask(umask)
+    try:
+        partial = write_content(tmp_path / "out.partial", "plain", "tool.sh", "deep/private")
+        (partial / "tool.sh").chmod(0o700)
+        for name in ("deep/private", "plain"):  # as safetensors and tempfile create them
+            (partial / name).chmod(0o600)
+        (partial / "deep").chmod(0o700)
+        files.publish_directory(partial, tmp_path / "out")
+        files.write_text(tmp_path / "text", "")
+    finally:
+        os.umask(former)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    ordinary = {"plain": 0o666, "private": 0o666, "text": 0o666, "out": 0o777, "deep": 0o777}
+    assert modes == {name: mode & ~umask for name, mode in ordinary.items()} | {"tool.sh": 0o700 | 0o666 & ~umask}
+
+
+def test_content_hash_sees_no_states_and_no_lock(tmp_path: Path) -> None:
+    folder = write_content(tmp_path / "folder", "weights")
+    expected = files.content_hash(folder)
+    write_content(folder, ".lock", "state-00000012/model.safetensors")
+    assert files.content_hash(folder) == expected
+    for other in ("state-of-the-art/text", "state-00000012.txt"):
+        write_content(folder, other)
+        assert files.content_hash(folder) != expected
+        (folder / other).unlink()

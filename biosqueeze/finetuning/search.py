@@ -50,12 +50,20 @@ class SearchPlan:
         With `force`, the runs of another search are removed; those of an interrupted search with this same plan are
         kept, because --force is about the output.
         """
-        begun = self.directory / "search.json"
         identity = {"plan": repr(self), "weights": source.weights_sha256()}
-        if force and (not begun.is_file() or read_json(begun) != identity):
+        if force and (not self._begun.is_file() or read_json(self._begun) != identity):
             shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(begun, identity)
+        write_json(self._begun, identity)
+
+    @property
+    def _begun(self) -> Path:
+        return self.directory / "search.json"
+
+    def remove_directory(self) -> None:
+        """Remove the runs; where this is cut short, the same search starts over and takes none of the rest."""
+        self._begun.unlink()
+        shutil.rmtree(self.directory)
 
 
 @dataclass(frozen=True)

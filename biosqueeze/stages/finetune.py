@@ -1,6 +1,5 @@
 """Fine-tune an encoder on a labelled task; the checkpoint that was best on dev is kept."""
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -267,9 +266,9 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
         copy_curves(best, output.path)
         metrics = {**(best.manifest.metrics if best.manifest else {}), "chosen": result.best.name}
         record = StageRecord(stage="finetune", parent=source, options=options, task=best.task, metrics=metrics)
+        write_result(Checkpoint(output.path, str(output.path)), "search", result.as_dict())
         written = output.finish(record)
-    write_result(written, "search", result.as_dict())
-    shutil.rmtree(search_plan.directory)
+    search_plan.remove_directory()
     return Outcome(written.path, {"metrics": metrics, "search": result.as_dict()})
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.finetuning import search
 from biosqueeze.finetuning.runs import FineTuningRun, RunResult
 from biosqueeze.options import option_fields
@@ -73,3 +74,20 @@ def test_each_fold_of_the_chosen_point_is_scored_once(
     assert found.folds is not None
     assert found.folds["test"] == [0.35, 0.375]
     assert found.folds["median"] == pytest.approx(0.3625)
+
+
+def test_what_is_left_of_removed_runs_is_not_reused(
+    pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = search.SearchPlan("teacher", tmp_path / "out.runs", {}, [{"lr": 1}], [0])
+    source = open_checkpoint(str(pico_bert))
+    plan.prepare_directory(source, force=False)
+    record = plan.directory / "seed-0.json"
+    record.write_text("{}")
+    plan.prepare_directory(source, force=True)
+    assert record.is_file()  # of the same search
+    with monkeypatch.context() as killed:
+        killed.setattr("shutil.rmtree", lambda *_: None)
+        plan.remove_directory()
+    plan.prepare_directory(source, force=True)
+    assert not record.exists()

@@ -17,6 +17,7 @@ import pytest
 
 from tests import pico
 from tests.cli.run import Background, Shell, start
+from tests.kills import killed, renames_to
 
 LONG = 300.0  # time-out in seconds; ten suffice on an unloaded machine
 QUICK = ("--precision", "fp32", "--max-length", 32, "--lr", "1e-3")
@@ -253,3 +254,24 @@ def test_processes_that_cannot_be_joined_fail(work: Work, monkeypatch: pytest.Mo
     assert said.code == 1
     assert "cannot be joined" in said.err
     assert not (work.root / "apart").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--resume", "auto")], ids=["repeated", "auto"])
+def test_two_processes_take_over_what_is_finished(more: tuple[str, ...], work: Work) -> None:
+    words = work.words("taken", "--batch-size", 2, "--steps", 4, "--save-every", 2)
+    out = work.root / "taken"
+    killed(*words, at=renames_to(out), log=work.root / "log")
+    written = (work.root / "taken.partial" / "model.safetensors").read_bytes()
+    pair = forked(work, [*words, *more])
+    assert pair.ended() == [0, 0], pair.logs
+    assert "was finished by an earlier run" in pair.logs[0]
+    assert (out / "model.safetensors").read_bytes() == written
+    assert not list(out.glob("state-*"))
+
+
+def test_a_lost_process_is_explained(work: Work) -> None:
+    pair = forked(work, work.words("lost", "--batch-size", 2, "--steps", 100_000, "--save-every", 5))
+    pair.processes[0].wait_for(lambda: list((work.root / "lost.partial").glob("state-*")))
+    pair.processes[0].end(signal.SIGKILL)
+    assert pair.processes[1].end() == 1
+    assert pair.logs[1].splitlines()[-1].endswith("another process of this training has ended; see its message")

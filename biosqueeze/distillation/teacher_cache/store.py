@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
+from biosqueeze.files import rename
 from biosqueeze.progress import warn
 
 Ids = NDArray[np.int64]
@@ -138,7 +139,7 @@ class CacheStore:
         partial = path.with_suffix(".partial")
         try:
             _write(partial, _batch(outputs))
-            partial.rename(path)
+            rename(partial, path)
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
