@@ -32,7 +32,7 @@ def resume_where_saved(out: Path, options: _Options) -> _Options:
 def take_over(out: Path, stage: str, options: TrainingOptions) -> Outcome | None:
     """Return what the same request has finished already, under its final name.
 
-    OUT.partial counts unless --force starts over; OUT counts with --resume.
+    OUT.partial counts in any case; OUT counts with --resume.
 
     Args:
         out: the output of the stage.
@@ -45,8 +45,8 @@ def take_over(out: Path, stage: str, options: TrainingOptions) -> Outcome | None
     Raises:
         SqueezeError: another request has finished OUT.partial, or another process writes there.
     """
-    if options.force and not options.resume:
-        return None
+    if options.force and not options.resume and processes.count() > 1:
+        return None  # the other processes could not tell an older OUT from one that was renamed just now
     for directory in _candidates(out, options):
         take = _take_partial if directory != out and processes.is_main() else _take_final
         written = take(directory, out, stage, options)
@@ -71,13 +71,15 @@ def _take_partial(partial: Path, out: Path, stage: str, options: TrainingOptions
         if written is None:
             return None
         names = differences(written, stage, options)
+        if names and options.force and not options.resume:
+            return None  # starts over
         if names:
             raise SqueezeError(
                 f"{partial} is finished and was made with other values of {', '.join(names)}; rename it to keep it, "
                 "or start over with --force"
             )
         OutputCheckpoint(partial, out).publish()
-    note(f"{out} was finished by an earlier run, which ended before it could rename it")
+    note(f"{out} was finished by an earlier run, which ended before it could rename it; --force trains it again")
     return written
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import RNG_STATE_NAME
+from accelerate.utils import load as load_checked
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -82,6 +84,7 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     best = state / "best.safetensors"
     try:
         accelerator.load_state(str(state))
+        _check_random_states(state / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
         weights = load_file(best) if best.is_file() else None
     except _DAMAGE as error:
         if is_out_of_memory(error):
@@ -89,6 +92,12 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
         raise SqueezeError(f"{state} is damaged; {_remedy(state)}") from error
     progress.fingerprint, progress.failed = dict(fingerprint), False
     return progress, weights
+
+
+def _check_random_states(path: Path) -> None:
+    """Raise an error unless the random states were loaded: Accelerate goes on without those that it cannot read."""
+    if not torch.equal(load_checked(path)["torch_manual_seed"], torch.get_rng_state()):
+        raise ValueError(f"{path} was not loaded")
 
 
 @dataclass(frozen=True)

@@ -258,10 +258,11 @@ def test_processes_that_cannot_be_joined_fail(work: Work, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("more", [(), ("--resume", "auto")], ids=["repeated", "auto"])
 def test_two_processes_take_over_what_is_finished(more: tuple[str, ...], work: Work) -> None:
-    words = work.words("taken", "--batch-size", 2, "--steps", 4, "--save-every", 2)
-    out = work.root / "taken"
+    name = f"taken-{len(more)}"
+    words = work.words(name, "--batch-size", 2, "--steps", 4, "--save-every", 2)
+    out = work.root / name
     killed(*words, at=renames_to(out), log=work.root / "log")
-    written = (work.root / "taken.partial" / "model.safetensors").read_bytes()
+    written = (work.root / f"{name}.partial" / "model.safetensors").read_bytes()
     pair = forked(work, [*words, *more])
     assert pair.ended() == [0, 0], pair.logs
     assert "was finished by an earlier run" in pair.logs[0]

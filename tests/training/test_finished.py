@@ -29,7 +29,9 @@ def names(directory: str) -> set[str]:
     return {path.name for path in Path(directory).iterdir()}
 
 
-@pytest.mark.parametrize("words", [(), ("--resume",), ("--resume", "auto"), ("--resume", "--force")], ids=str)
+@pytest.mark.parametrize(
+    "words", [(), ("--resume",), ("--resume", "auto"), ("--resume", "--force"), ("--force",)], ids=str
+)
 def test_a_finished_training_is_renamed(words: tuple[str, ...], command: tuple, shell: Shell) -> None:
     killed(*command, at=renames_to("out"), log=Path("log"))
     assert not Path("out").exists()
