@@ -2,15 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from biosqueeze.checkpoint import DEMO_MODEL, open_checkpoint
+from biosqueeze.checkpoint import DEMO_MODEL, Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.load import load_tokenizer
 from biosqueeze.models.text_tokenizer import TextTokenizer, load_text_tokenizer
+from biosqueeze.tasks import open_task
 from tests import pico
 from tests.layouts import edit_json, opened
 
@@ -86,7 +88,8 @@ def test_incomplete_tokenizer_json_is_completed_alike(edit, pico_bert, copy_of):
         pico.model_of("bert", rows + 2).save_pretrained(path)
     (path / "tokenizer.json").write_text(json.dumps(content))
     texts = [*TEXTS, "a [SEP] b[MASK]c [BOS] [HIDDEN] [PAD]"]
-    check_same(load_text_tokenizer(opened(path)), load_tokenizer(opened(path)), texts)
+    checkpoint = Checkpoint(path, "x")  # whose weights are not compared with config.json
+    check_same(load_text_tokenizer(checkpoint), load_tokenizer(checkpoint), texts)
 
 
 def test_without_tokenizer_json_transformers_builds_it(pico_bert, copy_of):
@@ -102,4 +105,26 @@ def test_ids_beyond_the_embedding_are_an_error(pico_bert, copy_of):
     path = copy_of(pico_bert)
     pico.model_of("bert", 9).save_pretrained(path)
     with pytest.raises(SqueezeError, match="only 9 rows"):
-        load_text_tokenizer(opened(path))
+        load_text_tokenizer(Checkpoint(path, "x"))
+
+
+RECORDS = {
+    "ner": {"text": "BRCA1 is mutated in hepatitis. A  second\nsentence (p53)."},
+    "classification": {"text": "BRCA1 is mutated in hepatitis."},
+    "relation": {"text": "@CHEMICAL$ acts on @GENE$ in mice."},
+    "similarity": {"sentence1": "the gene", "sentence2": "a protein of the cells"},
+    "nli": {"sentence1": "the gene", "sentence2": "a protein of the cells"},
+    "qa": {"question": "What is mutated?", "context": "The gene BRCA1 is mutated in hepatitis. " * 9},
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_windows_of_every_task_are_the_same(name, pico_any):
+    checkpoint = opened(pico_any)
+    task, labels = open_task(name), ("score",) if name == "similarity" else pico.LABELS
+    examples = [task.example_from_record(RECORDS[name])] * 2
+    windows = [task.encode(examples, labels, load(checkpoint), 32) for load in (load_text_tokenizer, load_tokenizer)]
+    assert len(windows[0]) == len(windows[1]) >= 2
+    for mine, known in zip(*windows, strict=True):
+        assert mine.features.keys() == known.features.keys()
+        assert all(np.array_equal(mine.features[key], known.features[key]) for key in known.features)
