@@ -68,13 +68,14 @@ def output_name(model: PreTrainedModel) -> str:
     return "last_hidden_state" if model.base_model is model else "logits"
 
 
-def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
+def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None, *, opset: int = OPSET) -> None:
     """Write a model to one ONNX file; weights over 2 GB are written to a file beside it.
 
     Args:
         model: with eager attention: its graph is faster than that of sdpa, which checks for rows without any token.
         path: the file to write.
         traced: a program exported from `PositionalModel(model)`, to be written instead of the model.
+        opset: version of ONNX's operators.
     """
     inputs = example_inputs(model)
     names = input_names(model)
@@ -86,7 +87,7 @@ def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None) -> None:
             dynamic_shapes=dynamic_axes(len(names)),
             input_names=list(names),
             output_names=[output_name(model)],
-            opset_version=OPSET,
+            opset_version=opset,
             verbose=False,
         )
         _clean(program.model)
@@ -137,20 +138,23 @@ def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
     return Checkpoint(directory, source.name)
 
 
-def export_checked(checkpoint: Checkpoint, tolerance: float, remedy: str = "--tolerance sets another") -> Parity:
+def export_checked(
+    checkpoint: Checkpoint, tolerance: float, remedy: str = "--tolerance sets another", *, opset: int = OPSET
+) -> Parity:
     """Write onnx/model.onnx into a checkpoint and compare it with PyTorch on padded batches.
 
     Args:
         checkpoint: with weights.
         tolerance: the largest difference of an output that is accepted.
         remedy: what the user can do about a larger one, for the message.
+        opset: version of ONNX's operators.
 
     Raises:
         SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
     path = checkpoint.path / FILES["fp32"]
-    write_onnx(model, path)
+    write_onnx(model, path, opset=opset)
     config = model.config
     batches = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)
     parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, output_type_of_config(checkpoint.config))

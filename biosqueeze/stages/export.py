@@ -33,6 +33,11 @@ class Options(WritingOptions):
     tolerance: Annotated[float, "Largest allowed absolute difference of an output from PyTorch.", Bounds(above=0)] = (
         1e-3
     )
+    opset: Annotated[
+        int | None,
+        "Version of ONNX's operators, for runtimes that lack the default. Default: 20, which has Gelu as one operator.",
+        Bounds(least=18, most=23),
+    ] = None
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -50,7 +55,8 @@ def plan(options: Options) -> Plan:
         out=check_output(_out(options, source), (source,), force=options.force),
         steps=(
             f"copy {source.name}",
-            "write its graph to onnx/model.onnx, batch and length dynamic",
+            "write its graph to onnx/model.onnx, batch and length dynamic"
+            + (f", opset {options.opset}" if options.opset else ""),
             f"compare it with PyTorch on three padded batches; fail over {options.tolerance:g}",
         ),
         parameters_before=parameters,
@@ -73,9 +79,9 @@ def run(options: Options) -> Outcome:
     with open_output(_out(options, source), (source,), force=options.force) as output:
         load_tokenizer(source)  # raises for the tokenizer of another model
         copy = copy_stock(source, output.path)
-        parity = export_checked(copy, options.tolerance)
+        parity = export_checked(copy, options.tolerance, opset=options.opset or OPSET)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
-        metrics = {"export": {**parity.as_dict(), "opset": OPSET, "megabytes": megabytes}}
+        metrics = {"export": {**parity.as_dict(), "opset": options.opset or OPSET, "megabytes": megabytes}}
         exported = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "

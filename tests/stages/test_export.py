@@ -117,3 +117,21 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
 def test_tolerance_must_be_positive(shell, pico_ner) -> None:
     result = shell("export", pico_ner, "--tolerance", "0")
     assert result.code == 2
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_other_opsets(shell, pico_ner, opset) -> None:
+    exported = shell("export", pico_ner, "--opset", opset, "--out", "out")
+    assert exported.code == 0, exported.err
+    assert onnx.load("out/onnx/model.onnx").opset_import[0].version == opset
+    assert (
+        json.loads(open_checkpoint("out").path.joinpath("biosqueeze.json").read_text())["metrics"]["export"]["opset"]
+        == opset
+    )
+
+
+def test_opset_that_the_exporter_lacks(shell, pico_ner) -> None:
+    """Below 18 torch's exporter writes 18 without an error, or fails."""
+    refused = shell("export", pico_ner, "--opset 17")
+    assert refused.code == 2
+    assert "18" in refused.err
