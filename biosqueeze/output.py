@@ -16,6 +16,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files import LOCK_FILE, flush_directory, publish_directory, write_json, write_text
 from biosqueeze.locks import exclusive_lock
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
+from biosqueeze.older_readers import rewrite_for_older_readers
 from biosqueeze.options import WritingOptions, resolved
 from biosqueeze.os_errors import is_disk_full
 from biosqueeze.progress import note
@@ -63,6 +64,7 @@ class OutputCheckpoint:
         return Checkpoint(self.out, str(self.out))
 
     def _complete(self, record: StageRecord) -> None:
+        rewrite_for_older_readers(self.path)
         written = build_manifest(self.path, record)
         text = card.render(self.out.name, written, self.path, record.parent.path)
         write_text(self.path / card.FILE_NAME, text)
