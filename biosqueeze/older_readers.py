@@ -41,8 +41,9 @@ def _change_tokenizer(tokenizer: dict[str, Any]) -> bool:
 def _join_merges(model: Any) -> bool:
     """Write merges of byte pairs as `a b` in place of `["a", "b"]`, as the tokenizers library did up to 0.19."""
     merges = model.get("merges") if isinstance(model, dict) else None
-    pairs = isinstance(merges, list) and merges and all(isinstance(merge, list) for merge in merges)
-    if not pairs or any(" " in part for merge in merges for part in merge):
+    if not isinstance(merges, list) or not merges or not all(isinstance(merge, list) for merge in merges):
+        return False
+    if any(" " in part for merge in merges for part in merge):
         return False
     model["merges"] = [" ".join(merge) for merge in merges]
     return True

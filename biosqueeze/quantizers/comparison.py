@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
     from biosqueeze.backends.parity import Parity
     from biosqueeze.quantizers.calibration import TokenBatch
+
+_GOOD_AGREEMENT = 0.98
 
 
 def check_agreement(
@@ -61,10 +63,23 @@ def graph_sizes(checkpoint: Checkpoint) -> dict[str, float]:
     return {"megabytes": round(int8 / 1e6, 3), "size_ratio": round(int8 / float32, 4)}
 
 
-def note_comparison(name: str, metrics: Mapping[str, float]) -> None:
-    """Print the size of an int8 graph, and its differences from PyTorch."""
+def note_comparison(name: str, metrics: Mapping[str, float], headless: bool, remedies: str) -> None:
+    """Print the size of an int8 graph and its differences from PyTorch, and warn where they are large.
+
+    Args:
+        name: of the checkpoint.
+        metrics: `Parity.as_dict` and `graph_sizes`.
+        headless: whether the model has no head, so that its hidden states are what agrees.
+        remedies: options to try, for the warning.
+    """
     note(
         f"int8 graph of {name}: {metrics['megabytes']:.1f} MB, {metrics['size_ratio']:.0%} of float32; against "
         f"PyTorch on {metrics['tokens']} tokens: largest difference {metrics['max_difference']:.3g}, mean "
         f"{metrics['mean_difference']:.2g}, cosine {metrics['cosine']:.4f}, agreement {metrics['agreement']:.2%}"
     )
+    agreement = metrics["cosine" if headless else "agreement"]
+    if agreement < _GOOD_AGREEMENT:
+        warn(
+            f"the int8 graph of {name} agrees with PyTorch on {agreement:.2%} only (98% is usual): compare the task's "
+            f"score of both with `biosqueeze evaluate`, or try {remedies}"
+        )

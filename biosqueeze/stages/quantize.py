@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Bounds,
@@ -146,7 +147,7 @@ def run(options: Options) -> Outcome:
             stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": facts}
         )
         quantized = output.finish(record)
-    note_comparison(source.name, metrics["quantize"])
+    note_comparison(source.name, metrics["quantize"], head_of(source.config) == "base", _remedies(quantizer))
     return Outcome(quantized.path, {"metrics": metrics})
 
 

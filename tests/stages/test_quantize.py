@@ -13,6 +13,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.load import load_model
 from biosqueeze.quantizers import weight_range
 from biosqueeze.quantizers.calibration import CalibrationText, text_batches
+from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.quantizers.weight_range import reduces_range
 from tests import pico
 
@@ -49,7 +50,6 @@ def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> No
     source = exported(family, "token-classification")
     result = shell("quantize - --calibration", corpus, "--out", tmp_path / "int8", stdin=f"{source}\n")
     assert (result.code, result.path) == (0, str(tmp_path / "int8")), result.err
-    assert "warning" not in result.err
     quantized = open_checkpoint(result.path)
     assert default_spec(quantized) == "onnxruntime:int8"
     actual = quantized.manifest.metrics["quantize"]
@@ -74,10 +74,19 @@ def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> 
     words = ("quantize", source, "--method", "inc-static", "--calibration-samples", 24)
     result = shell(*words, "--out", tmp_path / "int8", "--calibration", corpus)
     assert result.code == 0, result.err
-    assert "warning" not in result.err
     quantized = open_checkpoint(result.path)
     assert quantized.manifest.metrics["quantize"]["agreement"] > 0.9
     assert quantized.manifest.notes["quantize"]["calibration_sequences"] == 24
+
+
+@pytest.mark.parametrize(
+    ("agreement", "headless", "warned"), [(0.979, False, True), (0.98, False, False), (0.9, True, False)]
+)
+def test_warning_under_98_percent(agreement, headless, warned, capfd) -> None:
+    names = ("megabytes", "size_ratio", "tokens", "max_difference", "mean_difference")
+    metrics = {**dict.fromkeys(names, 1), "cosine": 0.99, "agreement": agreement}
+    note_comparison("model", metrics, headless, "another --method")
+    assert (f"agrees with PyTorch on {agreement:.2%} only" in capfd.readouterr().err) is warned
 
 
 def test_broken_int8_graph_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
