@@ -107,7 +107,8 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
     weights["classifier.bias"] += torch.tensor([0.0, 0.01, 0.0])
     save_file(weights, changed / "model.safetensors", metadata={"format": "pt"})
     # A graph that is not quite the model's: the one from before its weights were changed.
-    monkeypatch.setattr(_export, "write_onnx", lambda model, path: shutil.copyfile(right / "onnx" / "model.onnx", path))
+    graph = right / "onnx" / "model.onnx"
+    monkeypatch.setattr(_export, "write_onnx", lambda _model, path, **_options: shutil.copyfile(graph, path))
     result = shell("export", changed, "--out", tmp_path / "made")
     assert result.code == 1
     assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in result.err
