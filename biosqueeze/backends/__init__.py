@@ -22,6 +22,7 @@ __all__ = [
     "Runtime",
     "available_specs",
     "canonical_spec",
+    "check_runnable",
     "default_spec",
     "default_threads",
     "files_of",
@@ -129,6 +130,18 @@ def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:
     """
     name, precision = parse_spec(spec)
     return _runtime(name).files(checkpoint, precision)
+
+
+def check_runnable(checkpoint: Checkpoint, spec: str) -> None:
+    """Check that a local checkpoint has the files of a backend, and that its runtime is installed.
+
+    Raises:
+        UsageError: there is no such backend.
+        SqueezeError: a file or a package is missing.
+    """
+    name, precision = parse_spec(spec)
+    if checkpoint.is_writable:
+        _runtime(name).files(checkpoint, precision)
 
 
 def default_threads() -> int:

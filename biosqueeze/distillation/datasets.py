@@ -95,7 +95,7 @@ class TaskDataBuilder:
         models, share = self.models, self.settings.dev_share
         task, padding = models.known_task, int(models.tokenizer.pad_token_id)
         dataset = task.read(data, ("train",) if share else ("train", "dev"))
-        _check_labels(models, dataset, data)
+        check_data_labels(models.labels, dataset, data)
         train = dataset.splits["train"]
         train, dev = hold_out(train, share, self.settings.seed) if share else (train, dataset.splits["dev"])
         examples = [*train, *(self.augment(train) if self.augment else ())]
@@ -134,10 +134,15 @@ def _corpus_or_sample(corpus: Sequence[str]) -> Sequence[str]:
     return (SAMPLE_TEXT,)
 
 
-def _check_labels(models: DistillationModels, data: Dataset, source: str) -> None:
-    unknown = [label for label in data.labels if models.labels and label not in models.labels]
+def check_data_labels(labels: Sequence[str], data: Dataset, source: str) -> None:
+    """Check that the teacher has every label of the data; a teacher without label names is not checked.
+
+    Raises:
+        SqueezeError: it lacks one.
+    """
+    unknown = [label for label in data.labels if labels and label not in labels]
     if unknown:
         raise SqueezeError(
-            f"{source} has the labels {', '.join(unknown)}, but the teacher has only {', '.join(models.labels)}; "
+            f"{source} has the labels {', '.join(unknown)}, but the teacher has only {', '.join(labels)}; "
             "distil on the data that it was fine-tuned on"
         )

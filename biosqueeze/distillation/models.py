@@ -75,7 +75,7 @@ def load_models(settings: ModelSettings) -> DistillationModels:
     loaded = [load_model(teacher, head) for teacher in teachers]
     tokenizers = [load_tokenizer(teacher) for teacher in teachers]
     student = _load_student(settings, head)
-    _check_labels(teachers)
+    check_equal_labels(teachers)
     positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
     models = DistillationModels(
         tuple(teacher.model for teacher in loaded),
@@ -140,7 +140,12 @@ def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
     )
 
 
-def _check_labels(teachers: Sequence[Checkpoint]) -> None:
+def check_equal_labels(teachers: Sequence[Checkpoint]) -> None:
+    """Check that all teachers have the same labels in the same order.
+
+    Raises:
+        SqueezeError: they have not.
+    """
     for other in teachers[1:]:
         if other.labels != teachers[0].labels:
             raise SqueezeError(
@@ -150,15 +155,24 @@ def _check_labels(teachers: Sequence[Checkpoint]) -> None:
 
 
 def _with_task(models: DistillationModels, teachers: Sequence[Checkpoint], name: str, task: Task) -> DistillationModels:
+    output_type = task_output_type(teachers, name, task)
+    recorded, labels = teachers[0].task, teachers[0].labels
+    metric = (recorded and recorded.metric) or task.METRIC
+    return replace(models, task_name=name, task=task, labels=labels, output_type=output_type, metric=metric)
+
+
+def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> OutputType:
+    """Return the output type of teachers with a task.
+
+    Raises:
+        SqueezeError: one of them has no head for the task.
+    """
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
-    teacher = teachers[0]
-    recorded = teacher.task
+    recorded = teachers[0].task
     scheme = recorded.scheme if recorded else None
-    output_type = output_type_of_scheme(scheme) if scheme else output_type_of_config(teacher.config)
-    metric = (recorded and recorded.metric) or task.METRIC
-    return replace(models, task_name=name, task=task, labels=teacher.labels, output_type=output_type, metric=metric)
+    return output_type_of_scheme(scheme) if scheme else output_type_of_config(teachers[0].config)
 
 
 def free_teachers(models: DistillationModels) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biosqueeze import registry
-from biosqueeze.backends import canonical_spec, default_spec
+from biosqueeze.backends import canonical_spec, check_runnable, default_spec
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
@@ -53,33 +53,40 @@ class Evaluation:
     inference: InferenceSettings
     floors: Mapping[str, float]
 
-    def read(self) -> Dataset:
-        """Read the split."""
-        return self.task.read(self.data, (self.split,))
+    def examples(self) -> tuple[Any, ...]:
+        """Read the split, and check it against the checkpoint; no weights are loaded.
+
+        Raises:
+            SqueezeError: the checkpoint is not fine-tuned on this task, lacks the files of the backend, or the data
+                have labels that it lacks.
+            UsageError: a floor names no metric of the task, or cannot be reached.
+        """
+        check_head(self.checkpoint, self.task.HEAD, self.kind, "to score")
+        dataset = self.task.read(self.data, (self.split,))
+        _check_labels(self.checkpoint, dataset, self.data)
+        examples = dataset.splits[self.split]
+        gold = [example.gold for example in examples]
+        _check_metrics(self.floors, self.task.score(gold, gold))
+        check_runnable(self.checkpoint, self.inference.backend)
+        return examples
 
     def score(self) -> dict[str, Any]:
         """Return the result, with the scores under "metrics".
 
         Raises:
-            SqueezeError: the checkpoint is not fine-tuned on this task, or the data have labels that it lacks.
-            UsageError: a floor names no metric of the task.
+            SqueezeError: see `examples`.
         """
-        task = self.task
-        check_head(self.checkpoint, task.HEAD, self.kind, "to score")
-        dataset = self.read()
-        _check_labels(self.checkpoint, dataset, self.data)
-        examples = dataset.splits[self.split]
-        gold = [example.gold for example in examples]
-        _check_metrics(self.floors, task.score(gold, gold))
+        examples = self.examples()
         started = time.monotonic()
-        model = load_task_model(self.checkpoint, task, self.inference)
+        model = load_task_model(self.checkpoint, self.task, self.inference)
+        predicted = model.predict(examples)
         return {
             "task": self.kind,
             "data": self.data,
             "split": self.split,
             "backend": self.inference.backend,
-            "metrics": task.score(gold, model.predict(examples)),
-            "examples": len(gold),
+            "metrics": self.task.score([example.gold for example in examples], predicted),
+            "examples": len(examples),
             "max_length": model.max_length,
             "seconds": round(time.monotonic() - started, 3),
         }

@@ -29,8 +29,7 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
     if not count:
         return
     layers = encoder_layers(model)
-    if count > len(layers):
-        raise UsageError(f"--reinit-layers {count} is more than the {len(layers)} layers of this model; give fewer")
+    check_reinitialised(count, len(layers))
     fresh: list[nn.Module] = [*layers[len(layers) - count :]]
     pooler = getattr(model.base_model, "pooler", None)
     fresh += [pooler] if isinstance(pooler, nn.Module) else []
@@ -43,3 +42,13 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
                     # transformers' initialisers skip parameters that are marked as loaded.
                     setattr(parameter, _LOADED_MARK, False)
                 initialise(module)
+
+
+def check_reinitialised(count: int, layers: int) -> None:
+    """Check --reinit-layers against the depth of the model.
+
+    Raises:
+        UsageError: the model has fewer layers.
+    """
+    if count > layers:
+        raise UsageError(f"--reinit-layers {count} is more than the {layers} layers of this model; give fewer")

@@ -56,7 +56,7 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     tokenizer = load_tokenizer(teacher)
     if row.kept_layers:
         total = loaded.model.config.num_hidden_layers
-        layers = _kept_layers(loaded.model.config, row.kept_layers)
+        layers = kept_layers(loaded.model.config, row.kept_layers)
         model, _ = keep_layers(loaded.model, layers)
         listed = ", ".join(map(str, layers))
         summary = f"{row.name}: layers {listed} of {total} of {teacher.name}"
@@ -81,7 +81,7 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
     family = family_of(config)
     changed = copy.deepcopy(config)
     if preset.kept_layers:
-        setattr(changed, family.layers_key, len(_kept_layers(config, preset.kept_layers)))
+        setattr(changed, family.layers_key, len(kept_layers(config, preset.kept_layers)))
         return changed
     if family.has_bottleneck:
         raise UsageError(
@@ -100,7 +100,7 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
     return changed
 
 
-def _kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
+def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
     """Return the layers to copy; of an ALBERT, whose layers share their weights, the same number from the first."""
     layers = choose_layers(text, config.num_hidden_layers)
     return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers

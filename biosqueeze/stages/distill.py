@@ -32,7 +32,7 @@ from biosqueeze.options import (
     Suggests,
     Syntax,
 )
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.training.finished import resume_where_saved, take_over
 
@@ -128,6 +128,7 @@ class Options(DistillationOptions):
 def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInputs:
     """Open the checkpoints, and check the options that depend on the kind of the teachers."""
     from biosqueeze.data.corpus import find_corpus
+    from biosqueeze.training.trackers import check_tracker
 
     inputs = open_inputs(options.teacher, options.checkpoint, weights=weights)
     if inputs.has_task:
@@ -138,6 +139,7 @@ def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInput
         find_corpus(source)
     parse_losses(options.loss, inputs.kind)
     _teacher_weights(options)
+    check_tracker(options)
     return inputs
 
 
@@ -182,10 +184,16 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
 
 def plan(options: Options) -> Plan:
     """Describe the distillation; read configs and no weights."""
+    from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
 
     inputs = _open_inputs(options, weights=False)
+    request = _request(options, inputs)
+    out = check_output(
+        _output(options, inputs), request.models.checkpoints, force=options.force, resume=options.resume is True
+    )
+    check_request(request)
     preset = parse_losses(options.loss, inputs.kind)
     temperature = preset.temperature if options.temperature is None else options.temperature
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
@@ -194,7 +202,7 @@ def plan(options: Options) -> Plan:
     names = " and ".join(teacher.name for teacher in inputs.teachers)
     fitting = (f"first fit the masked-language-model head that {names} lacks: {options.fit_head} steps",)
     return Plan(
-        out=_output(options, inputs),
+        out=out,
         steps=(
             *(fitting if options.fit_head else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: {preset.formula}, "
@@ -217,7 +225,18 @@ def run(options: Options) -> Outcome:
     if done := take_over(out, "distill", options):
         return done
     options = resume_where_saved(out, options)
-    request = DistillationRequest(
+    request = _request(options, inputs)
+    with open_output(out, request.models.checkpoints, force=options.force, resume=bool(options.resume)) as output:
+        result = distill(request, output.path)
+        if processes.is_main():
+            result.save(output.path)
+            copy_sentence_layout(inputs.parent.path, output.path)
+        written = output.finish(_record(options, inputs, result))
+    return Outcome(written.path, {"metrics": result.metrics})
+
+
+def _request(options: Options, inputs: DistillationInputs) -> DistillationRequest:
+    return DistillationRequest(
         models=_model_settings(options, inputs),
         teacher_weights=_teacher_weights(options),
         losses=LossSettings.of(options),
@@ -229,13 +248,6 @@ def run(options: Options) -> Outcome:
         head_steps=options.fit_head,
         warm_epochs=options.warm_epochs if options.warm_start != "none" else None,
     )
-    with open_output(out, request.models.checkpoints, force=options.force, resume=bool(options.resume)) as output:
-        result = distill(request, output.path)
-        if processes.is_main():
-            result.save(output.path)
-            copy_sentence_layout(inputs.parent.path, output.path)
-        written = output.finish(_record(options, inputs, result))
-    return Outcome(written.path, {"metrics": result.metrics})
 
 
 def _with_recorded_length(options: Options, inputs: DistillationInputs) -> Options:

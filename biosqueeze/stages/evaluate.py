@@ -84,7 +84,7 @@ def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
 def plan(options: Options) -> Plan:
     """Return what would be scored; read the data and the config, no weights."""
     evaluation = _resolved(options, weights=False)
-    count = len(evaluation.read().splits[evaluation.split])
+    count = len(evaluation.examples())
     return Plan(
         out=None,
         steps=(

@@ -197,8 +197,10 @@ def _split_options(options: Options) -> "SplitOptions":
 
 def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
+    from biosqueeze.finetuning.reinit import check_reinitialised
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
+    from biosqueeze.models.load import load_config
 
     request = _resolve(options, weights=False)
     options, source, setup = request.options, request.source, request.setup
@@ -207,6 +209,7 @@ def plan(options: Options) -> Plan:
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
     data, _ = request.read()
+    check_reinitialised(options.reinit_layers, load_config(source).num_hidden_layers)
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     custom_head = custom_head_of(setup.task.formulation)

@@ -45,8 +45,9 @@ class Options(StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """Describe the run; nothing is read or written."""
-    return Plan(out=None, steps=(f"read {options.checkpoint} and print its facts; write nothing",))
+    """Describe the run; the files are found, and not read."""
+    checkpoint = open_checkpoint(options.checkpoint, weights=False)
+    return Plan(out=None, steps=(f"read {checkpoint.name} and print its facts; write nothing",))
 
 
 def run(options: Options) -> Outcome:

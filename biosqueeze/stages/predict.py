@@ -118,8 +118,10 @@ class _PredictionRequest:
 
 
 def plan(options: Options) -> Plan:
-    """Return what would be predicted, and where it would be written; read the config, neither weights nor records."""
+    """Return what would be predicted, and where it would be written; read the config and the input's beginning."""
     request = _resolve(options, weights=False)
+    if options.input != STDIN and not (options.input and is_stream(Path(options.input))):
+        _task_of_format(request, _open(options, request), options.column)
     source = {None: "--text", STDIN: "standard input"}.get(options.input, options.input)
     target = request.out or "standard output"
     step = f"predict {request.kind} with {request.checkpoint.name} on {request.backend} for every record of {source}"
@@ -155,15 +157,17 @@ def run(options: Options) -> Outcome:
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
-    from biosqueeze.backends import canonical_spec, default_spec
-    from biosqueeze.finetuning.finetuned_checkpoint import task_of
+    from biosqueeze.backends import canonical_spec, check_runnable, default_spec
+    from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 
     out = _output_file(options)
     checkpoint = open_checkpoint(options.checkpoint, weights=weights)
     kind, task = task_of(checkpoint, options.task, "to predict with", ReadingOptions(column=options.column))
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator needs entities, and {kind} finds none; leave it out")
+    check_head(checkpoint, task.HEAD, kind, "to predict with")
     backend = canonical_spec(options.backend) if options.backend else default_spec(checkpoint)
+    check_runnable(checkpoint, backend)
     return _PredictionRequest(checkpoint, kind, task, backend, out)
 
 
@@ -209,10 +213,8 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
 
 def _load(options: Options, request: _PredictionRequest) -> "Annotator":
     from biosqueeze.annotation.annotator import Annotator
-    from biosqueeze.finetuning.finetuned_checkpoint import check_head
     from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
 
-    check_head(request.checkpoint, request.task.HEAD, request.kind, "to predict with")
     settings = InferenceSettings(
         backend=request.backend,
         batch_size=options.batch_size,

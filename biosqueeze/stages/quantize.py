@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.model_facts import head_of
+from biosqueeze.data.corpus import find_corpus
 from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Bounds,
@@ -98,6 +99,7 @@ def plan(options: Options) -> Plan:
     check_custom_head(source, "quantize", allowed=("crf",))
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
+    find_corpus(text)
     needed = _quantizer(options).NEEDS_CALIBRATION
     calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if needed else ()
     parameters = parameters_of(source)

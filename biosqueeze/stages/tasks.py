@@ -68,10 +68,12 @@ class Options(ReadingOptions, StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """Describe the run; nothing is read or written."""
+    """Describe the run; only the first records of a data set are read."""
     _check(options)
     if options.what == INSPECT:
-        step = f"read {options.directory} as {options.task or 'whatever kind fits'} and print its statistics"
+        form = Formulation.from_options(options)
+        kind = resolve_task(options.task)[0] if options.task else _guess_kind(str(options.directory), form)[0]
+        step = f"read {options.directory} as {kind} and print its statistics"
     else:
         step = f"print {options.what or 'every named benchmark'}"
     return Plan(out=None, steps=(f"{step}; write nothing",))

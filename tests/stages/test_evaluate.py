@@ -232,9 +232,12 @@ def test_data_default_to_those_of_the_fine_tuning(checkpoint, data, gold_but):
     assert evaluate.run(evaluate.Options(checkpoint=str(checkpoint))).facts["metrics"]["f1"] == 1
 
 
-def test_plan_reads_no_weights(checkpoint, data):
-    (checkpoint / "model.safetensors").unlink()
+def test_plan_loads_no_weights(checkpoint, data, monkeypatch):
+    monkeypatch.setattr("biosqueeze.finetuning.evaluation.load_task_model", lambda *_: pytest.fail("loaded"))
     plan = evaluate.plan(_options(checkpoint, data, min=("f1=0.8",)))
     assert plan.out is None
     assert "2 test examples" in plan.steps[0]
     assert plan.steps[1:] == ("fail below f1 0.8",)
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(SqueezeError, match="has no weights"):
+        evaluate.plan(_options(checkpoint, data))

@@ -161,8 +161,8 @@ def test_bad_data_are_explained(data, shell):
     assert shell("tasks inspect nowhere").code == 1
 
 
-def test_dry_run_reads_nothing(shell):
-    said = shell("tasks inspect nowhere --dry-run")
+def test_dry_run_names_the_kind(data, shell):
+    said = shell("tasks inspect", data, "--dry-run")
     assert said.code == 0
-    assert "read nowhere as whatever kind fits" in said.err
+    assert f"read {data} as ner and print its statistics" in said.err
     assert "every named benchmark" in shell("tasks --dry-run").err

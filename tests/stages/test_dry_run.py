@@ -1,0 +1,114 @@
+"""--dry-run refuses what the run would refuse before its work, with the same words and the same exit code."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Shell
+
+TAGS = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
+FOREIGN = TAGS.replace("Disease", "Drug")
+
+
+@pytest.fixture
+def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
+    """A directory with the checkpoints `plain` and `tuned`, data of the same and of other labels, and a text."""
+    shutil.copytree(pico_bert, tmp_path / "plain")
+    shutil.copytree(pico_ner, tmp_path / "tuned")
+    for name, text in (("data", TAGS), ("foreign", FOREIGN)):
+        (tmp_path / name).mkdir()
+        for number, split in enumerate(("train", "dev", "test")):
+            (tmp_path / name / f"{split}.tsv").write_text(f"case{number}\tO\n{text}")
+    (tmp_path / "text.txt").write_text("A text.\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes").write_text("?")
+    return tmp_path
+
+
+REFUSED = [
+    "shrink plain --layers 2 --out plain",
+    "shrink plain --layers 2 --out .",
+    "shrink plain --layers 13",
+    "shrink plain --layers 0,9",
+    "shrink plain --ffn 100000",
+    "shrink plain --student tinny",
+    "shrink plain --layers 2 --out text.txt/x",
+    "shrink plain --layers 2 --out other --force",
+    "shrink missing --layers 2",
+    "export tuned --out tuned",
+    "export tuned --out text.txt/x",
+    "quantize tuned --out tuned",
+    "quantize tuned --out other --force",
+    "quantize tuned --calibration missing.txt --method inc-static",
+    "finetune plain --data data --out plain",
+    "finetune plain --data missing",
+    "finetune plain --data data --task token-classification",
+    "finetune plain --data data --metric recal",
+    "finetune plain --data data --resume",
+    "finetune plain --data data --tracker wandb",
+    "finetune plain --data data --grid lrr=1",
+    "finetune plain --data data --folds",
+    "finetune plain --data data --types Drug",
+    "finetune plain --data data --reinit-layers 9",
+    "distill tuned --teacher tuned --data data --out tuned",
+    "distill plain --teacher tuned --data foreign",
+    "distill --student tinny --teacher tuned --data data",
+    "distill --student distil --teacher plain --data data",
+    "distill --student distil --teacher tuned",
+    "distill --student distil --teacher tuned --data data --loss kl --layer-map 1:2",
+    "distill --student distil --teacher tuned --data data --loss hidden --layer-map 1:20",
+    "distill --student distil --teacher tuned --data data --loss mlm",
+    "distill --student distil --teacher tuned --data data --tracker wandb",
+    "distill --student distil --teacher tuned --corpus missing.txt",
+    "distill --student distil --teacher tuned --data data --task relation",
+    "evaluate plain --data data",
+    "evaluate tuned",
+    "evaluate tuned --data foreign",
+    "evaluate tuned --data data --split dve",
+    "evaluate tuned --data data --min f1=80",
+    "evaluate tuned --data data --min recal=0.8",
+    "evaluate tuned --data data --backend onnxruntime",
+    "evaluate tuned --data data --backend onnxruntime:int4",
+    "evaluate tuned --data data --task relation",
+    "predict plain text.txt",
+    "predict tuned missing.txt",
+    "predict tuned text.txt --backend onnxruntime:int8",
+    "predict tuned text.txt --out other",
+    "predict tuned text.txt --out text.txt",
+    "predict tuned text.txt --column text=body",
+    "bench tuned --backend onnxruntime",
+    "bench missing",
+    "bench tuned --length 100000",
+    "benchmark plain --data missing",
+    "benchmark plain --data data --suite blub",
+    "benchmark plain --data data --only hoc",
+    "benchmark plain --data data --set lrr=1",
+    "report missing",
+    "inspect missing",
+    "tasks blub",
+    "tasks inspect missing",
+    "tasks inspect other",
+    "tasks inspect data --task token-classification",
+]
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_dry_run_and_run_refuse_alike(command: str, here: Path, shell: Shell) -> None:
+    before = sorted(here.rglob("*"))
+    dry, real = shell(command, "--dry-run"), shell(command)
+    assert dry.code == real.code in (1, 2), dry.err
+    assert dry.err.splitlines()[-1] == real.err.splitlines()[-1]
+    assert dry.out == ""
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_read_only_place_is_refused(here: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., bool] = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **kw: mode & os.W_OK == 0 and real(path, mode, **kw))
+    for command in ("shrink plain --layers 2", "finetune plain --data data", "export tuned"):
+        dry, run = shell(f"{command} --out new --dry-run"), shell(command, "--out", "new")
+        assert dry.code == run.code == 1
+        assert dry.err.splitlines()[-1] == run.err.splitlines()[-1]
