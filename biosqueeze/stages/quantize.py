@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.model_facts import head_of
 from biosqueeze.data.corpus import find_corpus
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import check_custom_head
 from biosqueeze.options import (
     Bounds,
