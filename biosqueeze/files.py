@@ -1,6 +1,7 @@
 """Read JSON with explained errors, write files and directories atomically, and hash their content."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -80,6 +81,13 @@ def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]
             else:
                 temporary.unlink(missing_ok=True)
         raise
+
+
+def delete_leftovers(path: Path) -> None:
+    """Delete the temporary files of processes that were killed while they wrote FILE; the caller must hold a lock."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
+        with contextlib.suppress(OSError):
+            leftover.unlink()
 
 
 def rename(source: Path, target: Path) -> None:

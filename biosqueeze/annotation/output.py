@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import open_atomic
+from biosqueeze.files import delete_leftovers, open_atomic
 from biosqueeze.locks import exclusive_lock
 from biosqueeze.os_errors import explained_writes
 
@@ -49,7 +49,7 @@ def is_stream(out: Path) -> bool:
 
 
 def write_output(out: Path, lines: Iterator[str], written: Callable[[], int], *, force: bool) -> None:
-    """Write lines to FILE.partial and rename it to FILE when all are written; a .gz is compressed.
+    """Write lines to a temporary file and rename it to FILE when all are written; a .gz is compressed.
 
     A device, a named pipe or a descriptor is written to as the lines are computed.
 
@@ -105,8 +105,10 @@ def _reserved(out: Path) -> Iterator[None]:
     def refuse() -> None:
         raise SqueezeError(f"another biosqueeze is writing {out} right now; wait for it, or give another --out")
 
-    with exclusive_lock(lock, refuse):
+    with exclusive_lock(lock, refuse) as is_held:
         try:
+            if is_held:
+                delete_leftovers(out)
             yield
         finally:
             lock.unlink(missing_ok=True)

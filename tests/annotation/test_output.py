@@ -3,6 +3,7 @@
 import gzip
 import os
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -31,6 +32,22 @@ def test_second_writer_is_refused_and_the_first_is_whole(tmp_path):
     write_output(out, lines(), lambda: 1, force=False)
     assert out.read_text() == "a\nc\n"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_file_of_a_killed_writer_is_deleted(tmp_path):
+    out = tmp_path / "a[1].jsonl"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from biosqueeze.annotation.output import write_output\n"
+        "def lines():\n    yield 'a\\n'\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_output(Path(sys.argv[1]), lines(), lambda: 1, force=False)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(out)], check=False)
+    assert not out.exists() and len(list(tmp_path.glob("*.partial"))) == 1
+    others = [tmp_path / "a[1].jsonl.partial", tmp_path / "a[1].jsonl.notes123.partial"]
+    for other in others:
+        other.write_text("kept")
+    write(out, "b\n")
+    assert sorted(tmp_path.iterdir()) == sorted([out, *others])
 
 
 def test_file_published_meanwhile_is_not_replaced(tmp_path):
