@@ -1,10 +1,11 @@
 """Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
+from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines, read_beginning
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.parsing import parse_json
@@ -30,6 +31,7 @@ _NEVER_TEXT = {
     ".xz",
     ".zst",
 }
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 _NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
@@ -147,6 +149,42 @@ def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteP
                 yield text
     if empty:
         raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
+
+
+def read_text_documents(source: str, field: str = "text") -> Iterator[list[str]]:
+    """Stream the documents of a corpus as their lines, which are not blank.
+
+    In a file with blank lines, as `biosqueeze corpus` writes it, these separate the documents; in any other file each
+    line is one.
+
+    Args:
+        source: as for `read_lines`.
+        field: the field of a JSONL record that holds the text.
+
+    Raises:
+        SqueezeError: as for `read_lines`.
+    """
+    if find_corpus(source) is None:
+        yield from ([text] for text in demo_text())
+        return
+    for path in corpus_files(source):
+        lines = (line.strip() for line in _texts(path, field, None))
+        if _suffix(path) not in _JSONL and _BLANK_LINE.search(read_beginning(path)):
+            yield from _blocks(lines)
+        else:
+            yield from ([line] for line in lines if line)
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    for line in lines:
+        if line:
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
 
 
 def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Build a corpus for pretraining and distillation from PubMed, PMC, BioC, JSON lines and text."""
+"""Build a corpus from PubMed, PMC, BioC, JSON lines and text, or show the statistics of one."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -18,6 +18,7 @@ from biosqueeze.options import (
     HIGHEST_SEED,
     Argument,
     Bounds,
+    Common,
     Group,
     OnDisk,
     Outcome,
@@ -30,6 +31,7 @@ from biosqueeze.options import (
     resolved,
 )
 from biosqueeze.progress import note, table
+from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -41,23 +43,33 @@ EXAMPLES = (
         "As many bytes of full text as of abstracts",
         "biosqueeze corpus baseline oa_comm --out pubmed-pmc --sample pmc=pubmed --held-out 0.01",
     ),
+    ("Show sizes and lengths", "biosqueeze corpus inspect pubmed"),
 )
+INSPECT = "inspect"
+_BAR, _BAR_WIDTH = "#", 24
 _XML = (".xml", ".nxml", ".tar", ".tgz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Build a corpus from PubMed, PMC, BioC, JSON lines or text.
+    """Build a corpus from PubMed, PMC, BioC, JSON lines or text, or inspect one.
 
     Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and writes gzipped
     text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.
 
     Of several versions of an article the last is kept, of equal texts the first. corpus.json counts what each filter
     dropped, and has the SHA-256 of every source.
+
+    `corpus inspect CORPUS` shows sizes, lengths and repeated texts of anything that --corpus reads.
     """
 
-    inputs: Annotated[tuple[str, ...], "Files of articles, or directories of them.", Argument(), OnDisk()]
-    out: Annotated[str, "Directory to write.", Short("o"), OnDisk(), Group.OUTPUT]
+    inputs: Annotated[
+        tuple[str, ...],
+        "Files of articles, or directories of them; or the word inspect and a corpus.",
+        Argument(),
+        OnDisk(),
+    ]
+    out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(), Common(), Group.OUTPUT] = None
     force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False
     resume: Annotated[bool, "Continue an interrupted run.", Group.OUTPUT] = False
     keep: Annotated[str, "Parts of an article, with commas.", Syntax("PARTS")] = ",".join(PARTS)
@@ -92,6 +104,8 @@ class Options(StageOptions):
 
 def plan(options: Options) -> Plan:
     """Describe the run: how much would be read, and the filters."""
+    if options.inputs[0] == INSPECT:
+        return Plan(out=None, steps=(f"read {_inspected(options)} and print its statistics; write nothing",))
     request = _resolve(options)
     size = sum(file.bytes for file in request.files) / 1e6
     steps = [f"read {len(request.files):,} files ({size:,.1f} MB) in {request.workers} processes"]
@@ -116,12 +130,14 @@ def _filters(request: CorpusRequest) -> list[str]:
 
 
 def run(options: Options) -> Outcome:
-    """Build the corpus.
+    """Build the corpus, or inspect one.
 
     Raises:
         SqueezeError: a source does not exist, nothing is left after the filters, or --out exists.
         UsageError: an option has no meaning here.
     """
+    if options.inputs[0] == INSPECT:
+        return _inspect(_inspected(options), options.field)
     from biosqueeze.corpora.build import build_corpus
 
     request = _resolve(options)
@@ -139,7 +155,47 @@ def run(options: Options) -> Outcome:
     return Outcome(request.out, {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")})
 
 
+def _inspected(options: Options) -> str:
+    """Return the corpus to inspect.
+
+    Raises:
+        UsageError: none or several are named, or an option is given that is for building one.
+    """
+    given = [name for name in resolved(options) if name not in ("inputs", "field") and options.is_given(name)]
+    if given:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for building a corpus; inspect takes --field alone")
+    if len(options.inputs) != 2:
+        raise UsageError("inspect takes one corpus, as in: biosqueeze corpus inspect DIR")
+    return options.inputs[1]
+
+
+def _inspect(source: str, field: str) -> Outcome:
+    from biosqueeze.corpora.statistics import corpus_statistics
+
+    facts = corpus_statistics(source, field).as_dict()
+    sizes = tuple((name.replace("_", " "), f"{facts[name]:,}") for name in facts if isinstance(facts[name], int))
+    words = tuple((name, f"{value:,.1f}") for name, value in facts["words_by_document"].items())
+    most = max(facts["histogram"].values())
+    bars = tuple(
+        (words, f"{count:,}", f"{count / facts['documents']:.1%}", _BAR * round(_BAR_WIDTH * count / most))
+        for words, count in facts["histogram"].items()
+    )
+    return Outcome(
+        Path(source),
+        facts,
+        answer=(
+            TextTable(source, ("", "count"), sizes),
+            TextTable("words of a document", ("", "words"), words),
+            TextTable("documents by words", ("words", "documents", "share", ""), bars),
+        ),
+    )
+
+
 def _resolve(options: Options) -> CorpusRequest:
+    if options.out is None:
+        raise UsageError(
+            "--out is missing: name the directory to write, as in: biosqueeze corpus baseline --out pubmed"
+        )
     out = Path(options.out).expanduser().absolute()
     files = tuple(find_sources(options.inputs))
     if any(file.path.name.lower().removesuffix(".gz").endswith(_XML) for file in files):
