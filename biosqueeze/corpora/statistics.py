@@ -4,6 +4,7 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,14 +80,13 @@ def _repeated(hashes: Sequence[int]) -> int:
 
 def _quantiles(words: NDArray[Any]) -> dict[str, float]:
     quantiles = {"least": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "most": 1.0}
-    values = {name: float(np.quantile(words, share)) for name, share in quantiles.items()}
+    values = {name: round(float(np.quantile(words, share)), 1) for name, share in quantiles.items()}
     return {**values, "mean": round(float(words.mean()), 1)}
 
 
 def _histogram(words: NDArray[Any]) -> dict[str, int]:
     edges = np.array(HISTOGRAM_EDGES)
     numbers = np.bincount(np.searchsorted(edges, words, side="right") - 1, minlength=len(edges))
-    names = [f"{low:,} to {high - 1:,}" for low, high in zip(edges, edges[1:], strict=False)] + [
-        f"{edges[-1]:,} or more"
-    ]
+    names = [f"{low:,} to {high - 1:,}" for low, high in pairwise(HISTOGRAM_EDGES)]
+    names.append(f"{HISTOGRAM_EDGES[-1]:,} or more")
     return {name: int(count) for name, count in zip(names, numbers, strict=True)}

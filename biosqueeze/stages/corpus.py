@@ -193,9 +193,7 @@ def _inspect(source: str, field: str) -> Outcome:
 
 def _resolve(options: Options) -> CorpusRequest:
     if options.out is None:
-        raise UsageError(
-            "--out is missing: name the directory to write, as in: biosqueeze corpus baseline --out pubmed"
-        )
+        raise UsageError("--out is missing; name the directory to write, such as --out pubmed")
     out = Path(options.out).expanduser().absolute()
     files = tuple(find_sources(options.inputs))
     if any(file.path.name.lower().removesuffix(".gz").endswith(_XML) for file in files):

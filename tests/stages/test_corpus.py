@@ -166,3 +166,33 @@ def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path
         assert result.code == 1
         assert message in result.err
     assert (mine / "notes.txt").read_bytes() == b"important"
+
+
+def test_inspect_counts_documents_and_repeated_texts(shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / "a.txt", b"One two.\nThree.\n\nFour five six.\n\none TWO.\nThree.\n")
+    facts = json.loads(shell("corpus inspect a.txt --json").out)
+    assert (facts["documents"], facts["sentences"], facts["words"]) == (3, 5, 9)
+    assert (facts["repeated_documents"], facts["repeated_sentences"]) == (1, 2)
+    assert facts["words_by_document"]["median"] == 3
+    assert sum(facts["histogram"].values()) == facts["histogram"]["0 to 24"] == 3
+    shown = shell("corpus inspect a.txt")
+    assert "repeated sentences" in shown.out
+    lines = sources.packed(tmp_path / "b.txt", b"One.\nTwo.\n")
+    assert json.loads(shell("corpus inspect", lines, "--json").out)["documents"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["a.txt", "b.txt"], "one corpus"), (["a.txt", "--strict"], "--strict"), (["demo:nothing"], "demo:text")],
+)
+def test_inspect_refuses(shell: Shell, tmp_path: Path, options: list[str], message: str) -> None:
+    sources.packed(tmp_path / "a.txt", b"One.\n")
+    refused = shell("corpus", "inspect", *options)
+    assert refused.code == 2
+    assert message in refused.err
+
+
+def test_out_is_needed(shell: Shell, baseline: Path) -> None:
+    refused = shell("corpus", baseline)
+    assert refused.code == 2
+    assert "--out" in refused.err
