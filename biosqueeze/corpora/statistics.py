@@ -2,7 +2,6 @@
 
 import hashlib
 from array import array
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -73,7 +72,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.casefold().encode(errors="replace"), digest_size=8).digest())
 
 
-def _repeated(hashes: Sequence[int]) -> int:
+def _repeated(hashes: "array[int]") -> int:
     values = np.frombuffer(hashes, dtype=np.uint64)
     return len(values) - len(np.unique(values))
 
