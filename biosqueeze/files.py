@@ -112,7 +112,11 @@ def publish_directory(partial: Path, out: Path) -> None:
     """Flush a directory to the disk and rename it to `out`.
 
     An existing `out` is moved aside first and deleted last, so that one of the two is complete at any moment.
+    Temporary files that a killed process has left in the directory are not published.
     """
+    for temporary in partial.glob("*.partial"):
+        if temporary.is_file():
+            temporary.unlink()
     flush_directory(partial)
     former = out.with_name(f"{out.name}.former.partial")
     _remove(former)  # left by a process that was killed

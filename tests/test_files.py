@@ -157,6 +157,12 @@ def test_directory_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: 
     assert flushed[-1] == (tmp_path.name, True)
 
 
+def test_temporary_files_of_a_killed_process_are_not_published(tmp_path: Path) -> None:
+    partial, out = write_content(tmp_path / "out.partial", "config.json", "card.1f2e.partial"), tmp_path / "out"
+    files.publish_directory(partial, out)
+    assert [path.name for path in out.iterdir()] == ["config.json"]
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077, 0o002])
 def test_published_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
     former = os.umask(umask)

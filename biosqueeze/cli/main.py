@@ -12,7 +12,7 @@ from biosqueeze import __version__, processes, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
 from biosqueeze.cli.help import write_examples, write_overview
-from biosqueeze.errors import SqueezeError, UsageError, is_lost_process
+from biosqueeze.errors import SqueezeError, UsageError, is_lost_process, is_out_of_memory
 from biosqueeze.options import Purpose
 from biosqueeze.os_errors import advice_for
 from biosqueeze.progress import plain_text
@@ -148,6 +148,9 @@ def _report_click_error(error: click.ClickException) -> int:
 def _report_failure(error: Exception) -> int:
     if processes.count() > 1 and is_lost_process(error):
         _print("error: another process of this training has ended; see its message", in_all=True)
+        return 1
+    if is_out_of_memory(error):
+        _print("error: the memory is exhausted; lower --batch-size or --max-length, or end other programs", in_all=True)
         return 1
     advice = advice_for(error)
     return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)

@@ -87,6 +87,8 @@ def _write_findings(experiments: Sequence[Experiment], file: Path) -> None:
             finding = Finding(experiment.campaign, experiment.label, str(experiment.what), outcome.met, failures)
             out.write(json.dumps(vars(finding)) + "\n")
             out.flush()
+            for kind, detail in failures:
+                print(f"{finding.campaign} {finding.label}: {kind}: {detail[:300]} [{finding.what}]", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -105,17 +105,21 @@ def _breakages(page: str, words: list[str]) -> Iterator[Broken]:
         else:
             rest = words
         if not has_value:
-            yield Broken(page, (*rest, option))
+            yield Broken(page, (*rest, option, *_planned(option)))
             yield Broken(page, (*rest, f"{option}=1"))
             continue
         yield Broken(page, (*rest, option))
         for value in _VALUES:
-            more = ("--dry-run",) if value == _HUGE else ()
-            yield Broken(page, (*rest, f"{option}={value}", *more))
+            yield Broken(page, (*rest, f"{option}={value}", *_planned(value)))
     for at, word in enumerate(words[1:], start=1):
         if not word.startswith("-"):
             for value in ("", "./nowhere", "/dev/null", "[/red]", "-"):
                 yield Broken(page, (*words[:at], value, *words[at + 1 :]))
+
+
+def _planned(word: str) -> tuple[str, ...]:
+    """Return --dry-run where the work would be long: a huge number of steps, or compiling a model."""
+    return ("--dry-run",) if word in (_HUGE, "--compile") else ()
 
 
 def run_broken(broken: Broken, inputs: Path) -> Outcome:

@@ -136,8 +136,9 @@ def of_repeat(saved: Saved, repeat: Ended) -> Iterator[Failure]:
 
 
 def leftovers(work: Path, clean: Iterable[str]) -> Iterator[Failure]:
-    """Judge that nothing is left that an undisturbed run does not leave, but for a lock."""
+    """Judge that nothing is left that an undisturbed run does not leave; beside checkpoints, locks and partial files may be."""
     known = {_CODE.sub("*", name) for name in clean}
     for path in sorted(work.rglob("*")):
-        if _CODE.sub("*", str(path.relative_to(work))) not in known and not path.is_dir() and path.suffix != ".lock":
+        incidental = path.suffix in (".lock", ".partial") and not is_complete(path.parent)
+        if _CODE.sub("*", str(path.relative_to(work))) not in known and not path.is_dir() and not incidental:
             yield Failure("leftover", str(path.relative_to(work)))

@@ -24,7 +24,7 @@ from tests.campaigns.forked import ForkedPopen, reopen_standard_streams
 
 MEGABYTES = 1000.0  # beyond what this process has
 SECONDS = 30.0
-_ADDRESS_SPACE = 2 << 30  # beyond this process's, so that a command which takes all memory does not end the campaign
+_ADDRESS_SPACE = 4 << 30  # beyond this process's, so that a command which takes all memory does not end the campaign
 _FILE_SIZE = 1 << 30
 _ORPHAN_SECONDS = 10.0
 _PR_SET_CHILD_SUBREAPER = 36

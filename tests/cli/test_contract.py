@@ -191,6 +191,16 @@ def test_a_bug_names_its_log(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Traceback" in shell("fake").err
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("os error 12"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_exhausted_memory_is_no_bug(error: Exception, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, raising(error))
+    said = shell("fake")
+    assert said.code == 1
+    assert said.err.startswith("error: the memory is exhausted; lower --batch-size")
+
+
 def test_an_interrupt_is_130(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, raising(KeyboardInterrupt("saved at step 3")))
     said = shell("fake")
