@@ -136,7 +136,7 @@ def of_repeat(saved: Saved, repeat: Ended) -> Iterator[Failure]:
 
 
 def leftovers(work: Path, clean: Iterable[str]) -> Iterator[Failure]:
-    """Judge that nothing is left that an undisturbed run does not leave; beside checkpoints, locks and partial files may be."""
+    """Judge that an undisturbed run leaves the same files; beside checkpoints, locks and partial files may be left."""
     known = {_CODE.sub("*", name) for name in clean}
     for path in sorted(work.rglob("*")):
         incidental = path.suffix in (".lock", ".partial") and not is_complete(path.parent)
