@@ -226,6 +226,15 @@ def predict(
 ) -> Result:
     """Write the predictions of a fine-tuned checkpoint for records."""
 
+def push(
+    checkpoint: str | PathLike[str],
+    repo: str,
+    *,
+    private: bool = False,
+    quiet: bool = False,
+) -> Result:
+    """Upload a checkpoint to the Hugging Face Hub."""
+
 def quantize(
     checkpoint: str | PathLike[str],
     *,

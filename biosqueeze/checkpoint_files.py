@@ -32,7 +32,7 @@ def check_files(directory: Path) -> None:
             is read is a link.
     """
     roots = _roots(directory.resolve())
-    for path in _entries(directory):
+    for path in readable_files(directory):
         if path.is_symlink():
             _check_link(path, roots)
         info = path.stat()
@@ -45,7 +45,7 @@ def check_files(directory: Path) -> None:
             )
 
 
-def _entries(directory: Path) -> Iterator[Path]:
+def readable_files(directory: Path) -> Iterator[Path]:
     """Yield all files of a checkpoint that are read or copied: those with a hidden name are not."""
     for path in sorted(directory.iterdir()):
         if path.name.startswith("."):

@@ -1,0 +1,132 @@
+"""Upload a checkpoint to the Hugging Face Hub."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from biosqueeze import card
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint_files import readable_files
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
+from biosqueeze.parsing import read_text
+from biosqueeze.progress import note
+
+PURPOSE = Purpose.DEPLOY
+EXAMPLES = (
+    ("Show what would be uploaded", "biosqueeze push ner-tiny me/ner-tiny --private --dry-run"),
+    ("Quantize, and upload the result", "biosqueeze quantize ner-tiny | biosqueeze push - me/ner-tiny-int8"),
+)
+# Logs, and what only a training or a run in progress needs.
+_UNPUBLISHED_NAMES = {"metrics.jsonl", "report.html", "runs"}
+_UNPUBLISHED_ENDS = (".log", ".lock", ".partial", ".runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(StageOptions):
+    """Upload a checkpoint to the Hugging Face Hub.
+
+    The repository is created if there is none. Training states, logs and hidden files are left out, and the examples of
+    the model card name the repository. The address is logged; the path of the checkpoint is printed. Log in first with
+    `hf auth login`, or set HF_TOKEN; HF_ENDPOINT names another Hub.
+    """
+
+    checkpoint: CheckpointArgument
+    repo: Annotated[str, "Repository on the Hub: OWNER/NAME, or NAME for one of your own.", Argument()]
+    private: Annotated[bool, "Make a new repository private."] = False
+
+
+def plan(options: Options) -> Plan:
+    """List the files that would be uploaded, with their sizes; nothing is sent."""
+    _check_repo(options.repo)
+    checkpoint = open_checkpoint(options.checkpoint)
+    files = _files(checkpoint)
+    kind = "private" if options.private else "public"
+    sizes = (f"{path.relative_to(checkpoint.path)}  {path.stat().st_size:,} bytes" for path in files)
+    return Plan(
+        out=None, steps=(f"upload {len(files)} files to {options.repo}, a {kind} repository if it is new:", *sizes)
+    )
+
+
+def run(options: Options) -> Outcome:
+    """Create the repository if there is none, and upload all files in one commit.
+
+    Raises:
+        SqueezeError: there is no token, or the Hub refuses it or cannot be reached.
+        UsageError: the repository has no valid name.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+
+    _check_repo(options.repo)
+    checkpoint = open_checkpoint(options.checkpoint)
+    files = _files(checkpoint)
+    if get_token() is None:
+        raise SqueezeError("no token for the Hugging Face Hub was found; log in with `hf auth login`, or set HF_TOKEN")
+    with _hub_errors(options.repo):
+        api = HfApi()
+        repo = api.create_repo(options.repo, private=options.private or None, exist_ok=True)
+        additions = [
+            CommitOperationAdd(str(path.relative_to(checkpoint.path)), _content(path, checkpoint, repo.repo_id))
+            for path in files
+        ]
+        message = f"Upload {checkpoint.short_name}"
+        api.create_commit(repo.repo_id, additions, commit_message=message)
+    note(f"{len(files)} files of {checkpoint.name} are at {repo.url}")
+    return Outcome(checkpoint.path, {"url": str(repo.url), "repo": repo.repo_id, "files": len(files)})
+
+
+def _check_repo(repo: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined] # is exported at its first use
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"{repo!r} cannot name a repository; write OWNER/NAME, with letters, digits, - _ and .") from (
+            error
+        )
+
+
+def _files(checkpoint: Checkpoint) -> list[Path]:
+    """Return the files to publish."""
+    return [path for path in readable_files(checkpoint.path) if not _is_unpublished(path.relative_to(checkpoint.path))]
+
+
+def _is_unpublished(path: Path) -> bool:
+    return path.parts[0] in _UNPUBLISHED_NAMES or any(
+        part.startswith(".") or part.endswith(_UNPUBLISHED_ENDS) for part in path.parts
+    )
+
+
+def _content(path: Path, checkpoint: Checkpoint, repo: str) -> str | bytes:
+    """Return the path of a file, or the text of the card, whose examples load the repository."""
+    if path.relative_to(checkpoint.path) != Path(card.FILE_NAME) or checkpoint.manifest is None:
+        return str(path)
+    try:
+        text = read_text(path)
+    except UnicodeDecodeError:
+        return str(path)
+    return card.renamed(text, repo, checkpoint.manifest, checkpoint.path).encode()
+
+
+@contextmanager
+def _hub_errors(repo: str) -> Iterator[None]:
+    """Turn the errors of an upload into messages for the user."""
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined] # of its HTTP library
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        cause = " ".join((error.server_message or str(error).strip().splitlines()[0]).split())
+        raise SqueezeError(
+            f"the Hub refused the upload to {repo} ({cause}); check the name, and that the token may write "
+            "(`hf auth whoami`)"
+        ) from error
+    except (TransportError, OSError, ValueError) as error:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SqueezeError(
+            f"the upload to {repo} failed ({cause}); check the network and HF_ENDPOINT, and repeat the command"
+        ) from error
