@@ -303,3 +303,38 @@ def test_a_required_option_is_missed(command: str, option: str, pico_bert: Path,
     assert said.err == f"error: Missing option '{option}'. (see biosqueeze {command} --help)\n"
     (inputs / "r.toml").write_text(f'[{command}]\ncheckpoint = "{pico_bert}"\n')
     assert f"[{command}]: Missing option '{option}'." in shell("run r.toml").err
+
+
+# ------------------------------------------------------------------ wild numbers and depths in data
+
+WILD = {
+    "label.jsonl": ("classification", '{"text": "a b", "label": INT}'),
+    "deep.jsonl": ("classification", '{"text": "a b", "label": DEEP}'),
+    "score.jsonl": ("similarity", '{"sentence1": "a b", "sentence2": "b", "score": LONG}'),
+    "scores.csv": ("similarity", "sentence1,sentence2,score\na,b,INT"),
+    "offset.jsonl": ("ner", '{"text": "a b", "entities": [[0, LONG, "X"]]}'),
+    "offset.txt": ("ner", "1|t|A b\n1|a|c\n1\t0\tINT\tA\tX"),
+    "answer.jsonl": ("qa", '{"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": [LONG]}}'),
+    "items.json": ("ner", '{"documents": [{"id": "1", "passages": [{"offset": INT}]}]}'),
+    "list.json": ("nli", "DEEP"),
+}
+
+
+@pytest.mark.parametrize("name", WILD)
+def test_wild_numbers_in_data_are_explained(name: str, shell: Shell, tmp_path: Path) -> None:
+    task, text = WILD[name]
+    for word, value in (("INT", "9" * 5000), ("LONG", "9" * 400), ("DEEP", "[" * 5000 + "]" * 5000)):
+        text = text.replace(word, value)
+    (tmp_path / "wild").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "wild" / f"{split}{Path(name).suffix}").write_text(f"{text}\n")
+    said = shell("tasks inspect wild --task", task)
+    assert said.code == 1, said.err
+    assert said.err.splitlines()[-1].startswith("error: ")
+
+
+def test_labels_of_5000_digits_are_names(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "wild").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "wild" / f"{split}.csv").write_text(f"text,label\n{split} a,{'9' * 5000}\n{split} b,1\n")
+    assert shell("tasks inspect wild --task classification").code == 0

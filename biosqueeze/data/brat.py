@@ -10,7 +10,7 @@ from biosqueeze.data.lines import numbered_lines, read_document
 from biosqueeze.data.splits import SPELLINGS
 from biosqueeze.errors import SqueezeError
 
-_ENTITY = re.compile(r"(T\d+)\t(\S+) (\d+ \d+(?:;\d+ \d+)*)\t(.*)")
+_ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*)")
 
 
 def find_brat(directory: Path, split: str) -> Path | None:

@@ -55,7 +55,7 @@ def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -
         columns: `word` may be the number of the column of the words, from 1; by default it is the first.
     """
     word = columns.get("word", "")
-    position = int(word) - 1 if word.isdecimal() else 0
+    position = int(word[:9]) - 1 if word.isdecimal() else 0
     sentence: list[Line] = []
     separator: str | None = None
     for line in lines:

@@ -152,7 +152,7 @@ def _score(row: _rows.RoleValues) -> float:
     value = row.values["label"]
     try:
         score = math.nan if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
         raise SqueezeError(f"{row.where}: the score {value!r} is not a number; correct it, or remove this record")

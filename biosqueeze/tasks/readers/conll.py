@@ -111,7 +111,7 @@ def _position(column: str, cells: Sequence[str], columns: int, path: Path) -> in
     names = [cell.strip() for cell in cells]
     if not column.isdecimal() and column in names:
         return names.index(column)
-    if column.isdecimal() and 1 <= int(column) <= columns:
+    if column.isdecimal() and len(column) < 10 and 1 <= int(column) <= columns:
         return int(column) - 1
     raise UsageError(
         f"--column: {path} has no column {column!r}; its first row is {', '.join(names)}: give a number from 1 to "

@@ -9,7 +9,7 @@ from biosqueeze.tasks.encoding.sequences import TextExample
 
 COLUMNS = ("labels", "sentence", "index")
 _LABELS = re.compile(r"\d+_[01](,\d+_[01])*")
-_INDEX = re.compile(r"(.+)_s(\d+)")
+_INDEX = re.compile(r"(.+)_s(\d{1,9})")
 
 # The labels of BLURB's columns 0 to 9: the ten hallmarks in alphabetical order. With these names all 1,852 abstracts
 # have exactly the labels of the authors' own files (github.com/sb895/Hallmarks-of-Cancer).

@@ -16,6 +16,7 @@ FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query"
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
 _FEW_CLASSES = 5  # may all be different in the first records
+_LONGEST_NUMBER = 1000  # digits; Python converts no more than some thousands
 
 Splits = Mapping[str, Sequence[TextExample]]
 
@@ -215,7 +216,7 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
+    return name.isascii() and name.isdigit() and len(name) < _LONGEST_NUMBER
 
 
 def to_read(splits: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
