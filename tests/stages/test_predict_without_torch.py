@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 _CHECK = """
 import sys
@@ -36,6 +38,17 @@ def test_predict_imports_no_torch(task, exported, tmp_path):
     source.write_text(json.dumps({"id": 7, **_RECORDS[task]}))
     prediction = json.loads(_run("predict", checkpoint, source, "--task", task, "--backend", "onnxruntime"))
     assert prediction["id"] == 7 and ("entities" in prediction or "label" in prediction)
+
+
+def test_crf_is_decoded_without_torch(exported, copy_of):
+    checkpoint = copy_of(exported("bert", "token-classification"))
+    never = np.array([0.0, -50.0, -50.0], dtype=np.float32)  # into B-Disease and I-Disease
+    scores = {"transitions": np.tile(never, (3, 1)), "start": never, "end": np.zeros(3, dtype=np.float32)}
+    save_file(scores, checkpoint / "head.safetensors", {"biosqueeze_head": "crf"})
+    assert json.loads(_run("predict", checkpoint, "--text", "Hepti in fibneu", "--backend", "onnxruntime")) == {
+        "id": 1,
+        "entities": [],
+    }
 
 
 def test_evaluate_imports_no_torch(exported, copy_of, tmp_path):
