@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import logging
 import os
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 from biosqueeze import progress, registry
 from biosqueeze.api.result import Result
 from biosqueeze.cli.streams import clean_stdout
+from biosqueeze.cli.summary import print_summary
 from biosqueeze.options import Argument, Hidden, OptionField, StageOptions, Syntax, option_fields
 
 __all__ = ["STAGES", "Result", "stage_function"]
@@ -98,7 +100,9 @@ def _converted(field: OptionField, value: Any) -> Any:
 
 def _run(stage: ModuleType, options: StageOptions, is_quiet: bool) -> Result:
     with _contained(is_quiet):
+        started = time.monotonic()
         outcome = stage.run(options)
+        print_summary(outcome.summary, time.monotonic() - started, with_next=False)
         if outcome.answer:
             progress.print_blocks(outcome.answer)
     return Result(outcome.path, outcome.facts, _contained_lines(outcome.lines, is_quiet) if outcome.lines else None)

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from biosqueeze import processes, progress
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import arguments_of, parameters, read_options
 from biosqueeze.cli.streams import clean_stdout, write_lines
+from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Group, Outcome, Plan
 from biosqueeze.parsing import DOCUMENT_MEGABYTES, LINE_MEGABYTES, VARIABLE
@@ -79,6 +81,7 @@ def _run_stage(name: str, stage: ModuleType) -> None:
         refuse_several_processes(name)
     with clean_stdout() as stdout:
         options = read_options(stage, context)
+        started = time.monotonic()
         result: Plan | Outcome = stage.plan(options) if context.params["dry_run"] else stage.run(options)
         if isinstance(result, Outcome) and result.lines is not None:
             _stream(result.lines, stdout, as_json=as_json)
@@ -86,6 +89,7 @@ def _run_stage(name: str, stage: ModuleType) -> None:
     if not processes.is_main():
         return
     if isinstance(result, Outcome):
+        print_summary(result.summary, time.monotonic() - started)
         print_outcome(result, as_json=as_json, table_format=table_format)
     elif as_json:
         click.echo(json.dumps(plan_as_dict(name, result)))

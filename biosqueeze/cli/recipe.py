@@ -6,6 +6,7 @@ interrupted step continues from its last saved training state.
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import mark, with_output
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
+from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.options import Outcome, Purpose, StageOptions, WritingOptions, resolved
@@ -173,6 +175,7 @@ def _discard_measurements(later: list[RecipeStep], run: RecipeRun) -> None:
 def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun) -> None:
     options = with_output(step, options, run.directory, run.entries.get(step.name, {}), key)
     run.begin(step.name, key, options)
+    started = time.monotonic()
     try:
         outcome: Outcome = step.module.run(options)
     except KeyboardInterrupt as interrupt:
@@ -182,6 +185,7 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
         raise UsageError(f"[{step.name}] writes to standard output, which a recipe does not read; give it an out file")
     if outcome.answer:
         progress.print_blocks(outcome.answer)
+    print_summary(outcome.summary, time.monotonic() - started, with_next=False)
     run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 
 

@@ -25,7 +25,7 @@ from biosqueeze.options.markers import (
     Suggests,
     Syntax,
 )
-from biosqueeze.options.outcome import Block, Outcome, Plan
+from biosqueeze.options.outcome import Block, Outcome, Plan, Summary
 from biosqueeze.options.rules import Bounds, Excludes, OnlyWith, Requires, UsedBy, between_0_and_1, is_given
 from biosqueeze.options.values import named_number, positive_numbers, whole_numbers
 
@@ -51,6 +51,7 @@ __all__ = [
     "Short",
     "StageOptions",
     "Suggests",
+    "Summary",
     "Syntax",
     "UsedBy",
     "WritingOptions",

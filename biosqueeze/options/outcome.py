@@ -21,6 +21,19 @@ class Plan:
     parameters_after: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is said at the end of a stage, on standard error; the time it took is added."""
+
+    result: str = ""
+    """What came out, such as the step that was kept and its score."""
+    machine: str = ""
+    """Precision and device."""
+    size: str = ""
+    next_words: tuple[str, ...] = ()
+    """The command to type next, without the name of the program."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of a stage: the path for standard output, and the facts for --json."""
@@ -33,3 +46,4 @@ class Outcome:
     """Of a query, which writes nothing: what is printed on standard output in place of the path."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Of a stage that has --table: the rows, with equal keys, for standard output in place of the path."""
+    summary: Summary | None = None

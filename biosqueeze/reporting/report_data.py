@@ -134,6 +134,13 @@ def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:
     return list(by_path.values())
 
 
+def teacher_evaluations(checkpoint: Checkpoint) -> list[Evaluation]:
+    """Return the evaluations of the last distillation's teacher, if it is still there, unchanged."""
+    teachers = [parent for entry in checkpoint.history for role, parent in entry.parents.items() if role == "teacher"]
+    teacher = _find(teachers[-1], checkpoint.path.resolve().parent) if teachers else None
+    return list(_evaluations(teacher, teacher.name, own=False)) if teacher else []
+
+
 def _find(parent: ParentRef, folder: Path) -> Checkpoint | None:
     """Find a parent at its recorded path, else in the folder of its child; its weights must be unchanged."""
     for path in (Path(parent.name).expanduser(), folder / Path(parent.name).name):

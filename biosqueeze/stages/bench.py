@@ -17,6 +17,7 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     StageOptions,
+    Summary,
     Syntax,
     whole_numbers,
 )
@@ -144,9 +145,12 @@ def run(options: Options) -> Outcome:
     measure_models(models, settings)
     rows = bench_rows(models, settings.shapes)
     show_rows(rows, settings.threads)
-    machine = {**asdict(current_environment()), "threads": settings.threads}
-    result = {"rows": rows, "machine": machine, "rounds": settings.rounds, "seconds": settings.seconds}
+    environment = {**asdict(current_environment()), "threads": settings.threads}
+    result = {"rows": rows, "machine": environment, "rounds": settings.rounds, "seconds": settings.seconds}
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     for checkpoint in checkpoints:
         write_result(checkpoint, "bench", result)
-    return Outcome(checkpoints[-1].path, result, rows=tuple(rows))
+    last = checkpoints[-1].path
+    machine = f"{settings.threads} threads on cpu"
+    summary = Summary(machine=machine, next_words=("report", str(last)))
+    return Outcome(checkpoints[-1].path, result, rows=tuple(rows), summary=summary)

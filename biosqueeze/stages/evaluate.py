@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
-from biosqueeze.checkpoint import write_result
+from biosqueeze.checkpoint import Checkpoint, write_result
 from biosqueeze.options import (
     CheckpointArgument,
     InferenceOptions,
@@ -14,10 +14,12 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     Suggests,
+    Summary,
     Syntax,
     named_number,
 )
 from biosqueeze.progress import note, table
+from biosqueeze.summaries import scored
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
@@ -110,7 +112,31 @@ def run(options: Options) -> Outcome:
     _show(result)
     write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
     check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
-    return Outcome(evaluation.checkpoint.path, result, rows=_rows(evaluation.checkpoint.name, result))
+    checkpoint = evaluation.checkpoint
+    summary = _summary(checkpoint, evaluation.task.METRIC, result)
+    return Outcome(checkpoint.path, result, rows=_rows(checkpoint.name, result), summary=summary)
+
+
+def _summary(checkpoint: Checkpoint, metric: str, result: Mapping[str, Any]) -> Summary:
+    """Return the score beside that of the teacher, where that was evaluated on the same split."""
+    from biosqueeze.backends import files_of
+    from biosqueeze.reporting.report_data import teacher_evaluations
+
+    comparable = [
+        evaluation.metrics[metric]
+        for evaluation in teacher_evaluations(checkpoint)
+        if evaluation.measured_on == (result["task"], result["data"], result["split"]) and metric in evaluation.metrics
+    ]
+    score = result["metrics"].get(metric)
+    teacher = max(comparable, default=None)  # of several backends the one without loss
+    megabytes = sum(path.stat().st_size for path in files_of(checkpoint, result["backend"])) / 1e6
+    follows = "quantize" if result["backend"].startswith("torch") else "bench"
+    return Summary(
+        result=scored(metric, score, teacher) if teacher and score is not None else "",
+        machine=f"{result['backend']} on cpu",
+        size=f"{megabytes:.1f} MB",
+        next_words=(follows, str(checkpoint.path)),
+    )
 
 
 def _show(result: Mapping[str, Any]) -> None:

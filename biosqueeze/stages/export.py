@@ -12,10 +12,12 @@ from biosqueeze.options import (
     Outcome,
     Plan,
     Purpose,
+    Summary,
     WritingOptions,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
+from biosqueeze.summaries import next_after_export, size_of
 
 PURPOSE = Purpose.DEPLOY
 EXAMPLES = (("Write onnx/model.onnx beside the weights", "biosqueeze export ner-tiny"),)
@@ -87,4 +89,5 @@ def run(options: Options) -> Outcome:
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
     )
-    return Outcome(exported.path, {"metrics": metrics})
+    summary = Summary(size=size_of(exported), next_words=next_after_export(exported, source))
+    return Outcome(exported.path, {"metrics": metrics}, summary=summary)

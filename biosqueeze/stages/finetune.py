@@ -27,6 +27,7 @@ from biosqueeze.options import (
 )
 from biosqueeze.output import StageRecord, check_output, check_place, derive_out, open_output
 from biosqueeze.progress import note
+from biosqueeze.summaries import trained_summary
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.finished import resume_where_saved, take_over
 
@@ -245,8 +246,9 @@ def run(options: Options) -> Outcome:
         task = setup.record(data, metric, options.data, options.max_length)
         record = StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
         written = output.finish(record)
-    note(f"best on dev at step {summary.best_step}: {metric} {summary.best[metric]:.4f}")
-    return Outcome(written.path, {"metrics": summary.as_metrics()})
+    metrics = summary.as_metrics()
+    said = trained_summary(written, metrics, metric) if processes.is_main() else None
+    return Outcome(written.path, {"metrics": metrics}, summary=said)
 
 
 def _is_search(options: Options) -> bool:
@@ -272,7 +274,8 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
         write_result(Checkpoint(output.path, str(output.path)), "search", result.as_dict())
         written = output.finish(record)
     search_plan.remove_directory()
-    return Outcome(written.path, {"metrics": metrics, "search": result.as_dict()})
+    said = trained_summary(written, metrics, result.metric)
+    return Outcome(written.path, {"metrics": metrics, "search": result.as_dict()}, summary=said)
 
 
 def _search_plan(options: Options, out: Path) -> "SearchPlan":

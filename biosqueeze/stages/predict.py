@@ -26,6 +26,7 @@ from biosqueeze.options import (
     Requires,
     Short,
     Suggests,
+    Summary,
     Syntax,
 )
 from biosqueeze.progress import note
@@ -153,7 +154,8 @@ def run(options: Options) -> Outcome:
     started = time.monotonic()
     write_output(request.out, lines, lambda: tally.records, force=options.force)
     facts = {"task": request.kind, "backend": request.backend, "records": tally.records, "bad": tally.bad}
-    return Outcome(request.out, {**facts, "seconds": round(time.monotonic() - started, 3)})
+    facts |= {"seconds": round(time.monotonic() - started, 3)}
+    return Outcome(request.out, facts, summary=Summary(machine=f"{request.backend} on cpu"))
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:

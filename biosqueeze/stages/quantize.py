@@ -19,6 +19,7 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     Requires,
+    Summary,
     UsedBy,
     WritingOptions,
 )
@@ -27,6 +28,7 @@ from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
 from biosqueeze.quantizers.weight_range import reduces_range
+from biosqueeze.summaries import next_after_export, size_of
 
 if TYPE_CHECKING:
     from biosqueeze.quantizers import Quantizer
@@ -150,7 +152,8 @@ def run(options: Options) -> Outcome:
         )
         quantized = output.finish(record)
     note_comparison(source.name, metrics["quantize"], head_of(source.config) == "base", _remedies(quantizer))
-    return Outcome(quantized.path, {"metrics": metrics})
+    summary = Summary(size=size_of(quantized), next_words=next_after_export(quantized, source))
+    return Outcome(quantized.path, {"metrics": metrics}, summary=summary)
 
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:

@@ -15,12 +15,14 @@ from biosqueeze.options import (
     Plan,
     Purpose,
     Suggests,
+    Summary,
     Syntax,
     WritingOptions,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
+from biosqueeze.summaries import size_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -189,7 +191,16 @@ def run(options: Options) -> Outcome:
         copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
         record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
         checkpoint = output.finish(record)
-    return Outcome(checkpoint.path, {"parameters_before": before, "parameters_after": after, **shrunk.notes})
+    facts = {"parameters_before": before, "parameters_after": after, **shrunk.notes}
+    summary = Summary(size=size_of(checkpoint), next_words=_next(checkpoint, source))
+    return Outcome(checkpoint.path, facts, summary=summary)
+
+
+def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
+    """Return the distillation that follows: on the task of the source, or on plain text."""
+    data = source.task.data if source.task else None
+    on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
+    return "distill", str(checkpoint.path), "--teacher", source.name, *on
 
 
 def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:

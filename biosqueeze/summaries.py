@@ -1,0 +1,80 @@
+"""What is said at the end of a stage: the step that was kept, the score beside the teacher's, size, what comes next."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.options import Summary
+
+
+def trained_summary(
+    written: Checkpoint, metrics: Mapping[str, Any], metric: str, teacher: float | None = None
+) -> Summary:
+    """Return the summary of a training.
+
+    Args:
+        written: the checkpoint.
+        metrics: of the training, as in the manifest.
+        metric: the score that selected the step.
+        teacher: the teacher's score on the same dev split, if it is known.
+    """
+    return Summary(
+        result=_kept(metrics, metric, teacher),
+        machine=f"{metrics['compute']} on {metrics['device']}" if "compute" in metrics else "",
+        size=size_of(written),
+        next_words=next_after_training(written),
+    )
+
+
+def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str:
+    step, score = metrics.get("best_step"), metrics.get(metric)
+    if step is None or not isinstance(score, float):
+        return f"kept the weights of the last step, {metrics['steps']:,}" if metrics.get("steps") else ""
+    return f"kept step {step:,} of {metrics['steps']:,}, the best on dev: {scored(metric, score, teacher)}"
+
+
+def scored(metric: str, score: float, teacher: float | None) -> str:
+    """Return a score beside the teacher's: "f1 0.7427, 95.4% of the teacher's 0.7785"."""
+    share = f", {score / teacher:.1%} of the teacher's {teacher:.4f}" if teacher else ""
+    return f"{metric} {score:.4f}{share}"
+
+
+def size_of(checkpoint: Checkpoint) -> str:
+    """Return parameters and megabytes of a checkpoint that biosqueeze wrote."""
+    if checkpoint.manifest is None:
+        return ""
+    model = checkpoint.manifest.model
+    return f"{model.parameters['total']:,} parameters, {model.megabytes:.1f} MB"
+
+
+def next_after_training(written: Checkpoint) -> tuple[str, ...]:
+    """Return the command that follows: score a model of a task, fine-tune an encoder."""
+    if written.task is None:
+        return "finetune", str(written.path), "--data", "DIRECTORY"
+    return "evaluate", str(written.path), *(() if written.task.data else ("--data", "DIRECTORY"))
+
+
+def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
+    """Return the command that follows a graph: score it, or without a task measure it beside its source."""
+    if written.task is not None and written.task.data:
+        return "evaluate", str(written.path)
+    return "bench", source.name, str(written.path)
+
+
+def teacher_dev_score(teacher: Checkpoint, options: Any, metric: str) -> float | None:
+    """Return the score that the teacher's fine-tuning reached on the dev split of a distillation, if it is the same.
+
+    Args:
+        teacher: of the distillation.
+        options: of the distillation, with `data`, `dev_share` and `seed`.
+        metric: the score.
+    """
+    manifest = teacher.manifest
+    if manifest is None or manifest.stage != "finetune" or teacher.task is None or not manifest.history:
+        return None
+    made = manifest.history[-1].options
+    held_out = (options.dev_share, options.seed if options.dev_share else None)
+    same = (made.get("dev_share"), made.get("seed") if made.get("dev_share") else None) == held_out
+    score = manifest.metrics.get(metric)
+    is_comparable = same and teacher.task.data == options.data and not made.get("with_dev")
+    return score if is_comparable and isinstance(score, float) else None

@@ -1,0 +1,83 @@
+"""What is said at the end of a stage."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.cli.summary import duration
+from biosqueeze.summaries import scored, teacher_dev_score, trained_summary
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.96, "10.0 s"), (12.4, "12 s"), (59.6, "1 min 0 s"), (192, "3 min 12 s"), (7500, "2 h 5 min")],
+)
+def test_duration_as_one_would_say_it(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_score_beside_the_teachers():
+    assert scored("f1", 0.7427, 0.7785) == "f1 0.7427, 95.4% of the teacher's 0.7785"
+    assert scored("f1", 0.7427, None) == scored("f1", 0.7427, 0.0) == "f1 0.7427"
+
+
+@pytest.mark.parametrize(
+    ("changes", "score"),
+    [
+        ({}, 0.8),
+        ({"data": "other"}, None),
+        ({"dev_share": 0.1}, None),
+        ({"made": {"dev_share": 0.1, "seed": 0}, "dev_share": 0.1}, 0.8),
+        ({"made": {"dev_share": 0.1, "seed": 3}, "dev_share": 0.1}, None),
+        ({"made": {"with_dev": True}}, None),
+        ({"stage": "distill"}, None),
+        ({"metric": "accuracy"}, None),
+    ],
+)
+def test_teacher_score_is_of_the_same_dev_split(changes, score):
+    values = {"data": "ncbi", "dev_share": None, "made": {}, "stage": "finetune", "metric": "f1", **changes}
+    history = [SimpleNamespace(options=values["made"])]
+    manifest = SimpleNamespace(stage=values["stage"], metrics={"f1": 0.8}, history=history)
+    teacher = SimpleNamespace(manifest=manifest, task=SimpleNamespace(data="ncbi"))
+    options = SimpleNamespace(data=values["data"], dev_share=values["dev_share"], seed=0)
+    assert teacher_dev_score(teacher, options, values["metric"]) == score
+
+
+def test_step_without_scores_is_the_last(pico_ner):
+    checkpoint = Checkpoint(pico_ner, str(pico_ner))
+    summary = trained_summary(checkpoint, {"steps": 1200, "compute": "fp32", "device": "cpu"}, "f1")
+    assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
+
+
+def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
+    """Kept step, precision, device, score beside the teacher's, size, time, and a command that can be typed."""
+    quick = "--precision fp32 --max-length 24 --seed 0"
+    made = shell("finetune", pico_bert, *f"--data demo:ner --steps 2 {quick}".split(), "--out", "a teacher")
+    assert "kept step 2 of 2, the best on dev: f1 0." in made.err
+    assert "fp32 on cpu; " in made.err and " parameters, " in made.err and "; took " in made.err
+    assert made.err.splitlines()[-1] == "next: biosqueeze evaluate 'a teacher'"
+    evaluated = shell("evaluate", "a teacher")
+    assert evaluated.err.splitlines()[-1] == "next: biosqueeze quantize 'a teacher'"
+    shrunk = shell("shrink", "a teacher", "--layers", "2", "--out", "start")
+    assert shrunk.err.splitlines()[-1] == "next: biosqueeze distill start --teacher 'a teacher' --data demo:ner"
+    distilled = shell("distill start --teacher", "a teacher", *f"--data demo:ner --steps 2 {quick} --out out".split())
+    assert distilled.err.splitlines()[-1] == "next: biosqueeze evaluate out"
+    assert "the best on dev: f1 0." in distilled.err
+    assert "next:" not in shell("evaluate out --quiet").err
+
+
+def test_score_of_evaluate_is_beside_the_teachers(pico_ner, tmp_path, monkeypatch):
+    from biosqueeze.reporting.report_data import Evaluation
+    from biosqueeze.stages import evaluate
+
+    def evaluation(split, backend, f1):
+        measured = {"checkpoint": "t", "own": False, "task": "ner", "data": "d", "split": split, "backend": backend}
+        return Evaluation(**measured, metrics={"f1": f1}, megabytes=1.0)
+
+    known = [evaluation("dev", "torch", 0.9), evaluation("test", "torch", 0.8), evaluation("test", "onnxruntime", 0.5)]
+    monkeypatch.setattr("biosqueeze.reporting.report_data.teacher_evaluations", lambda _: known)
+    result = {"task": "ner", "data": "d", "split": "test", "backend": "torch", "metrics": {"f1": 0.6}}
+    checkpoint = Checkpoint(pico_ner, str(pico_ner))
+    assert evaluate._summary(checkpoint, "f1", result).result == "f1 0.6000, 75.0% of the teacher's 0.8000"
+    assert evaluate._summary(checkpoint, "f1", {**result, "data": "other"}).result == ""
