@@ -133,6 +133,6 @@ def test_other_opsets(shell, pico_ner, opset) -> None:
 
 def test_opset_that_the_exporter_lacks(shell, pico_ner) -> None:
     """Below 18 torch's exporter writes 18 without an error, or fails."""
-    refused = shell("export", pico_ner, "--opset 17")
+    refused = shell("export", pico_ner, "--opset", 17)
     assert refused.code == 2
     assert "18" in refused.err
