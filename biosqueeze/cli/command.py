@@ -47,7 +47,7 @@ def general_options(*, has_table: bool = False) -> list[click.Parameter]:
         *(StageOption(names, is_flag=True, help=text, group=Group.GENERAL) for names, text in flags.items()),
         StageOption(
             ["--max-record-mb"],
-            type=click.IntRange(min=1),
+            type=click.IntRange(1, 1_000_000),
             metavar="MB",
             help=f"Longest line to read, and largest file that is parsed as a whole (JSON, XML, TOML). Default: "
             f"{LINE_MEGABYTES} and {DOCUMENT_MEGABYTES}.",
