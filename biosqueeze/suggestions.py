@@ -92,6 +92,9 @@ def suggest(word: str, choices: Iterable[str]) -> Suggestion | None:
     for name in known:
         if plain in map(plain_name, _OTHER_TOOLS.get(name.lstrip("-").replace("_", "-").casefold(), ())):
             return Suggestion(name, is_synonym=True)
+    beginning = [name for name in known if len(plain) > 1 and plain_name(name).startswith(plain)]
+    if len(beginning) == 1:
+        return Suggestion(beginning[0], is_synonym=False)
     similarity = {name: _similarity(plain, plain_name(name)) for name in known}
     nearest = max(known, key=similarity.__getitem__, default="")
     return Suggestion(nearest, is_synonym=False) if similarity.get(nearest) else None
