@@ -11,6 +11,8 @@ from biosqueeze.files import read_json
 from biosqueeze.json_object import JsonObject, is_unicode
 
 _ADVICE = "correct that value, or fetch the file again"
+# Room for the names of some 50,000 labels; transformers copies the content several times.
+_LARGEST_FILE = 1 << 22
 # The largest sizes that are believed: several times those of the largest encoders that were published.
 _LARGEST: Mapping[str, int] = {
     **dict.fromkeys(("num_hidden_layers", "n_layers", "num_hidden_groups"), 512),
@@ -57,6 +59,9 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         SqueezeError: it is not a JSON object, a value has the wrong type, or a size is not plausible.
     """
+    size = path.stat().st_size
+    if size > _LARGEST_FILE:
+        raise SqueezeError(f"{path} has {size:,} bytes, at most {_LARGEST_FILE:,} were expected; fetch the file again")
     json = JsonObject(read_json(path), str(path), _ADVICE)
     for key in _STRINGS:
         json.optional(key, str)

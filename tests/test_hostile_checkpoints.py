@@ -51,7 +51,7 @@ NO_JSON = {
     "less deep": ('{"a":' * 150 + "1" + "}" * 150, "nested too deeply"),
     "digits": (f'{{"a": {DIGITS}}}', "is not valid JSON ("),
     "half": ('{"a": ', "is not valid JSON"),
-    "too large": ('{"a": "' + "x" * (1 << 24) + '"}', "bytes, at most 16,777,216 were expected"),
+    "too large": ('{"a": "' + "x" * (1 << 24) + '"}', "has 16,777,225 bytes, at most "),
 }
 
 

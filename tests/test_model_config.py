@@ -65,6 +65,12 @@ def test_values_that_no_model_has(config: dict[str, Any], says: str, tmp_path: P
     assert says in str(caught.value)
 
 
+def test_a_config_of_many_megabytes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"a": "' + "x" * (1 << 22) + '"}')
+    with pytest.raises(SqueezeError, match=r"config\.json has 4,194,313 bytes, at most 4,194,304 were expected"):
+        read_config(tmp_path / "config.json")
+
+
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize(
     ("changes", "says"),

@@ -47,7 +47,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except Exception as error:  # transformers' checks, or whatever its code meets in a wrong value
-        cause = " ".join(str(error).split())
+        cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"{checkpoint.path / 'config.json'} is not valid ({cause}); correct that value") from error
     return config
 
@@ -120,7 +120,7 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
             torch.manual_seed(seed)
             model: Any = build(config, attn_implementation=attention, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
-        cause = " ".join(str(error).split())
+        cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
     built: PreTrainedModel = model.eval()
     return built
