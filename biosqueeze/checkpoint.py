@@ -86,16 +86,38 @@ class Checkpoint:
             files = tuple(sorted(self.path.glob(pattern)))
             if files:
                 return (*files, self.path / model_facts.HEAD_FILE) if self.custom_head else files
+        if self.is_slim:
+            raise self.missing_weights_error()
         raise SqueezeError(
             f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full"
         )
 
+    @property
+    def is_slim(self) -> bool:
+        """Whether it was written by `quantize --slim`, and has an int8 graph and no float weights."""
+        patterns = ("model*.safetensors", "pytorch_model*.bin")
+        has_weights = any(file for pattern in patterns for file in self.path.glob(pattern))
+        return not has_weights and self.manifest is not None and self.manifest.stage == "quantize"
+
+    def missing_weights_error(self) -> SqueezeError:
+        """Return the error for a command that needs the float weights that `quantize --slim` left out."""
+        parent = self.manifest.parent.name if self.manifest else "CHECKPOINT"
+        return SqueezeError(
+            f"{self.name} has no float weights, which this needs (quantize --slim left them out); name the checkpoint "
+            f"that it was made from, {parent}, or write it with its weights: biosqueeze quantize {parent}"
+        )
+
     def weights_sha256(self) -> str:
-        """Return the SHA-256 over the files with the weights; they are read at the first call only."""
+        """Return the SHA-256 over the files with the weights; they are read at the first call only.
+
+        Without float weights (`is_slim`), it is that of the weights that were quantized.
+        """
         return self._sha256
 
     @cached_property
     def _sha256(self) -> str:
+        if self.is_slim and self.manifest:
+            return self.manifest.model.sha256
         return model_facts.sha256_of(self.weights)
 
     @property
@@ -111,7 +133,7 @@ class Checkpoint:
         return not parts & {"snapshots", "site-packages", "dist-packages"} and os.access(self.path, os.W_OK)
 
 
-def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
+def open_checkpoint(name: str, *, weights: bool = True, slim: bool = False) -> Checkpoint:
     """Find a checkpoint by directory, Hub id or `demo:minilm`, and check its files before any is believed.
 
     All files are regular ones of its own; config.json and the manifest have the right types; the headers of safetensors
@@ -120,14 +142,20 @@ def open_checkpoint(name: str, *, weights: bool = True) -> Checkpoint:
     Args:
         name: what the user typed.
         weights: False fetches only the small files from the Hub (for --dry-run).
+        slim: whether an int8 graph without float weights is enough.
 
     Raises:
-        SqueezeError: nothing is found, it is not a checkpoint, or one of its files is damaged or not its own.
+        SqueezeError: nothing is found, it is not a checkpoint, one of its files is damaged or not its own, or it has
+            no float weights.
     """
     checkpoint = Checkpoint(locate(name, weights=weights), name)
     if os.path.lexists(checkpoint.path / "config.json"):
         checkpoint_files.check_files(checkpoint.path)
     _ = checkpoint.config, checkpoint.manifest
+    if checkpoint.is_slim:
+        if not slim:
+            raise checkpoint.missing_weights_error()
+        return checkpoint
     if weights or checkpoint_files.weight_files(checkpoint.path):
         _check_weights(checkpoint)
     return checkpoint

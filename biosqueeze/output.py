@@ -37,6 +37,7 @@ class StageRecord:
         notes: details of the stage, by its name.
         layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
             all are unchanged.
+        left_out: files that are removed once the manifest describes them.
     """
 
     stage: str
@@ -47,6 +48,7 @@ class StageRecord:
     task: TaskRecord | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
+    left_out: tuple[Path, ...] = ()
 
 
 @dataclass
@@ -68,6 +70,8 @@ class OutputCheckpoint:
         written = build_manifest(self.path, record)
         text = card.render(self.out.name, written, self.path, record.parent.path)
         write_text(self.path / card.FILE_NAME, text)
+        for file in record.left_out:
+            file.unlink()
         for file in self.path.glob("*.partial"):
             file.unlink()  # of a process that was killed while it wrote the card or the manifest
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete

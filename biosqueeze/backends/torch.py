@@ -61,9 +61,9 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:  # noqa: 
     return checkpoint.weights
 
 
-def available(checkpoint: Checkpoint) -> tuple[str, ...]:  # noqa: ARG001 - every checkpoint has weights
-    """Return fp32: bf16 has no file, so it is measured on request only."""
-    return ("fp32",)
+def available(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return fp32, if there are float weights: bf16 has no file, so it is measured on request only."""
+    return () if checkpoint.is_slim else ("fp32",)
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPredictor:

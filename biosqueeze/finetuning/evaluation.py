@@ -103,7 +103,7 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         UsageError: neither the request nor the checkpoint name the data.
         SqueezeError: the checkpoint does not open.
     """
-    checkpoint = open_checkpoint(request.checkpoint, weights=weights)
+    checkpoint = open_checkpoint(request.checkpoint, weights=weights, slim=True)
     recorded = checkpoint.task
     data = request.data or (recorded and recorded.data)
     if not data:

@@ -17,6 +17,7 @@ def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list
 
 def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[str, Any]:
     from biosqueeze.backends import files_of
+    from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
 
     size, length = shape
     p50 = percentile(model.milliseconds[shape], 0.5)
@@ -34,6 +35,8 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "peak_rss_mb": model.peak_rss_mb,
         "load_seconds": model.load_seconds,
         "megabytes": sum(path.stat().st_size for path in files_of(model.checkpoint, model.spec)) / 1e6,
+        "deployed_megabytes": deployed_megabytes(model.checkpoint, model.spec),
+        "directory_megabytes": directory_megabytes(model.checkpoint),
         "parameters": _parameters(model.checkpoint),
         "f1": evaluated_f1(model.checkpoint, model.spec),
         "retention": _retention(model, baseline),

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from markupsafe import Markup
 
 from biosqueeze import __version__, model_facts
+from biosqueeze.backends.deployed import deployed_megabytes
 from biosqueeze.manifest import HistoryEntry, now
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import COLOURS, training_plot
@@ -97,8 +98,13 @@ def _subtitle(data: ReportData) -> str:
 
 def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     shape = model_facts.shape_of(data.checkpoint.config)
-    megabytes = sum(path.stat().st_size for path in data.checkpoint.weights) / 1e6
-    figures = [("parameters", _millions(data.parameters.get("total"))), ("weights", f"{megabytes:,.1f} MB")]
+    figures = [("parameters", _millions(data.parameters.get("total")))]
+    if not data.checkpoint.is_slim:
+        megabytes = sum(path.stat().st_size for path in data.checkpoint.weights) / 1e6
+        figures.append(("weights", f"{megabytes:,.1f} MB"))
+    deployed = deployed_megabytes(data.checkpoint)
+    if deployed is not None:
+        figures.append(("deployed", f"{deployed:,.1f} MB"))
     if shape.layers and shape.hidden:
         figures.append(("layers × hidden size", f"{shape.layers} × {shape.hidden}"))  # noqa: RUF001
     metrics = data.checkpoint.manifest.metrics if data.checkpoint.manifest else {}

@@ -79,7 +79,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     from biosqueeze.backends import default_threads
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
-    checkpoints = [open_checkpoint(name) for name in dict.fromkeys(options.checkpoints)]
+    checkpoints = [open_checkpoint(name, slim=True) for name in dict.fromkeys(options.checkpoints)]
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:

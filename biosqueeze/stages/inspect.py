@@ -22,15 +22,6 @@ from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),)
-_TOKENIZER_FILES = {
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +43,15 @@ def plan(options: Options) -> Plan:
 
 def run(options: Options) -> Outcome:
     """Read the facts."""
-    checkpoint = open_checkpoint(options.checkpoint)
+    checkpoint = open_checkpoint(options.checkpoint, slim=True)
     facts = _facts(checkpoint)
     return Outcome(checkpoint.path, facts, answer=_answer(checkpoint.name, facts))
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    shapes = _shapes(checkpoint)
+    from biosqueeze.backends.deployed import deployed_megabytes  # imports NumPy
+
+    shapes = {} if checkpoint.is_slim else _shapes(checkpoint)
     files = [path.name for path in checkpoint.path.iterdir()]
     family = checkpoint.config.get("model_type") or infer_family(tuple(shapes), checkpoint.config, files)
     return {
@@ -70,12 +63,20 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": checkpoint.task.name if checkpoint.task else None,
         "labels": list(checkpoint.labels),
         "shape": asdict(model_facts.shape_of(checkpoint.config)),
-        "parameters": model_facts.count_by_part(_without_tied(checkpoint, family, shapes)),
+        "parameters": _parameters(checkpoint, family, shapes),
         "megabytes": _megabytes(checkpoint.path),
+        "deployed_megabytes": deployed_megabytes(checkpoint),
         "tokenizer": tokenizer_facts(checkpoint.path),
         "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
         "history": [_history_line(entry) for entry in checkpoint.history],
     }
+
+
+def _parameters(checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
+    """Return the parameters by part; of a checkpoint without float weights, those in its manifest."""
+    if not shapes and checkpoint.manifest:
+        return checkpoint.manifest.model.parameters
+    return model_facts.count_by_part(_without_tied(checkpoint, family, shapes))
 
 
 def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
@@ -108,11 +109,13 @@ def _megabytes(path: Path) -> dict[str, float]:
 
 
 def _artefact(file: Path) -> str:
+    from biosqueeze.backends.deployed import TOKENIZER_FILES
+
     if file.parts[0] in ("onnx", "openvino"):
         return file.with_suffix("").as_posix()
     if len(file.parts) == 1 and (file.suffix == ".safetensors" or file.match("pytorch_model*.bin")):
         return "weights"
-    return "tokenizer" if file.name in _TOKENIZER_FILES else "other"
+    return "tokenizer" if file.name in TOKENIZER_FILES else "other"
 
 
 def _history_line(entry: HistoryEntry) -> str:
@@ -127,6 +130,8 @@ def _answer(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
     total = max(1, counts["total"])
     parts = tuple((part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items())
     sizes = tuple((key, f"{size:.2f}") for key, size in facts["megabytes"].items())
+    if facts["deployed_megabytes"] is not None:
+        sizes += (("deployed", f"{facts['deployed_megabytes']:.2f}"),)
     shape = "  ".join(f"{key} {value:,}" for key, value in facts["shape"].items() if value is not None)
     rows = [
         ("family", facts["family"] or "unknown"),

@@ -163,7 +163,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
     from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 
     out = _output_file(options)
-    checkpoint = open_checkpoint(options.checkpoint, weights=weights)
+    checkpoint = open_checkpoint(options.checkpoint, weights=weights, slim=True)
     kind, task = task_of(checkpoint, options.task, "to predict with", ReadingOptions(column=options.column))
     if options.format == "pubtator" and task.HEAD != "token-classification":
         raise UsageError(f"--format pubtator needs entities, and {kind} finds none; leave it out")

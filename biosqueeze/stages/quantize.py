@@ -24,6 +24,7 @@ from biosqueeze.options import (
     WritingOptions,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.progress import note
 from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
@@ -77,6 +78,11 @@ class Options(WritingOptions):
         "Weights of 7 bits, for x86 processors without VNNI. auto: if this processor has none.",
         UsedBy("quantizers", "method"),
     ] = "auto"
+    slim: Annotated[
+        bool,
+        "Leave out the float weights and graphs: only what the int8 runtime needs. It can be evaluated, measured and "
+        "used, and not trained, shrunk or exported.",
+    ] = False
     tolerance: Annotated[
         float,
         "Least agreement with PyTorch: share of equal predictions (for scores the correlation, without a head the "
@@ -131,6 +137,7 @@ def run(options: Options) -> Outcome:
         SqueezeError: the int8 graph agrees too little with PyTorch.
     """
     from biosqueeze.backends import open_predictor
+    from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     source = open_checkpoint(options.checkpoint)
@@ -148,12 +155,28 @@ def run(options: Options) -> Outcome:
         parity = check_agreement(copy, compared, options.tolerance, _remedies(quantizer))
         metrics = {"quantize": {**parity.as_dict(), **graph_sizes(copy)}}
         record = StageRecord(
-            stage="quantize", parent=source, options=options, metrics=metrics, notes={"quantize": facts}
+            stage="quantize",
+            parent=source,
+            options=options,
+            metrics=metrics,
+            notes={"quantize": facts},
+            left_out=_float_files(copy) if options.slim else (),
         )
         quantized = output.finish(record)
     note_comparison(source.name, metrics["quantize"], head_of(source.config) == "base", _remedies(quantizer))
+    sizes = {"deployed_megabytes": deployed_megabytes(quantized), "directory_megabytes": directory_megabytes(quantized)}
+    note(
+        f"deployed: {sizes['deployed_megabytes']} MB (int8 graph, tokenizer, config), of "
+        f"{sizes['directory_megabytes']} MB in {quantized.path}"
+    )
     summary = Summary(size=size_of(quantized), next_words=next_after_export(quantized, source))
-    return Outcome(quantized.path, {"metrics": metrics}, summary=summary)
+    return Outcome(quantized.path, {"metrics": metrics, **sizes}, summary=summary)
+
+
+def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
+    """Return the float weights and graphs, which the int8 runtime does not load."""
+    patterns = ("model*.safetensors*", "pytorch_model*.bin*", "onnx/model.onnx*", "openvino/*")
+    return tuple(file for pattern in patterns for file in checkpoint.path.glob(pattern))
 
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:

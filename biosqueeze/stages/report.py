@@ -70,7 +70,7 @@ def _resolve(options: Options) -> tuple[Checkpoint, Path]:
     """Return the checkpoint, and the file to write."""
     for library in ("matplotlib", "jinja2"):
         require(library, "report")
-    checkpoint = open_checkpoint(options.checkpoint)
+    checkpoint = open_checkpoint(options.checkpoint, slim=True)
     if options.html is None and not checkpoint.is_writable:
         raise SqueezeError(f"{checkpoint.name} is read-only; name the file to write with --html FILE")
     target = Path(options.html).expanduser() if options.html is not None else checkpoint.path / FILE_NAME

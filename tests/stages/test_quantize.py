@@ -15,6 +15,7 @@ from biosqueeze.quantizers import weight_range
 from biosqueeze.quantizers.calibration import CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.quantizers.weight_range import reduces_range
+from biosqueeze.stages import quantize
 from tests import pico
 
 
@@ -208,3 +209,59 @@ def test_empty_corpus_leaves_nothing(exported, shell, tmp_path) -> None:
     assert result.code == 1
     assert "empty" in result.err
     assert not list(tmp_path.glob("int8*"))
+
+
+@pytest.fixture(scope="module")
+def slim(exported, tmp_path_factory):
+    """A token classifier without float weights, and the same with them."""
+    out = tmp_path_factory.mktemp("slim")
+    source = str(exported("bert", "token-classification"))
+    for name in ("slim", "full"):
+        quantize.run(quantize.Options(checkpoint=source, out=str(out / name), slim=name == "slim"))
+    return out
+
+
+def test_slim_holds_what_the_int8_runtime_needs(slim, shell) -> None:
+    names = {str(path.relative_to(slim / "slim")) for path in (slim / "slim").rglob("*") if path.is_file()}
+    needed = {"README.md", "biosqueeze.json", "config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert names == needed | {"onnx/model_quantized.onnx"}
+    graphs = [(slim / name / "onnx" / "model_quantized.onnx").read_bytes() for name in ("slim", "full")]
+    assert graphs[0] == graphs[1]
+    manifests = [open_checkpoint(str(slim / name), slim=True).manifest for name in ("slim", "full")]
+    assert manifests[0].model == manifests[1].model
+
+
+def test_slim_is_used_as_the_full_one(slim, shell) -> None:
+    (lines := slim / "lines.txt").write_text("Carcinoma of the patients.\n")
+    found = [shell("predict", slim / name, lines) for name in ("slim", "full")]
+    assert found[0].code == 0, found[0].err
+    assert found[0].out == found[1].out
+    facts = json.loads(shell("inspect", slim / "slim", "--json").out)
+    full = json.loads(shell("inspect", slim / "full", "--json").out)
+    assert facts["parameters"] == full["parameters"]
+    assert facts["deployed_megabytes"] == full["deployed_megabytes"] < full["megabytes"]["total"]
+    bench = shell("bench", slim / "slim", "--seconds", 0, "--rounds", 1, "--batch-size", 1, "--length", 8, "--json")
+    assert bench.code == 0, bench.err
+    (row,) = json.loads(bench.out)["rows"]
+    assert (row["backend"], row["deployed_megabytes"]) == ("onnxruntime:int8", facts["deployed_megabytes"])
+
+
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+@pytest.mark.parametrize("command", ["shrink --layers 1", "export", "quantize", "predict --backend torch"])
+def test_commands_that_need_float_weights_say_so(command, extra, slim, shell) -> None:
+    (lines := slim / "lines.txt").write_text("Carcinoma of the patients.\n")
+    result = shell(command, slim / "slim", *([lines] if "predict" in command else []), *extra)
+    assert result.code == 1, result.err
+    assert "has no float weights" in result.err
+    assert "biosqueeze quantize" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+def test_sizes_are_those_of_the_files(exported, shell, tmp_path) -> None:
+    made = shell("quantize", exported("bert", "token-classification"), "--out", tmp_path / "int8", "--json")
+    sizes = json.loads(made.out)
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model_quantized.onnx")
+    deployed = sum((tmp_path / "int8" / name).stat().st_size for name in names)
+    total = sum(path.stat().st_size for path in (tmp_path / "int8").rglob("*") if path.is_file())
+    assert sizes["deployed_megabytes"] == round(deployed / 1e6, 3)
+    assert sizes["directory_megabytes"] == round(total / 1e6, 3)
