@@ -215,7 +215,7 @@ def _flat(values: Iterable[Any]) -> list[Any]:
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _run_recipe(recipe: str, overrides: tuple[str, ...], out: str | None, **flags: Any) -> None:
+def _run_recipe(recipe: str | None, overrides: tuple[str, ...], out: str | None, **flags: Any) -> None:
     set_up_process(flags)
     refuse_several_processes("run")
     path = find_recipe(recipe)
@@ -232,7 +232,7 @@ def _run_recipe(recipe: str, overrides: tuple[str, ...], out: str | None, **flag
 command = StageCommand(
     "run",
     params=[
-        click.Argument(["recipe"], type=Text()),
+        click.Argument(["recipe"], type=Text(), required=False),
         StageOption(
             ["--set", "overrides"],
             multiple=True,

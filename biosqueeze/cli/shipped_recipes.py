@@ -13,12 +13,14 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
 
 
-def find_recipe(recipe: str) -> Path:
+def find_recipe(recipe: str | None) -> Path:
     """Return the file of a recipe: a path, or else the name of a shipped one.
 
     Raises:
-        UsageError: there is neither; the message names the nearest.
+        UsageError: there is neither; the message names the nearest, and lists all.
     """
+    if recipe is None:
+        raise UsageError(f"name a TOML file, or a recipe that comes with biosqueeze: {', '.join(shipped_recipes())}")
     path = Path(recipe).expanduser()
     shipped = shipped_recipes()
     if path.exists() or (path.suffix and path.stem not in shipped):

@@ -401,3 +401,9 @@ def test_wheels_contain_the_recipes() -> None:
     package_data = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     assert "recipes/*.toml" in package_data["biosqueeze"]
     assert (FOLDER.parent / "biosqueeze" / "recipes").resolve() == FOLDER
+
+
+def test_run_without_a_recipe_lists_those_that_are_shipped(shell: Shell) -> None:
+    said = shell("run")
+    assert said.code == 2
+    assert "a recipe that comes with biosqueeze: biodistilbert, " in said.err
