@@ -53,6 +53,14 @@ class RecordChunk:
         return [record for record in self.records if record.error is None]
 
     @property
+    def entities(self) -> int | None:
+        """The number of predicted entities; None for a task that finds none."""
+        found = [
+            each.annotation["entities"] for each in self.records if each.annotation and "entities" in each.annotation
+        ]
+        return sum(map(len, found)) if found else None
+
+    @property
     def first_error(self) -> str | None:
         """The error of the first bad record, if there is one."""
         return next((record.error for record in self.records if record.error is not None), None)

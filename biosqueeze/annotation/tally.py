@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import RecordChunk
 
 
+_SUSPICIOUS = 10  # so many records without an entity are worth a warning
+
+
 @dataclass
 class Tally:
     """Counts of records, bad records and warnings so far."""
@@ -20,6 +23,7 @@ class Tally:
     records: int = 0
     bad: int = 0
     first_error: str = ""
+    entities: int | None = None  # None for a task that finds none
     _started: float = field(default_factory=time.monotonic)
     _seen: set[str] = field(default_factory=set)  # warnings that were printed
     _counted: dict[str, CountedWarning] = field(default_factory=dict)  # the first of each kind
@@ -31,6 +35,8 @@ class Tally:
         self.records += len(chunk.records)
         self.bad += len(chunk.records) - len(chunk.valid)
         self.first_error = self.first_error or chunk.first_error or ""
+        if chunk.entities is not None:
+            self.entities = (self.entities or 0) + chunk.entities
         for warning in warnings:
             kind = warning.what if isinstance(warning, CountedWarning) else warning
             if kind not in self._seen:
@@ -65,5 +71,7 @@ class Tally:
             raise SqueezeError(f"{source} has no record; check that it was written in full")
         if self.bad == self.records:
             raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error}")
+        if self.entities == 0 and self.records >= _SUSPICIOUS:
+            warn(f"no entity was found in any of {self.records:,} records; is this the checkpoint that was fine-tuned?")
         bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""
         note(f"{self.records:,} records{bad}, {self.speed}")

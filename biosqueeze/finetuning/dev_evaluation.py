@@ -10,7 +10,9 @@ from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.load import decoding_parameters
+from biosqueeze.progress import warn
 from biosqueeze.tasks import Task, Window, with_decoding_parameters
+from biosqueeze.tasks.metrics.entities import finds_nothing
 
 EVALUATION_BATCH_SIZE = 32
 
@@ -33,12 +35,27 @@ class DevSet:
         """
 
         def score(model: PreTrainedModel | HeadedEncoder) -> dict[str, float]:
-            device = str(next(model.parameters()).device)
-            predictor = TorchPredictor(model, precision, device)
-            features = [window.features for window in self.windows]
-            logits = predict_all(predictor, features, self.pad_token_id, EVALUATION_BATCH_SIZE)
-            task = with_decoding_parameters(self.task, decoding_parameters(model))
-            predicted = task.decode(self.windows, logits, self.examples, self.labels)
-            return self.task.score([example.gold for example in self.examples], predicted)
+            return self.task.score(self._gold, self._predictions(model, precision))
 
         return score
+
+    def warn_of_silence(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> None:
+        """Warn of a tagger that predicts O for every word, although the split has entities."""
+        is_tagger = self.task.HEAD == "token-classification"
+        if is_tagger and finds_nothing(self._gold, self._predictions(model, precision)):
+            warn(
+                "the model predicts no entity at all on dev: it has learned only that most words are none; train "
+                "longer (--epochs), or with a higher --lr"
+            )
+
+    @property
+    def _gold(self) -> list[Any]:
+        return [example.gold for example in self.examples]
+
+    def _predictions(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> list[Any]:
+        device = str(next(model.parameters()).device)
+        predictor = TorchPredictor(model, precision, device)
+        features = [window.features for window in self.windows]
+        logits = predict_all(predictor, features, self.pad_token_id, EVALUATION_BATCH_SIZE)
+        task = with_decoding_parameters(self.task, decoding_parameters(model))
+        return task.decode(self.windows, logits, self.examples, self.labels)

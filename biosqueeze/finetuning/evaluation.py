@@ -11,9 +11,10 @@ from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.tasks.formulation import ReadingOptions
+from biosqueeze.tasks.metrics.entities import finds_nothing
 
 DEFAULT_TASK = "ner"
 
@@ -80,12 +81,18 @@ class Evaluation:
         started = time.monotonic()
         model = load_task_model(self.checkpoint, self.task, self.inference)
         predicted = model.predict(examples)
+        gold = [example.gold for example in examples]
+        if self.task.HEAD == "token-classification" and finds_nothing(gold, predicted):
+            warn(
+                f"{self.checkpoint.name} predicts no entity at all in {len(gold):,} examples of {self.data}; train it "
+                "longer, or evaluate the checkpoint that was fine-tuned"
+            )
         return {
             "task": self.kind,
             "data": self.data,
             "split": self.split,
             "backend": self.inference.backend,
-            "metrics": self.task.score([example.gold for example in examples], predicted),
+            "metrics": self.task.score(gold, predicted),
             "examples": len(examples),
             "max_length": model.max_length,
             "seconds": round(time.monotonic() - started, 3),

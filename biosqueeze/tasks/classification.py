@@ -13,9 +13,10 @@ from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.parsing import parse_json
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.sequences import Floats, TextExample, id_of, sigmoid
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.metrics.labels import score_label_sets
 from biosqueeze.tasks.readers import hoc as _hoc
 from biosqueeze.tasks.readers import rows as _rows
@@ -84,6 +85,7 @@ class Kind(SequenceKind):
         rows = _rows.rows_by_role(source, known, ROLES, columns)
         style = _label_style([row for items in rows.values() for row in items], self.scheme)
         examples = {split: [_example(row, style) for row in items] for split, items in rows.items()}
+        _warn_of_tagged_words(source, examples)
         labels = _rows.classes_of(examples) if style.scheme == SINGLE.name else _label_names(examples)
         note(f"{source}: {style.description}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, style.scheme)
@@ -199,6 +201,14 @@ def _text(row: _rows.RoleValues) -> str:
 def _id(row: _rows.RoleValues) -> str:
     """Return the id of a row; a PubMed id identifies a record only if that is a whole document."""
     return _rows.id_of_row(row, "id", *(("pmid",) if "title" in row.values else ()))
+
+
+def _warn_of_tagged_words(source: str, examples: _rows.Splits) -> None:
+    """Warn of column files for entity recognition, whose rows are words with tags."""
+    rows = [example for items in examples.values() for example in items]
+    tags = {str(example.gold) for example in rows}
+    if OUTSIDE in tags and all(map(is_tag, tags)) and not any(" " in example.texts[0] for example in rows):
+        warn(f"{source}: every text is a single word, and the labels are tags (O, B-TYPE, ...): give --task ner")
 
 
 def _label_names(examples: _rows.Splits) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ class Chunk:
     records: list[int]
     bad: int = 0
     first_error: str | None = None
+    entities: int | None = None
     valid: list[int] = field(init=False)
 
     def __post_init__(self):
@@ -50,3 +51,12 @@ def test_no_good_record_is_a_failure():
     tally.add(Chunk([1], bad=1, first_error="in:1: not JSON"), [])
     with pytest.raises(SqueezeError, match="every record is bad; the first: in:1: not JSON"):
         tally.conclude("in")
+
+
+@pytest.mark.parametrize(("entities", "is_said"), [((0, 0), True), ((0, 1), False), ((None, None), False)])
+def test_records_without_any_entity_are_suspicious(entities, is_said, capsys):
+    tally = Tally()
+    for found in entities:
+        tally.add(Chunk(list(range(8)), entities=found), [])
+    tally.conclude("input")
+    assert ("no entity was found in any of 16 records" in capsys.readouterr().err) is is_said

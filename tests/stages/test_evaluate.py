@@ -166,6 +166,15 @@ def test_spellings_of_a_backend_share_one_result(checkpoint, data, gold_but):
     assert [path.name for path in (checkpoint / "results").iterdir()] == ["evaluate-torch.json"]
 
 
+def test_a_tagger_that_predicts_nothing_is_named(checkpoint, data, gold_but, capsys):
+    gold_but(1, 2, 5, 7)
+    assert evaluate.run(_options(checkpoint, data)).facts["metrics"]["f1"] == 0
+    assert f"predicts no entity at all in 2 examples of {data}" in capsys.readouterr().err
+    gold_but(1, 2)
+    evaluate.run(_options(checkpoint, data))
+    assert "no entity" not in capsys.readouterr().err
+
+
 def test_a_floor_in_percent_is_refused(checkpoint, data, gold_but):
     calls = gold_but()
     with pytest.raises(UsageError, match=r"--min f1=80: scores are from 0 to 1 here; say f1=0.80"):

@@ -222,3 +222,11 @@ def test_an_uncertain_task_is_named_and_not_taken(pico_bert: Path, tmp_path: Pat
     assert said.code == 2
     assert "fits several tasks" in said.err
     assert "give --task nli, which is the likeliest, or --task similarity" in said.err
+
+
+def test_a_tagger_that_learned_nothing_is_named(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    data = folder(tmp_path, train="the\tO\n\n" * 40 + "sepsis\tB-Disease\n", dev="the\tB-Disease\n", test="of\tO\n")
+    options = "--precision fp32 --steps 20 --eval-every 20 --lr 1e-2 --out out"
+    said = shell("finetune", pico_bert, "--data", data, *options.split())
+    assert said.code == 0
+    assert "the model predicts no entity at all on dev" in said.err

@@ -345,3 +345,10 @@ def test_unlabelled_test_split_is_read_only_on_request(tmp_path, hidden, capfd):
     assert "test has no labels" in capfd.readouterr().err
     with pytest.raises(SqueezeError):
         open_task("classification").read(str(tmp_path), ("test",))
+
+
+def test_tagged_words_are_not_taken_for_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, split in enumerate(("train", "dev")):
+        (tmp_path / f"{split}.tsv").write_text(f"case{number}\tO\nsepsis{number}\tB-Disease\n")
+    open_task("classification").read(str(tmp_path), ("train", "dev"))
+    assert "every text is a single word, and the labels are tags" in capsys.readouterr().err

@@ -21,7 +21,7 @@ def score_entities(gold: Tags, predicted: Tags) -> dict[str, float]:
     """
     from seqeval.metrics import classification_report
 
-    if not any(tag != OUTSIDE for tags in [*gold, *predicted] for tag in tags):
+    if not _has_entity([*gold, *predicted]):
         return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     lists = [list(tags) for tags in gold], [list(tags) for tags in predicted]
     report = classification_report(*lists, output_dict=True, zero_division=0)
@@ -35,6 +35,15 @@ def score_entities(gold: Tags, predicted: Tags) -> dict[str, float]:
         **{f"f1-{name}": float(row["f1-score"]) for name, row in types.items()},
         **{f"support-{name}": int(row["support"]) for name, row in types.items()},
     }
+
+
+def finds_nothing(gold: Tags, predicted: Tags) -> bool:
+    """Return whether the prediction has no entity at all, where there are gold entities."""
+    return _has_entity(gold) and not _has_entity(predicted)
+
+
+def _has_entity(sentences: Tags) -> bool:
+    return any(tag != OUTSIDE for tags in sentences for tag in tags)
 
 
 def score_words_by_type(gold: Tags, predicted: Tags) -> dict[str, float]:
