@@ -1,6 +1,7 @@
 """Read JSON with explained errors, write files and directories atomically, and hash their content."""
 
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -67,9 +68,11 @@ def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]
     Raises:
         OSError: the file cannot be written, or the disk is full; the old file is kept.
     """
-    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
+    _remove_abandoned(path)
+    file = _open_temporary(path)
+    temporary = Path(file.name)
     try:
-        with temporary.open("xb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -83,11 +86,24 @@ def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]
         raise
 
 
-def delete_leftovers(path: Path) -> None:
-    """Delete the temporary files of processes that were killed while they wrote FILE; the caller must hold a lock."""
-    for leftover in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
-        with contextlib.suppress(OSError):
-            leftover.unlink()
+def _open_temporary(path: Path) -> BinaryIO:
+    """Create a temporary file beside a file, and lock it."""
+    while True:
+        temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
+        file = temporary.open("xb")
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if temporary.exists():  # else another process has removed it before it was locked
+            return file
+        file.close()
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of a file whose writers were killed: those that no process has locked."""
+    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
+        with contextlib.suppress(OSError), temporary.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temporary.unlink()
 
 
 def rename(source: Path, target: Path) -> None:

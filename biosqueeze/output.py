@@ -72,8 +72,6 @@ class OutputCheckpoint:
         write_text(self.path / card.FILE_NAME, text)
         for file in record.left_out:
             file.unlink()
-        for file in self.path.glob("*.partial"):
-            file.unlink()  # of a process that was killed while it wrote the card or the manifest
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
         self.publish()
@@ -146,7 +144,8 @@ def check_output(out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = 
     check_place(out, inputs)
     if force:
         _check_replaceable(out)
-    if resume:
+    is_finished = any((path / manifest.FILE_NAME).is_file() for path in (out, partial_of(out)))
+    if resume and not is_finished:
         _check_resumable(partial_of(out))
     return out
 

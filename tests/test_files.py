@@ -190,3 +190,18 @@ def test_content_hash_sees_no_states_and_no_lock(tmp_path: Path) -> None:
         write_content(folder, other)
         assert files.content_hash(folder) != expected
         (folder / other).unlink()
+
+
+def test_the_file_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "file[1].json"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from biosqueeze import files\n"
+        "with files.open_atomic(Path(sys.argv[1])) as file: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    (tmp_path / "file[1].json.partial").touch()  # of another name
+    assert len(list(tmp_path.iterdir())) == 2
+    with files.open_atomic(path):
+        files.write_text(path, "by another writer")
+        assert len(list(tmp_path.iterdir())) == 3  # the one that is being written is kept
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file[1].json", "file[1].json.partial"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import delete_leftovers, open_atomic
+from biosqueeze.files import open_atomic
 from biosqueeze.locks import exclusive_lock
 from biosqueeze.os_errors import explained_writes
 
@@ -108,7 +108,6 @@ def _reserved(out: Path) -> Iterator[None]:
     with exclusive_lock(lock, refuse) as is_held:
         try:
             if is_held:
-                delete_leftovers(out)
             yield
         finally:
             lock.unlink(missing_ok=True)

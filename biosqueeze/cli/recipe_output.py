@@ -32,9 +32,7 @@ def with_output(
         SqueezeError: something that the step has not written is in its place.
     """
     if not isinstance(options, WritingOptions):
-        is_file = {"out", "force"} <= step.fields.keys()
-        is_inside = is_file and Path(vars(options)["out"]).parent == directory
-        return replace(options, force=True) if is_inside else options  # type: ignore[call-arg]
+        return _with_other_output(step, options, directory)
     out = Path(str(options.out))
     force = options.force or out.parent == directory
     is_begun = entry.get("begun") == key
@@ -46,11 +44,27 @@ def with_output(
     elif is_written and (written := finished(out)) and not differences(written, step.stage, options):
         force = True  # the step ended before it was recorded; it is repeated, and writes the same
     if out.exists() and not force:
-        raise SqueezeError(
-            f"[{step.name}] {out} exists already; give --set {step.name}.force=true to replace it, or another name "
-            f"with --set {step.name}.out=NAME"
-        )
+        raise _existing(step, out)
     return replace(options, force=force)
+
+
+def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:
+    """Let a step replace what is no checkpoint, such as predictions, in the run's directory."""
+    if not {"out", "force"} <= step.fields.keys():
+        return options
+    out = Path(str(vars(options)["out"]))
+    if out.parent == directory:
+        return replace(options, force=True)  # type: ignore[call-arg]
+    if (out.is_file() or out.is_dir()) and not vars(options)["force"]:
+        raise _existing(step, out)
+    return options
+
+
+def _existing(step: RecipeStep, out: Path) -> SqueezeError:
+    return SqueezeError(
+        f"[{step.name}] {out} exists already; give --set {step.name}.force=true to replace it, or another name with "
+        f"--set {step.name}.out=NAME"
+    )
 
 
 def mark(out: Path) -> str | None:

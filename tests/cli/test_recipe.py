@@ -407,3 +407,16 @@ def test_run_without_a_recipe_lists_those_that_are_shipped(shell: Shell) -> None
     said = shell("run")
     assert said.code == 2
     assert "a recipe that comes with biosqueeze: biodistilbert, " in said.err
+
+
+def test_existing_predictions_are_not_replaced(pico_ner: Path, shell: Shell) -> None:
+    write(Path("records.jsonl"), '{"text": "a"}\n')
+    path = write(
+        Path("p.toml"), f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "records.jsonl"\nout = "found.jsonl"\n'
+    )
+    write(Path("found.jsonl"), "precious")
+    said = shell("run", path)
+    assert (said.code, "give --set predict.force=true" in said.err) == (1, True), said.err
+    assert Path("found.jsonl").read_text() == "precious"
+    assert shell("run", path, "--set", "predict.force=true").code == 0
+    assert shell("run", path).err.count("unchanged, skipped") == 1

@@ -35,6 +35,7 @@ def names(directory: str) -> set[str]:
 def test_a_finished_training_is_renamed(words: tuple[str, ...], command: tuple, shell: Shell) -> None:
     killed(*command, at=renames_to("out"), log=Path("log"))
     assert not Path("out").exists()
+    assert shell(*command, *words, "--dry-run").code == 0
     written = {path: path.read_bytes() for path in Path("out.partial").glob("*.*") if path.is_file()}
     said = shell(*command, *words)
     assert said.code == 0, said.err
