@@ -105,9 +105,8 @@ def _reserved(out: Path) -> Iterator[None]:
     def refuse() -> None:
         raise SqueezeError(f"another biosqueeze is writing {out} right now; wait for it, or give another --out")
 
-    with exclusive_lock(lock, refuse) as is_held:
+    with exclusive_lock(lock, refuse):
         try:
-            if is_held:
             yield
         finally:
             lock.unlink(missing_ok=True)
