@@ -150,7 +150,8 @@ def _repeat(scenario: Scenario, place: Folder, clean: Clean, saved: judge.Saved)
             return
     yield from judge.of_outputs(scenario, place.work, clean.outputs)
     yield from (Failure("no output", name) for name in scenario.outputs if not (place.work / name).exists())
-    yield from judge.leftovers(place.work, clean.names)
+    if ended[0].code == 0:  # a command that is refused removes nothing
+        yield from judge.leftovers(place.work, clean.names)
 
 
 def _is_done_before(message: str, scenario: Scenario, place: Folder, clean: Clean) -> bool:
