@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and pidfd")
 def test_a_share_of_every_campaign_finds_nothing(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
-    command = [sys.executable, "-m", "tests.campaigns", "--share", "0.01", "--jobs", "1", "--json", str(summary)]
+    command = [sys.executable, "-m", "tests.campaigns", "--share", "0.01", "--jobs", "2", "--json", str(summary)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert summary.is_file(), done.stderr
     found = json.loads(summary.read_text(encoding="utf-8"))
