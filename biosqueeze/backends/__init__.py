@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.options import AUTO_DEVICE
 
 __all__ = [
     "Batch",
@@ -29,6 +30,7 @@ __all__ = [
     "format_spec",
     "open_predictor",
     "parse_spec",
+    "use_device",
     "with_token_types",
 ]
 
@@ -119,6 +121,28 @@ def open_predictor(checkpoint: Checkpoint, spec: str, threads: int | None = None
     """
     name, precision = parse_spec(spec)
     return _runtime(name).load(checkpoint, precision, threads)
+
+
+def use_device(spec: str, device: str) -> str:
+    """Set the device on which a backend will run, and return its name.
+
+    Args:
+        spec: RUNTIME[:PRECISION].
+        device: of --device.
+
+    Raises:
+        UsageError: the runtime runs on the CPU alone.
+        SqueezeError: PyTorch has no such device.
+    """
+    name, _ = parse_spec(spec)
+    if name != "torch":
+        if device not in (AUTO_DEVICE, "cpu"):
+            raise UsageError(f"--device {device} is for --backend torch, and {name} runs on the CPU; leave it out")
+        return "cpu"
+    from biosqueeze.models.device import own_device, select_device
+
+    select_device(device)
+    return str(own_device())
 
 
 def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:

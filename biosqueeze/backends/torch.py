@@ -12,6 +12,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.load import load_headed_encoder
+from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model
@@ -67,13 +68,15 @@ def available(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPredictor:
-    """Load the checkpoint with its head, on the CPU."""
+    """Load the checkpoint with its head, on the device of this process."""
     if threads is not None:
         torch.set_num_threads(threads)
     model = load_headed_encoder(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
     if precision == "bf16":
         cast_products(model)
-    return TorchPredictor(model, precision)
+    device = own_device()
+    torch.nn.Module.to(model, device)  # in place
+    return TorchPredictor(model, precision, str(device))
 
 
 def cast_products(model: torch.nn.Module) -> None:

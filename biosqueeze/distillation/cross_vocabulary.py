@@ -22,9 +22,9 @@ from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import mean_logits
 from biosqueeze.errors import UsageError
+from biosqueeze.models.device import own_device
 from biosqueeze.progress import track
 from biosqueeze.tasks import Task, Window
-from biosqueeze.training.device import own_device
 
 _EXAMPLES_AT_ONCE = 1024
 _BATCH = 32

@@ -19,12 +19,12 @@ from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import LABELS
 from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.device import own_device
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.objectives import LogitRows, mlm
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource, loader
-from biosqueeze.training.device import own_device
 from biosqueeze.training.failures import TrainingError
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.learner import Learner

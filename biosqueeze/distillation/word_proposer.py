@@ -12,13 +12,13 @@ from biosqueeze.data.blocks import Frame, Ids
 from biosqueeze.data.collate import Features, pad
 from biosqueeze.distillation.request import AugmentationSettings
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.device import own_device
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.progress import note, track
 from biosqueeze.tasks.encoding.word_windows import WordPieces, tokenize_sentences
 from biosqueeze.tasks.readers.tagged import Sentence
-from biosqueeze.training.device import own_device
 
 CANDIDATES = 15  # words proposed for a place (TinyBERT's K)
 LENGTH = 128  # tokens of context that the masked language model reads

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biosqueeze import registry
-from biosqueeze.backends import canonical_spec, check_runnable, default_spec
+from biosqueeze.backends import canonical_spec, check_runnable, default_spec, use_device
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
@@ -36,6 +36,8 @@ class EvaluationRequest:
     batch_size: int
     max_length: int | None
     threads: int | None
+    device: str
+    """Of --device."""
     floors: Mapping[str, float]
     """Least score by metric."""
 
@@ -119,11 +121,13 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         )
     name = request.task or (recorded.name if recorded else DEFAULT_TASK)
     kind, task = task_of(checkpoint, name, "to score", request.reading)
+    backend = canonical_spec(request.backend) if request.backend else default_spec(checkpoint)
     inference = InferenceSettings(
-        backend=canonical_spec(request.backend) if request.backend else default_spec(checkpoint),
+        backend=backend,
         batch_size=request.batch_size,
         max_length=request.max_length,
         threads=request.threads,
+        device=use_device(backend, request.device),
     )
     return Evaluation(
         checkpoint=checkpoint,

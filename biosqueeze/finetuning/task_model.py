@@ -29,6 +29,8 @@ class InferenceSettings:
     """Tokens in a sequence; None for that of the fine-tuning."""
     threads: int | None
     """None for the runtime's default."""
+    device: str
+    """That the backend runs on."""
 
 
 @dataclass(frozen=True)

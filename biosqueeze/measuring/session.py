@@ -18,6 +18,8 @@ class MeasuringSettings:
 
     shapes: tuple[Shape, ...]
     threads: int
+    device: str
+    """Of PyTorch; the other runtimes run on the CPU."""
     rounds: int
     seconds: float
     """Seconds of one measurement: one model, one shape, one round."""
@@ -69,6 +71,7 @@ def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Se
                 "name": model.checkpoint.name,
                 "spec": model.spec,
                 "threads": settings.threads,
+                "device": settings.device,
                 "vocabulary": model.checkpoint.config["vocab_size"],
                 "shapes": settings.shapes,
                 "warmup": settings.warmup,

@@ -7,7 +7,7 @@ from typing import Any
 
 from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
-from biosqueeze.measuring.session import MeasuredModel, Shape
+from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
 
 
 def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -74,11 +74,13 @@ def _evaluation(checkpoint: Checkpoint, spec: str) -> dict[str, Any]:
     return read_result(checkpoint, f"evaluate-{spec.replace(':', '-')}") or {}
 
 
-def show_rows(rows: Sequence[dict[str, Any]], threads: int) -> None:
+def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:
     """Print two tables: the details of each shape, and below it size, score and latency of each model side by side."""
     names = _display_names(rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
-    progress.table(f"{environment.cpu_name()}, {threads} threads", *_summary(rows, names), keys=2)
+    torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
+    machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
+    progress.table(machine, *_summary(rows, names), keys=2)
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

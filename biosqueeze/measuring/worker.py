@@ -2,7 +2,8 @@
 
 Both are one JSON object a line (`->` to the worker, `<-` back):
 
-    -> {"path": ..., "name": ..., "spec": "torch", "threads": 2, "vocabulary": 30522, "shapes": [[1, 128]], "warmup": 3}
+    -> {"path": ..., "name": ..., "spec": "torch", "threads": 2, "device": "cpu",
+        "vocabulary": 30522, "shapes": [[1, 128]], "warmup": 3}
     <- {"load_seconds": 0.8}                       import of the runtime included; every shape has run `warmup` times
     -> {"shape": [1, 128], "seconds": 0.5}
     <- {"milliseconds": [23.1, 22.9, ...]}         at least three runs
@@ -23,7 +24,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from biosqueeze.backends import Batch, Predictor, open_predictor
+from biosqueeze.backends import Batch, Predictor, open_predictor, parse_spec, use_device
 from biosqueeze.backends.finite import check_finite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
@@ -41,6 +42,8 @@ def serve(requests: Iterator[Mapping[str, Any]], reply: Reply, clock: Callable[[
     first = next(requests)
     started = clock()
     checkpoint = Checkpoint(Path(first["path"]), first["name"])
+    if parse_spec(first["spec"])[0] == "torch":
+        use_device(first["spec"], first["device"])
     predictor = open_predictor(checkpoint, first["spec"], first["threads"])
     load_seconds = clock() - started
     batches = {tuple(shape): _random_batch(shape, first["vocabulary"]) for shape in first["shapes"]}

@@ -27,9 +27,10 @@ from biosqueeze.options.markers import (
 )
 from biosqueeze.options.outcome import Block, Outcome, Plan, Summary
 from biosqueeze.options.rules import Bounds, Excludes, OnlyWith, Requires, UsedBy, between_0_and_1, is_given
-from biosqueeze.options.values import named_number, positive_numbers, whole_numbers
+from biosqueeze.options.values import AUTO_DEVICE, device_name, named_number, positive_numbers, whole_numbers
 
 __all__ = [
+    "AUTO_DEVICE",
     "Argument",
     "Block",
     "Bounds",
@@ -37,6 +38,7 @@ __all__ = [
     "Choices",
     "Common",
     "Data",
+    "DeviceOption",
     "Excludes",
     "Group",
     "Hidden",
@@ -56,6 +58,7 @@ __all__ = [
     "UsedBy",
     "WritingOptions",
     "between_0_and_1",
+    "device_name",
     "named_number",
     "option_fields",
     "positive_numbers",
@@ -121,6 +124,14 @@ class WritingOptions(StageOptions):
     ] = 0
 
 
+DeviceOption = Annotated[
+    str,
+    "Device of PyTorch: auto (a GPU where there is one), cpu, cuda, cuda:1 or mps.",
+    Syntax("DEVICE", device_name, "cuda:1"),
+    Group.MACHINE,
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InferenceOptions(StageOptions):
     """Options of a stage that runs a fine-tuned checkpoint."""
@@ -143,6 +154,7 @@ class InferenceOptions(StageOptions):
     threads: Annotated[
         int | None, "CPU threads of the backend. Default: the backend decides.", Bounds(least=1), Group.MACHINE
     ] = None
+    device: DeviceOption = AUTO_DEVICE
 
 
 def resolved(options: StageOptions) -> dict[str, Any]:

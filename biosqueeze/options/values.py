@@ -1,6 +1,10 @@
 """Parse option values that are texts with several parts. A ValueError says that the text is not of the form."""
 
 import math
+import re
+
+AUTO_DEVICE = "auto"
+_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
@@ -38,3 +42,14 @@ def named_number(text: str) -> tuple[str, float]:
     if not name or not math.isfinite(number):
         raise ValueError(text)
     return name, number
+
+
+def device_name(text: str) -> str:
+    """Return the name of a device of PyTorch.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _DEVICE.fullmatch(text):
+        raise ValueError("expected auto, cpu, cuda, cuda:1 or mps")
+    return text

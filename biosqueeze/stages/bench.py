@@ -19,6 +19,7 @@ from biosqueeze.options import (
     StageOptions,
     Summary,
     Syntax,
+    device_name,
     whole_numbers,
 )
 
@@ -64,6 +65,11 @@ class Options(StageOptions):
     threads: Annotated[
         int | None, "CPU threads of each process. Default: the number of physical cores.", Bounds(least=1)
     ] = None
+    device: Annotated[
+        str,
+        "Device of PyTorch: cpu, cuda, cuda:1, mps or auto. The other runtimes run on the CPU.",
+        Syntax("DEVICE", device_name, "cuda:1"),
+    ] = "cpu"
     rounds: Annotated[int, "Measurements of each pair at each shape.", Bounds(least=1)] = 5
     seconds: Annotated[float, "Seconds of one measurement; it has at least three runs.", Bounds(least=0)] = 0.5
     warmup: Annotated[int, "Runs of each shape before the first measurement.", Bounds(least=1)] = 3
@@ -92,12 +98,27 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         for spec in _specs(checkpoint, options.backend, alone=alone)
     )
     return models, MeasuringSettings(
+        device=_device(options.device, models),
         shapes=tuple((size, length) for length in lengths for size in sizes),
         threads=options.threads or default_threads(),
         rounds=options.rounds,
         seconds=options.seconds,
         warmup=options.warmup,
     )
+
+
+def _device(device: str, models: tuple[MeasuredModel, ...]) -> str:
+    """Return the device that the models on torch run on.
+
+    Raises:
+        UsageError: no model runs on torch, and it is not the CPU.
+        SqueezeError: PyTorch has no such device.
+    """
+    from biosqueeze.backends import parse_spec, use_device
+
+    specs = [model.spec for model in models]
+    of_torch = next((spec for spec in specs if parse_spec(spec)[0] == "torch"), specs[0])
+    return "cpu" if device == "cpu" else use_device(of_torch, device)
 
 
 def _check_length(checkpoint: Checkpoint, length: int) -> None:
@@ -144,13 +165,13 @@ def run(options: Options) -> Outcome:
     models, settings = _resolve(options)
     measure_models(models, settings)
     rows = bench_rows(models, settings.shapes)
-    show_rows(rows, settings.threads)
-    environment = {**asdict(current_environment()), "threads": settings.threads}
+    show_rows(rows, settings)
+    environment = {**asdict(current_environment()), "threads": settings.threads, "device": settings.device}
     result = {"rows": rows, "machine": environment, "rounds": settings.rounds, "seconds": settings.seconds}
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     for checkpoint in checkpoints:
         write_result(checkpoint, "bench", result)
     last = checkpoints[-1].path
-    machine = f"{settings.threads} threads on cpu"
+    machine = f"{settings.threads} threads on {settings.device}"
     summary = Summary(machine=machine, next_words=("report", str(last)))
     return Outcome(checkpoints[-1].path, result, rows=tuple(rows), summary=summary)

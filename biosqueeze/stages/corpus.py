@@ -52,7 +52,7 @@ _XML = (".xml", ".nxml", ".tar", ".tgz")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """Build a corpus from PubMed, PMC, BioC, JSON lines or text, or inspect one.
+    """Build a corpus from PubMed, PMC or own text, or inspect one.
 
     Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and writes gzipped
     text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.

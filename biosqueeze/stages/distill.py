@@ -240,6 +240,9 @@ def run(options: Options) -> Outcome:
 
 
 def _request(options: Options, inputs: DistillationInputs) -> DistillationRequest:
+    from biosqueeze.models.device import select_device
+
+    select_device(options.device)
     return DistillationRequest(
         models=_model_settings(options, inputs),
         teacher_weights=_teacher_weights(options),

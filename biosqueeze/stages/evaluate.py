@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
-from biosqueeze.checkpoint import Checkpoint, write_result
+from biosqueeze.checkpoint import write_result
 from biosqueeze.options import (
     CheckpointArgument,
     InferenceOptions,
@@ -78,6 +78,7 @@ def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
         batch_size=options.batch_size,
         max_length=options.max_length,
         threads=options.threads,
+        device=options.device,
         floors=dict(map(named_number, options.min)),
     )
     return resolve_evaluation(request, weights=weights)
@@ -113,19 +114,21 @@ def run(options: Options) -> Outcome:
     write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
     check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
     checkpoint = evaluation.checkpoint
-    summary = _summary(checkpoint, evaluation.task.METRIC, result)
+    summary = _summary(evaluation, result)
     return Outcome(checkpoint.path, result, rows=_rows(checkpoint.name, result), summary=summary)
 
 
-def _summary(checkpoint: Checkpoint, metric: str, result: Mapping[str, Any]) -> Summary:
+def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
     """Return the score beside that of the teacher, where that was evaluated on the same split."""
     from biosqueeze.backends import files_of
     from biosqueeze.reporting.report_data import teacher_evaluations
 
+    checkpoint, metric = evaluation.checkpoint, evaluation.task.METRIC
+    measured_on = (result["task"], result["data"], result["split"])
     comparable = [
-        evaluation.metrics[metric]
-        for evaluation in teacher_evaluations(checkpoint)
-        if evaluation.measured_on == (result["task"], result["data"], result["split"]) and metric in evaluation.metrics
+        of_teacher.metrics[metric]
+        for of_teacher in teacher_evaluations(checkpoint)
+        if of_teacher.measured_on == measured_on and metric in of_teacher.metrics
     ]
     score = result["metrics"].get(metric)
     teacher = max(comparable, default=None)  # of several backends the one without loss
@@ -133,7 +136,7 @@ def _summary(checkpoint: Checkpoint, metric: str, result: Mapping[str, Any]) -> 
     follows = "quantize" if result["backend"].startswith("torch") else "bench"
     return Summary(
         result=scored(metric, score, teacher) if teacher and score is not None else "",
-        machine=f"{result['backend']} on cpu",
+        machine=f"{result['backend']} on {evaluation.inference.device}",
         size=f"{megabytes:.1f} MB",
         next_words=(follows, str(checkpoint.path)),
     )

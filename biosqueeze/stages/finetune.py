@@ -165,6 +165,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         UsageError: the task is not certain, or an option does not fit it.
     """
     from biosqueeze.finetuning.data import certain_task, open_task_setup
+    from biosqueeze.models.device import select_device
     from biosqueeze.training.trackers import check_tracker
 
     if processes.sharding():
@@ -178,6 +179,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
     setup = open_task_setup(str(options.task), form)
     check_tracker(options)
+    select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
     check_place(out, (source,))
     return _FineTuningRequest(options, source, setup, out, reason)

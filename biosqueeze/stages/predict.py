@@ -115,6 +115,7 @@ class _PredictionRequest:
     """Of the task."""
     task: "Task"
     backend: str
+    device: str
     out: Path | None
 
 
@@ -155,11 +156,11 @@ def run(options: Options) -> Outcome:
     write_output(request.out, lines, lambda: tally.records, force=options.force)
     facts = {"task": request.kind, "backend": request.backend, "records": tally.records, "bad": tally.bad}
     facts |= {"seconds": round(time.monotonic() - started, 3)}
-    return Outcome(request.out, facts, summary=Summary(machine=f"{request.backend} on cpu"))
+    return Outcome(request.out, facts, summary=Summary(machine=f"{request.backend} on {request.device}"))
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
-    from biosqueeze.backends import canonical_spec, check_runnable, default_spec
+    from biosqueeze.backends import canonical_spec, check_runnable, default_spec, use_device
     from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 
     out = _output_file(options)
@@ -170,7 +171,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
     check_head(checkpoint, task.HEAD, kind, "to predict with")
     backend = canonical_spec(options.backend) if options.backend else default_spec(checkpoint)
     check_runnable(checkpoint, backend)
-    return _PredictionRequest(checkpoint, kind, task, backend, out)
+    return _PredictionRequest(checkpoint, kind, task, backend, use_device(backend, options.device), out)
 
 
 def _output_file(options: Options) -> Path | None:
@@ -222,5 +223,6 @@ def _load(options: Options, request: _PredictionRequest) -> "Annotator":
         batch_size=options.batch_size,
         max_length=options.max_length,
         threads=options.threads,
+        device=request.device,
     )
     return Annotator(load_task_model(request.checkpoint, request.task, settings))

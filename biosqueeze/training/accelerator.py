@@ -1,6 +1,8 @@
 """The Accelerate object of a training, joined with the other processes."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -10,11 +12,13 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 
 from biosqueeze import processes
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.device import is_selected, own_device
 from biosqueeze.progress import warn
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.trackers import FOLDER
 
+_DEVICE = "ACCELERATE_TORCH_DEVICE"
 # The other processes wait for so long while the main process evaluates on dev or writes.
 BARRIER_TIMEOUT = timedelta(hours=6)
 
@@ -28,7 +32,7 @@ def build_accelerator(job: TrainingJob) -> Accelerator:
     count = processes.count()
     AcceleratorState._reset_state(reset_partial_state=True)  # one process may train twice, at two precisions
     try:
-        with processes.hidden_stray_rank():
+        with processes.hidden_stray_rank(), _selected_device():
             accelerator = _accelerator(job)
     except ValueError as error:  # a variable of the launcher is missing
         if count == 1:
@@ -52,13 +56,31 @@ def _accelerator(job: TrainingJob) -> Accelerator:
         log_with=options.tracker,
         project_config=ProjectConfiguration(str(job.directory), logging_dir=str(job.directory / FOLDER)),
         # Without this, Accelerate does not join processes on CPUs, unless its launcher was started with --cpu.
-        cpu=processes.count() > 1 and not torch.accelerator.is_available(),
+        cpu=_needs_cpu(),
         # A head has no gradients where no loss depends on it.
         kwargs_handlers=[
             DistributedDataParallelKwargs(find_unused_parameters=True),
             InitProcessGroupKwargs(timeout=BARRIER_TIMEOUT),
         ],
     )
+
+
+def _needs_cpu() -> bool:
+    return own_device().type == "cpu" and (processes.count() > 1 or torch.accelerator.is_available())
+
+
+@contextmanager
+def _selected_device() -> Iterator[None]:
+    """Have Accelerate take the device of --device."""
+    former = os.environ.get(_DEVICE)
+    if is_selected() and own_device().type != "cpu":
+        os.environ[_DEVICE] = str(own_device())
+    try:
+        yield
+    finally:
+        os.environ.pop(_DEVICE, None)
+        if former is not None:
+            os.environ[_DEVICE] = former
 
 
 def _not_joined(count: int) -> SqueezeError:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from biosqueeze.data.collate import Features, pad
+from biosqueeze.models.device import own_device
 
 __all__ = [
     "Batch",
@@ -190,7 +191,7 @@ def loader(
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,
         worker_init_fn=_ignore_interrupts,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=own_device().type == "cuda",
         # With its own generator, the loader draws nothing from the global one, which dropout uses.
         generator=torch.Generator().manual_seed(schedule.seed),
     )

@@ -10,7 +10,9 @@ from biosqueeze.options import resolved
 from biosqueeze.training.options import TrainingOptions
 
 # Options that do not change which model a training results in, so they may differ when it is resumed or found done.
-INCIDENTAL = frozenset({"out", "force", "resume", "save_every", "workers", "tracker", "compile", "auto_batch"})
+INCIDENTAL = frozenset(
+    {"out", "force", "resume", "save_every", "workers", "tracker", "compile", "auto_batch", "device"}
+)
 
 # Options that may differ when the training is resumed after a non-finite or exploding loss, or after out of memory.
 _CHANGEABLE_AFTER_FAILURE = {

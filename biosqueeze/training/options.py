@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from biosqueeze.options import Bounds, Common, Group, WritingOptions
+from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group, WritingOptions
 from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
@@ -75,6 +75,7 @@ class TrainingOptions(WritingOptions):
         Bounds(above=0),
         Group.OPTIMISATION,
     ] = 1.0
+    device: DeviceOption = AUTO_DEVICE
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
         "Precision of the computation. bf16 is autocast; auto is bf16 on a GPU or CPU with bf16 units, else fp32.",

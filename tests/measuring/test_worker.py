@@ -36,7 +36,7 @@ class SlowPredictor:
 
 
 def first_request(path, **changes):
-    defaults = {"path": str(path), "name": "it", "spec": "torch", "threads": 1, "vocabulary": 100}
+    defaults = {"path": str(path), "name": "it", "spec": "torch", "threads": 1, "device": "cpu", "vocabulary": 100}
     return {**defaults, "shapes": [[1, 4], [2, 8]], "warmup": 1, **changes}
 
 

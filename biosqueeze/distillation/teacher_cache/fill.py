@@ -24,11 +24,11 @@ from biosqueeze.distillation.teacher_cache.plan import CacheSpec, TeacherCache, 
 from biosqueeze.distillation.teacher_cache.store import CachedOutput, Ids, checksum
 from biosqueeze.distillation.teachers import RowLogits, Teacher, TeacherOutputs, row_mask
 from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.models.device import own_device
 from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
-from biosqueeze.training.device import own_device
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import WrappedSource

@@ -1,0 +1,92 @@
+"""--device: what PyTorch computes on, refused where it is not there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from biosqueeze import backends
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models import device
+from biosqueeze.training.accelerator import _selected_device
+from tests.cli.run import Shell
+
+
+@pytest.fixture(autouse=True)
+def unselected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_selected", device._Selection())
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which PyTorch finds two GPUs."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("auto", "cuda:0"), ("cpu", "cpu"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1")]
+)
+def test_selected_device(name: str, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCELERATE_TORCH_DEVICE", raising=False)
+    device.select_device(name)
+    assert str(device.own_device()) == chosen
+    with _selected_device():
+        import os
+
+        assert os.environ.get("ACCELERATE_TORCH_DEVICE") == (chosen if name.startswith("cuda") else None)
+    assert "ACCELERATE_TORCH_DEVICE" not in os.environ
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("name", ["cuda:2", "mps"])
+def test_absent_device(name: str) -> None:
+    with pytest.raises(SqueezeError, match="finds cuda:0, cuda:1"):
+        device.select_device(name)
+
+
+def test_processes_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("biosqueeze.processes.count", lambda: 2)
+    with pytest.raises(UsageError, match="device of its own"):
+        device.select_device("cuda:1")
+
+
+def test_other_runtimes_refuse_a_gpu() -> None:
+    assert backends.use_device("onnxruntime:int8", "auto") == "cpu"
+    with pytest.raises(UsageError, match="--backend torch"):
+        backends.use_device("onnxruntime:int8", "cuda")
+
+
+COMMANDS = {
+    "finetune": "finetune {} --data demo:ner --task ner",
+    "evaluate": "evaluate {} --data demo:ner",
+    "predict": "predict {} --text a",
+    "bench": "bench {}",
+    "distill": "distill {} --teacher {} --data demo:ner --loss hidden",
+}
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="for a machine without an accelerator")
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_an_absent_device(shell: Shell, pico_ner: Path, command: str, dry_run: bool) -> None:
+    words = [COMMANDS[command].format(pico_ner, pico_ner), "--device", "cuda:1", *(["--dry-run"] if dry_run else [])]
+    refused = shell(*words)
+    assert refused.code == 1, refused.err
+    assert "--device cuda:1: PyTorch finds no accelerator" in refused.err
+    assert not list(Path().glob("pico*"))
+
+
+def test_names_that_are_no_device(shell: Shell, pico_ner: Path) -> None:
+    refused = shell("predict", pico_ner, "--text", "a", "--device", "gpu")
+    assert refused.code == 2
+    assert "--device 'gpu'" in refused.err
+
+
+def test_the_cpu_can_be_named(shell: Shell, pico_ner: Path) -> None:
+    named, default = (shell("predict", pico_ner, "--text", "aspirin", *words) for words in (("--device", "cpu"), ()))
+    assert named.code == 0, named.err
+    assert json.loads(named.out) == json.loads(default.out)
