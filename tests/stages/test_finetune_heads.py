@@ -158,7 +158,7 @@ def predictions(path: Path, backend: str = "torch", split: str = "dev") -> list[
     options = evaluate.Options(checkpoint=str(path), split=split, backend=backend)
     evaluation = evaluate._resolved(options)
     model = load_task_model(evaluation.checkpoint, evaluation.task, evaluation.inference)
-    return model.predict(evaluation.read().splits[split])
+    return model.predict(evaluation.examples())
 
 
 def with_scores(path: Path, target: Path, **changes: Any) -> Path:
