@@ -244,7 +244,7 @@ def _gzip(content: bytes, kind: str) -> bytes:
     text = gzip.decompress(content)
     return {
         "bomb": lambda: gzip.compress(bytes(15 * _LONG), 9),
-        "lines bomb": lambda: gzip.compress(b"a\n" * (5 * _LONG), 1),
+        "lines bomb": lambda: gzip.compress(b"a\n" * (5 * _LONG), 9),
         "cut": lambda: content[: len(content) // 2],
         "garbage": lambda: content + b"garbage",
         "two members": lambda: content + content,
