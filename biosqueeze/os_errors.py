@@ -17,6 +17,7 @@ _ADVICE = {
     errno.EPERM: "check who may read and write there (`ls -ld`)",
     errno.EEXIST: "there is a file where a directory was expected; check the path",
     errno.ENOTDIR: "there is a file where a directory was expected; check the path",
+    errno.EISDIR: "there is a directory where a file was expected; check the path",
     errno.ENAMETOOLONG: "give a shorter name",
     errno.EMFILE: "allow more open files (`ulimit -n`)",
 }

@@ -143,7 +143,7 @@ def run(options: Options) -> Outcome:
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "quantize", allowed=("crf",))
     quantizer = _quantizer(options)
-    if _graph_of(source).is_file():
+    if _graph_of(source).exists():
         open_predictor(source, "onnxruntime")  # raises for a damaged graph
     with open_output(_out(options, source), (source,), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)

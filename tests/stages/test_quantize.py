@@ -70,6 +70,14 @@ def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None
     assert quantized.manifest.notes["quantize"]["int8_embedding_tables"] == 0
 
 
+def test_a_directory_in_place_of_the_graph(shallow, shell, copy_of, tmp_path) -> None:
+    source = copy_of(shallow("bert", "token-classification"))
+    (source / "onnx" / "model.onnx").mkdir(parents=True)
+    result = shell("quantize", source, "--out", tmp_path / "int8")
+    assert result.code == 1
+    assert "has no onnx/model.onnx" in result.err.splitlines()[-1]
+
+
 def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> None:
     source = exported("roberta", "token-classification")
     words = ("quantize", source, "--method", "inc-static", "--calibration-samples", 24)
