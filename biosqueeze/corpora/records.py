@@ -1,17 +1,16 @@
 """Read the articles of BioC, JSON lines and plain text."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.errors import require
+from biosqueeze.parsing import max_line_bytes, parse_json, too_large
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-LONGEST_LINE = 1 << 26  # bytes; a longer one is no article
 _TITLES = {"title", "front"}
 _ABSTRACTS = {"abstract", "abstract_title_1"}
 _NOT_TEXT = {"ref", "table", "tbl", "fig", "suppl", "comp_int", "auth_cont", "ack_fund", "keyword", "abbr"}
@@ -51,8 +50,8 @@ def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:
 
 def _record(line: str, field: str, number: int) -> Article:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(line)
+    except ValueError as error:
         raise DamagedSourceError(f"line {number}: invalid JSON ({error})") from error
     if not isinstance(record, dict):
         raise DamagedSourceError(f"line {number}: a JSON {type(record).__name__}, and an object was expected")
@@ -75,9 +74,10 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    while raw := stream.readline(LONGEST_LINE + 1):
-        if len(raw) > LONGEST_LINE:
-            raise DamagedSourceError(f"a line is longer than {LONGEST_LINE >> 20} MB")
+    limit = max_line_bytes()
+    while raw := stream.readline(limit + 1):
+        if len(raw) > limit:
+            raise DamagedSourceError(str(too_large("a line", limit)))
         yield fold(raw.decode("utf-8").removeprefix("\ufeff"))
 
 

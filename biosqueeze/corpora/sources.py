@@ -16,6 +16,7 @@ from biosqueeze.corpora.jats import read_jats
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
+from biosqueeze.data.lines import unpacked
 from biosqueeze.errors import SqueezeError
 
 Articles = Iterator[Article | Deletion]
@@ -113,6 +114,10 @@ def open_hashed(path: Path, advance: Callable[[int], None]) -> Iterator[HashedFi
 def _damage_explained() -> Iterator[None]:
     try:
         yield
+    except DamagedSourceError:
+        raise
+    except SqueezeError as error:
+        raise DamagedSourceError(str(error)) from error
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise DamagedSourceError(f"the compressed data is damaged ({error})") from error
     except UnicodeDecodeError as error:
@@ -136,7 +141,7 @@ def read_source(file: HashedFile, path: Path, field: str) -> Articles:
         if path.name.lower().endswith(_ARCHIVES):
             yield from _read_archive(file, field)
         else:
-            yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20)), path.name, field)
+            yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20), path.name), path.name, field)
 
 
 def _read_archive(file: HashedFile, field: str) -> Articles:
@@ -144,13 +149,11 @@ def _read_archive(file: HashedFile, field: str) -> Articles:
         for member in archive:
             if member.isfile() and _is_source(Path(member.name)):
                 stream: Any = archive.extractfile(member)
-                yield from _read_stream(_unpacked(stream), member.name, field)
+                yield from _read_stream(_unpacked(stream, member.name), member.name, field)
 
 
-def _unpacked(stream: Any) -> Any:
-    if stream.peek(2)[:2] == b"\x1f\x8b":
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)
-    return stream
+def _unpacked(stream: Any, name: str) -> Any:
+    return unpacked(stream, name) if stream.peek(2)[:2] == b"\x1f\x8b" else stream
 
 
 def _read_stream(stream: Any, name: str, field: str) -> Articles:

@@ -23,7 +23,7 @@ _SHOWN_BYTES = 1000  # of a line that is too long
 _SKIPPED_LIMITS = 16  # a line of this many times the limit ends the reading
 # gzip makes abstracts 3 to 5 times smaller, one sentence that is repeated some 400 times, and one byte 1,030 times.
 _HIGHEST_RATIO = 500
-_RATIO_FROM_BYTES = 1 << 24
+_RATIO_FROM_LINES = 8  # of the largest size
 _Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
@@ -215,13 +215,13 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
     )
     with plain:
         is_packed = path.suffix == ".gz" or (path.is_fifo() and _begins_gzip(plain))
-        yield _unpacked(plain, str(path)) if is_packed else plain
+        yield unpacked(plain, str(path)) if is_packed else plain
 
 
 @contextmanager
 def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
-    yield _unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
+    yield unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
 
 
 def _begins_gzip(stream: Any) -> bool:
@@ -229,7 +229,13 @@ def _begins_gzip(stream: Any) -> bool:
     return beginning.startswith(_GZIP_MAGIC)
 
 
-def _unpacked(packed: BinaryIO, name: str) -> BinaryIO:
+def unpacked(packed: BinaryIO, name: str) -> BinaryIO:
+    """Return the content of gzipped data, which may be at most `_HIGHEST_RATIO` times as large, or 8 largest lines.
+
+    Args:
+        packed: the gzipped data.
+        name: of the file, for messages.
+    """
     return io.BufferedReader(_Unpacked(packed, name), _BUFFER_BYTES)
 
 
@@ -241,6 +247,7 @@ class _Unpacked(io.RawIOBase):
         self._gzip = gzip.GzipFile(fileobj=self._packed)  # type: ignore[call-overload] # it only calls read
         self._name = name
         self._bytes = 0
+        self._most_bytes = int(_RATIO_FROM_LINES * max_line_bytes())
 
     def readable(self) -> bool:
         return True
@@ -249,10 +256,10 @@ class _Unpacked(io.RawIOBase):
         data = self._gzip.read1(len(buffer))
         buffer[: len(data)] = data
         self._bytes += len(data)
-        if self._bytes > max(_RATIO_FROM_BYTES, _HIGHEST_RATIO * self._packed.bytes):
+        if self._bytes > max(self._most_bytes, _HIGHEST_RATIO * self._packed.bytes):
             raise SqueezeError(
                 f"{self._name} unpacks to more than {_HIGHEST_RATIO} times its size, as damaged or hostile files do; "
-                "if it is right, unpack it first (gzip -dc)"
+                f"if it is right, allow more with --max-record-mb {16 * self._most_bytes >> 20}, or unpack it (gzip -d)"
             )
         return len(data)
 

@@ -86,6 +86,10 @@ DAMAGED = {
     "latin.txt": "caf\u00e9".encode("latin-1"),
     "bioc.json": b'{"documents": [{"id": 1}]}',
     "cut.json": b'{"documents": [{"id": 1, "passages": [',
+    "endless.txt": b"a" * (3 << 20),
+    "bomb.txt.gz": gzip.compress(b"\n" * (20 << 20)),
+    "digits.jsonl": b'{"text": "a", "id": ' + b"1" * 5000 + b"}",
+    "deep.jsonl": b'{"text": ' + b"[" * 5000 + b"]" * 5000 + b"}",
     "cut.tar.gz": gzip.compress(b"x" * 5000)[:30],
 }
 

@@ -67,7 +67,7 @@ def test_a_line_without_end_ends_the_reading(one_megabyte: None) -> None:
 
 
 def test_gzip_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_RATIO_FROM_BYTES", 4 * MEGABYTE)
+    monkeypatch.setattr(lines, "_RATIO_FROM_LINES", 2)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"\n" * (8 * MEGABYTE)))
     with pytest.raises(SqueezeError, match=r"a\.txt\.gz unpacks to more than 500 times its size.*gzip -dc"):
@@ -78,7 +78,7 @@ def test_gzip_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: p
 
 
 def test_a_sentence_that_is_repeated_may_be_gzipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_RATIO_FROM_BYTES", MEGABYTE)
+    monkeypatch.setattr(lines, "_RATIO_FROM_LINES", 0.5)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Aspirin reduces fever in adults.\n" * 200_000))
     assert sum(1 for _ in numbered_lines(tmp_path / "a.txt.gz")) == 200_000
 
