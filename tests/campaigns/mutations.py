@@ -17,6 +17,7 @@ Mutation = tuple[str, Any]
 
 _DEEP = 100_000
 _LONG = 20_000_000
+_MANY = 20_000
 _DIGITS = "9" * 5000
 _NUMBERS = ("0", "-1", "1.5", "1e308", "NaN", "Infinity", "1000000", "1000000000000")
 _STRINGS = (
@@ -76,7 +77,7 @@ _TEXT = st.one_of(
     _damage("endless", _SHARES),
     _damage("drop line", _SHARES),
 )
-_GZIP = _one_of("gzip", "bomb", "lines bomb", "cut", "garbage", "two members", "checksum", "plain", "twice")
+_GZIP = _one_of("gzip", "bomb", "many lines", "cut", "garbage", "two members", "checksum", "plain", "twice")
 _SAFETENSORS = st.one_of(
     _damage("header size", st.integers(0, 2**64 - 1)),
     _one_of("header size", 0, 1, 7, 2**31, 2**63),
@@ -244,7 +245,7 @@ def _gzip(content: bytes, kind: str) -> bytes:
     text = gzip.decompress(content)
     return {
         "bomb": lambda: gzip.compress(bytes(15 * _LONG), 9),
-        "lines bomb": lambda: gzip.compress(b"a\n" * (5 * _LONG), 9),
+        "many lines": lambda: gzip.compress(b"a\n" * _MANY),
         "cut": lambda: content[: len(content) // 2],
         "garbage": lambda: content + b"garbage",
         "two members": lambda: content + content,
