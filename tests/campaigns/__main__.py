@@ -1,6 +1,6 @@
 """Run the campaigns: thousands of command lines that are killed, starved, fed with damaged files or misspelt.
 
-    python -m tests.campaigns                                  # all of them, about half an hour on two cores
+    python -m tests.campaigns                                  # all of them, about an hour on two cores
     python -m tests.campaigns kills --share 0.1 --jobs 1       # a tenth of one
     python -m tests.campaigns kills --only "finetune ner:12"   # one experiment, as a failure names it
 
@@ -67,6 +67,7 @@ def _in_processes(experiments: Sequence[Experiment], jobs: int, scratch: Path) -
         if os.fork() == 0:
             code = 1
             try:
+                sandbox.end_with_parent()
                 sandbox.adopt_orphans()
                 _write_findings(experiments[rank::jobs], file)
                 code = 0

@@ -28,6 +28,7 @@ _ADDRESS_SPACE = 4 << 30  # beyond this process's, so that a command which takes
 _FILE_SIZE = 1 << 30
 _ORPHAN_SECONDS = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
 _NOT_IMPORTED = ("__main__", "tests", "_pytest")
 
 
@@ -142,6 +143,11 @@ def import_all(names: Sequence[str]) -> None:
 def adopt_orphans() -> None:
     """Become the parent of processes whose own parent has ended, so that they can be found."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Let this process be killed when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _run_in_fork(command: Command, root: Path, logs: Path, fault: Fault | None) -> NoReturn:
