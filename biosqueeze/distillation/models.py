@@ -18,6 +18,7 @@ from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import LoadedModel, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
+from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task
 from biosqueeze.training.options import fitting_length
@@ -75,6 +76,9 @@ def load_models(settings: ModelSettings) -> DistillationModels:
     loaded = [load_model(teacher, head) for teacher in teachers]
     tokenizers = [load_tokenizer(teacher) for teacher in teachers]
     student = _load_student(settings, head)
+    for model, name in zip(loaded, [teacher.name for teacher in teachers], strict=True):
+        check_finite_parameters(model.model, name)
+    check_finite_parameters(student.model, settings.student_name)
     check_equal_labels(teachers)
     positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
     models = DistillationModels(

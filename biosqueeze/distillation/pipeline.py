@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from biosqueeze import processes
 from biosqueeze.distillation.augmentation import build_augmentation
 from biosqueeze.distillation.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.head_fitting import HeadFitting
@@ -98,6 +99,8 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         )
     )
     keep_log(directory)
+    if trained_head and data.dev and processes.is_main() and not summary.best.get(str(models.metric)):
+        data.dev.warn_of_silence(learner.model, precision_of(training))
     metrics = {
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),

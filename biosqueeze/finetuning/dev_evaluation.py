@@ -43,10 +43,7 @@ class DevSet:
         """Warn of a tagger that predicts O for every word, although the split has entities."""
         is_tagger = self.task.HEAD == "token-classification"
         if is_tagger and finds_nothing(self._gold, self._predictions(model, precision)):
-            warn(
-                "the model predicts no entity at all on dev: it has learned only that most words are none; train "
-                "longer (--epochs), or with a higher --lr"
-            )
+            warn("the model predicts no entity at all on dev, only O; train longer (--epochs), or with a higher --lr")
 
     @property
     def _gold(self) -> list[Any]:

@@ -9,9 +9,10 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.models.custom_heads.encoder import head_loss
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder, head_loss
 from biosqueeze.models.custom_heads.load import build_headed_encoder, custom_head_of, note_dropped_head, set_score_range
 from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import TrainingJob, TrainingSummary
@@ -42,6 +43,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     task, data = inputs.task, inputs.data
     tokenizer = load_tokenizer(inputs.source)
     model = load_with_head(inputs.source, task, data, options.seed)
+    check_finite_parameters(model.encoder if isinstance(model, HeadedEncoder) else model, inputs.source.name)
     length = fitting_length(options.max_length, tokenizer.model_max_length)
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)

@@ -15,6 +15,21 @@ TOLERANCE = 1e-4
 _ROWS, _LENGTH = 4, 16
 
 
+def check_finite_parameters(model: torch.nn.Module, name: str) -> None:
+    """Check a model that is about to be trained, or to be a teacher.
+
+    Args:
+        model: with its weights.
+        name: of its checkpoint, for the message.
+
+    Raises:
+        SqueezeError: a parameter is NaN or infinite; the message names it.
+    """
+    for parameter, values in model.named_parameters():
+        if not torch.isfinite(values).all():
+            raise SqueezeError(f"{name}: {parameter} holds NaN or an infinite number; fetch or copy it again")
+
+
 def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return random ids, each row shorter than the one before and padded: int64, (4, 16)."""
     config = model.config

@@ -18,6 +18,7 @@ from biosqueeze.options import (
     Purpose,
     Short,
     StageOptions,
+    Summary,
     Syntax,
     option_fields,
 )
@@ -166,7 +167,7 @@ def run(options: Options) -> Outcome:
     table(f"{decided.suite.title}: test scores in percent", board.columns(), list(board.rows()), keys=2)
     for line in board.footnotes():
         note(line)
-    return Outcome(decided.out, board.as_dict())
+    return Outcome(decided.out, board.as_dict(), summary=Summary(result=f"scored {len(runs)} runs on test"))
 
 
 def _runs(options: Options, decided: _BenchmarkPlan) -> "list[tuple[tuple[str, str], FineTuningRun]]":

@@ -26,11 +26,12 @@ from biosqueeze.options import (
     Purpose,
     Short,
     StageOptions,
+    Summary,
     Syntax,
     between_0_and_1,
     resolved,
 )
-from biosqueeze.progress import note, table
+from biosqueeze.progress import table
 from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.PIPELINE
@@ -152,7 +153,9 @@ def run(options: Options) -> Outcome:
         _clear(options, request)
         manifest = build_corpus(request, facts)
     _show(manifest)
-    return Outcome(request.out, {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")})
+    facts = {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")}
+    next_words = ("distill", "--teacher", "TEACHER", "--student", "tiny", "--corpus", str(request.out))
+    return Outcome(request.out, facts, summary=Summary(next_words=next_words))
 
 
 def _inspected(options: Options) -> str:
@@ -268,4 +271,3 @@ def _show(manifest: dict[str, Any]) -> None:
         if counts["documents"]:
             rows += [(f"{split}: {unit}", f"{counts[unit]:,}") for unit in counts]
     table("corpus", ("", "count"), rows)
-    note("every --corpus reads this directory")
