@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import gc
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache as once
@@ -18,6 +19,7 @@ from unittest import mock
 
 import pytest
 
+from biosqueeze import progress
 from tests import layouts, pico
 from tests.cli.run import Shell
 
@@ -26,6 +28,14 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+    _take_signals()
+
+
+def _take_signals() -> None:
+    """Undo what `nohup` and the background jobs of a shell do: the tests send these signals."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,6 +60,13 @@ def pytest_collection_finish() -> None:
 def without_optional_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons have the same rows whatever extras are installed."""
     monkeypatch.setattr("biosqueeze.backends.openvino.available", lambda checkpoint: ())
+
+
+@pytest.fixture(autouse=True)
+def usual_messages() -> None:
+    """A test before may have run a command with --quiet or --json."""
+    progress.set_level(progress.Level.NORMAL)
+    progress.show_tables(shown=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

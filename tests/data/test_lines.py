@@ -70,7 +70,7 @@ def test_gzip_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(lines, "_RATIO_FROM_LINES", 2)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"\n" * (8 * MEGABYTE)))
-    with pytest.raises(SqueezeError, match=r"a\.txt\.gz unpacks to more than 500 times its size.*gzip -dc"):
+    with pytest.raises(SqueezeError, match=r"a\.txt\.gz unpacks to more than 500 times its size.*--max-record-mb 64"):
         list(numbered_lines(path))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
     with pytest.raises(SqueezeError, match="standard input unpacks to more than 500 times"):
