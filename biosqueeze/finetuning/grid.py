@@ -1,6 +1,7 @@
 """Parse the options that --grid and --set give as text. Torch-free."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,9 +81,12 @@ def _parse_scalar(text: str, option: OptionField, flag: str) -> Any:
             raise UsageError(f"{flag}: {option.name} is true or false, not {text}")
         return text == "true"
     try:
-        return option.type(text)
+        value = option.type(text)
     except ValueError as error:
         raise UsageError(f"{flag}: {option.name}={text} is no {option.type.__name__}") from error
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{flag}: {option.name}={text} is not a finite number")
+    return value
 
 
 def format_value(value: Any) -> str:

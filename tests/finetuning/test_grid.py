@@ -30,6 +30,8 @@ def test_a_grid_is_every_combination() -> None:
         (["bach-size=8"], "Did you mean 'batch_size'"),
         (["e=1"], "short for several options"),
         (["lr=fast"], "lr=fast is no float"),
+        (["lr=1e999"], "lr=1e999 is not a finite number"),
+        (["lr=nan"], "lr=nan is not a finite number"),
         (["batch=8.5"], "no int"),
         (["scheme=XYZ"], "none of BIO, IO, BIOUL"),
         (["label-all-pieces=maybe"], "true or false"),
