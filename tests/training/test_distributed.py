@@ -104,7 +104,7 @@ def test_two_processes_equal_one_with_twice_the_batch(work: Work, shell: Shell) 
     code, out, err = ended(launched(plain.words("two", "--batch-size", 2, *shared)))
     assert code == 0, err
     assert out == f"{work.root / 'two'}\n"
-    assert err.count("best on dev at step") == 1
+    assert err.count("the best on dev") == 1
     assert shell(*plain.words("one", "--batch-size", 4, *shared)).code == 0
     one, two = steps(work.root / "one"), steps(work.root / "two")
     assert [line["step"] for line in two] == [line["step"] for line in one]
