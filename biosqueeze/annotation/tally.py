@@ -74,4 +74,5 @@ class Tally:
         if self.entities == 0 and self.records >= _SUSPICIOUS:
             warn(f"no entity was found in any of {self.records:,} records; is this the checkpoint that was fine-tuned?")
         bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""
-        note(f"{self.records:,} records{bad}, {self.speed}")
+        records = "1 record" if self.records == 1 else f"{self.records:,} records"
+        note(f"{records}{bad}, {self.speed}")

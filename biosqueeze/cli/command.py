@@ -48,6 +48,7 @@ def general_options(*, has_table: bool = False) -> list[click.Parameter]:
         StageOption(
             ["--max-record-mb"],
             type=click.IntRange(1, 1_000_000),
+            bounds="1 to 1,000,000",
             metavar="MB",
             help=f"Longest line to read, and largest file that is parsed as a whole (JSON, XML, TOML). Default: "
             f"{LINE_MEGABYTES} and {DOCUMENT_MEGABYTES}.",

@@ -23,17 +23,22 @@ class StageOption(click.Option):
     """A Click option that belongs to a section of the help."""
 
     def __init__(
-        self, *args: Any, field: OptionField | None = None, group: Group = Group.MAIN, **keywords: Any
+        self,
+        *args: Any,
+        field: OptionField | None = None,
+        group: Group = Group.MAIN,
+        bounds: str = "",
+        **keywords: Any,
     ) -> None:
         super().__init__(*args, **keywords)
-        self.group, self.is_common, self.bounds = group, False, ""
+        self.group, self.is_common, self.bounds = group, False, bounds
         self.words: tuple[str, ...] = ()
         if field:
             self.words = field.words
             self.group = field.marker(Group) or group
             self.is_common = field.marker(Common) is not None
-            bounds = field.marker(Bounds)
-            self.bounds = bounds.hint(field) if bounds else ""
+            limits = field.marker(Bounds)
+            self.bounds = limits.hint(field) if limits else bounds
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Add the bounds and a short default to what Click shows in brackets."""
