@@ -121,7 +121,7 @@ def load_masked_text(settings: DataSettings, models: DistillationModels) -> Trai
     blocks = prepare_corpus(
         _corpus_or_sample(settings.corpus), settings.field, models.tokenizer, models.length, pack=models.packs
     )
-    return TrainingData(MaskedBlocks.of(blocks, models.tokenizer, settings.mask_rate))
+    return TrainingData(MaskedBlocks.of(blocks, models.tokenizer, settings.mask_rate, settings.mask_unit))
 
 
 def _corpus_or_sample(corpus: Sequence[str]) -> Sequence[str]:

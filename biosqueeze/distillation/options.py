@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from biosqueeze import registry
+from biosqueeze.data.mask_rate import MaskUnit
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
@@ -74,6 +75,11 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         between_0_and_1(),
         Group.LOSSES,
     ] = 0.15
+    mask_unit: Annotated[
+        MaskUnit,
+        "What is masked at once, on plain text: single pieces, whole words, or spans of words.",
+        Group.LOSSES,
+    ] = "piece"
     maskings: Annotated[
         int | None,
         "Number of different maskings of each text, used in turn. Default: a new one in each epoch; 1 with "

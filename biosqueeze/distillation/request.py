@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.mask_rate import MaskUnit
 from biosqueeze.distillation.loss_presets import Projection
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.tasks.formulation import ReadingOptions
@@ -73,6 +74,7 @@ class DataSettings:
     dev_share: float | None = None
     unlabelled: float = 1.0  # unlabelled sequences for each labelled one
     mask_rate: float = 0.15
+    mask_unit: MaskUnit = "piece"
     has_columns: bool = False  # whether --column names the columns of labelled data
     seed: int = 0
 

@@ -172,7 +172,7 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
-    for name in ("maskings", "mask_rate"):
+    for name in ("maskings", "mask_rate", "mask_unit"):
         if options.is_given(name):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag}: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
@@ -287,6 +287,7 @@ def _data_settings(options: Options) -> DataSettings:
         dev_share=options.dev_share,
         unlabelled=options.unlabelled,
         mask_rate=options.mask_rate,
+        mask_unit=options.mask_unit,
         has_columns=bool(options.column),
         seed=options.seed,
     )

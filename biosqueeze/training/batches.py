@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import ceil
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from biosqueeze.models.device import own_device
 __all__ = [
     "Batch",
     "BatchSchedule",
+    "ChangingSource",
     "Features",
     "ItemSource",
     "Position",
@@ -58,6 +59,14 @@ class ItemSource(Protocol):
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         """Return the model inputs of one item; all randomness (masking) is drawn from rng."""
+
+
+@runtime_checkable
+class ChangingSource(Protocol):
+    """Training data whose features change during the training, such as those with a climbing mask rate."""
+
+    def at(self, done: float) -> ItemSource:
+        """Return the data after a share of the micro-batches, from 0 to 1; items and lengths never change."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +140,30 @@ class BatchSchedule:
 
 
 class _ItemDataset(Dataset[Features]):
+    """The features at a position, when a share of the training is done."""
+
     def __init__(self, schedule: BatchSchedule) -> None:
         self.source, self.seed, self.maskings = schedule.source, schedule.seed, schedule.maskings
+        self.changing = schedule.source if isinstance(schedule.source, ChangingSource) else None
 
-    def __getitem__(self, position: Position) -> Features:
-        epoch, item = position
+    def __getitem__(self, key: tuple[Position, float]) -> Features:
+        (epoch, item), done = key
+        source = self.changing.at(done) if self.changing else self.source
         masking = epoch % self.maskings if self.maskings else epoch
-        return self.source.features(item, np.random.default_rng([self.seed, 1 + masking, item]))
+        return source.features(item, np.random.default_rng([self.seed, 1 + masking, item]))
+
+
+@dataclass(frozen=True)
+class _DatedPositions:
+    """Lists of positions, each with the share of the micro-batches that precede it."""
+
+    positions: Iterable[list[Position]]
+    start: int
+    total: int
+
+    def __iter__(self) -> Iterator[list[tuple[Position, float]]]:
+        for number, batch in enumerate(self.positions, start=self.start):
+            yield [(position, number / self.total if self.total else 0.0) for position in batch]
 
 
 def _collate(pad_token_id: int, features: list[Features]) -> Batch:
@@ -158,13 +184,13 @@ def single_item_batch(schedule: BatchSchedule) -> Batch:
 
 
 def longest_batch(schedule: BatchSchedule) -> Batch:
-    """Return the batch of the first epoch that takes the most memory."""
-    return _batch(schedule, schedule.longest_positions())
+    """Return the batch of the first epoch that takes the most memory, as it is at the end of the training."""
+    return _batch(schedule, schedule.longest_positions(), done=1.0)
 
 
-def _batch(schedule: BatchSchedule, positions: list[Position]) -> Batch:
+def _batch(schedule: BatchSchedule, positions: list[Position], done: float = 0.0) -> Batch:
     items = _ItemDataset(schedule)
-    return _collate(schedule.source.pad_token_id, [items[position] for position in positions])
+    return _collate(schedule.source.pad_token_id, [items[position, done] for position in positions])
 
 
 def group_batches(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
@@ -186,7 +212,7 @@ def loader(
     """
     return DataLoader(
         _ItemDataset(schedule),
-        batch_sampler=schedule if positions is None else positions,
+        batch_sampler=_DatedPositions(schedule if positions is None else positions, schedule.start, schedule.total),
         collate_fn=partial(_collate, schedule.source.pad_token_id),
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, WORDS
-from biosqueeze.data.masking import mask
+from biosqueeze.data.mask_rate import MaskUnit
+from biosqueeze.data.masking import Masking
 from biosqueeze.training.batches import Features, ItemSource
 
 if TYPE_CHECKING:
@@ -38,16 +39,17 @@ class MaskedBlocks:
 
     blocks: Blocks
     pad_token_id: int
-    mask_token_id: int
-    special_ids: tuple[int, ...]
-    vocabulary: int
+    masking: Masking
     rate: float
 
     @classmethod
-    def of(cls, blocks: Blocks, tokenizer: "PreTrainedTokenizerBase", rate: float) -> Self:
-        """Build the source with the special tokens of a tokenizer, which must have a mask token."""
-        pad, hide = int(tokenizer.pad_token_id), int(tokenizer.mask_token_id)
-        return cls(blocks, pad, hide, tuple(tokenizer.all_special_ids), len(tokenizer), rate)
+    def of(cls, blocks: Blocks, tokenizer: "PreTrainedTokenizerBase", rate: float, unit: MaskUnit = "piece") -> Self:
+        """Build the source with the special tokens of a tokenizer, which must have a mask token.
+
+        Raises:
+            SqueezeError: words are to be masked, and cannot be found with this tokenizer.
+        """
+        return cls(blocks, int(tokenizer.pad_token_id), Masking.of(tokenizer, unit), rate)
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
         """Return all blocks."""
@@ -61,9 +63,7 @@ class MaskedBlocks:
     def features(self, item: int, rng: np.random.Generator) -> Features:
         """Return the block's features with masked input_ids, and labels (length,): the id where masked, else -100."""
         block = self.blocks.features(item)
-        ids, labels = mask(
-            block["input_ids"], self.special_ids, self.vocabulary, self.mask_token_id, rng, rate=self.rate
-        )
+        ids, labels = self.masking(block[INPUT_IDS], rng, self.rate, block.get("segments"))
         return {**block, INPUT_IDS: ids, LABELS: labels}
 
 

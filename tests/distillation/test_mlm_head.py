@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.masking import Masking
 from biosqueeze.data.prepared import prepare_corpus
 from biosqueeze.distillation import head_fitting
 from biosqueeze.distillation.head_fitting import HeadFitter, HeadFitting, head_parameters, hold_out, perplexity
@@ -212,7 +213,7 @@ def test_failed_fitting_names_the_way_out(
 
 @given(st.integers(2, 3000))
 def test_held_out_blocks_are_not_trained_on(count: int) -> None:
-    held, rest = hold_out(MaskedBlocks(_blocks(count), 0, 4, (), 10, 0.15))
+    held, rest = hold_out(MaskedBlocks(_blocks(count), 0, Masking(4, (), 10), 0.15))
     seen = [
         int(part.blocks.features(item)["input_ids"][0]) for part in (held, rest) for item in range(len(part.blocks))
     ]
@@ -224,7 +225,7 @@ def test_held_out_blocks_are_not_trained_on(count: int) -> None:
 
 def test_single_block_cannot_be_held_out() -> None:
     with pytest.raises(SqueezeError, match="--corpus"):
-        hold_out(MaskedBlocks(_blocks(1), 0, 4, (), 10, 0.15))
+        hold_out(MaskedBlocks(_blocks(1), 0, Masking(4, (), 10), 0.15))
 
 
 def _blocks(count: int) -> UnlabelledExamples:

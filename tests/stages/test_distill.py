@@ -281,6 +281,7 @@ def test_usage_errors(
     ("words", "says"),
     [
         (("--mask-rate", "0.3"), "--mask-rate: nothing is masked"),
+        (("--mask-unit", "word"), "--mask-unit: nothing is masked"),
         (("--maskings", "2"), "--maskings: nothing is masked"),
         (("--loss", "compact"), "leave it out: --loss hidden-cosine=3 --loss attention-kl=3 --loss kl=5"),
         (("--unlabelled", "2"), "--unlabelled needs --corpus; give --corpus PATH too"),

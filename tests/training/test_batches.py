@@ -124,3 +124,26 @@ def test_loader_pads_and_draws_randomness_by_position() -> None:
     for batch in batches:
         assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
         assert (batch["input_ids"][batch["attention_mask"] == 0] == 0).all()
+
+
+@dataclass(frozen=True)
+class Changing(Numbers):
+    """Its features hold the share of the training that was done."""
+
+    done: float = 0.0
+
+    def at(self, done: float) -> "Changing":
+        return replace(self, done=done)
+
+    def features(self, item: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return super().features(item, rng) | {"done": np.array(self.done)}
+
+
+def test_features_change_with_the_share_that_is_done() -> None:
+    schedule = BatchSchedule(Changing((3, 5, 2, 5, 4)), 2, 7, 6)
+    shares = [float(batch["done"][0]) for batch in loader(schedule, 0)]
+    assert shares == [number / 6 for number in range(6)]
+    resumed = [float(batch["done"][0]) for batch in loader(replace(schedule, start=4), 0)]
+    assert resumed == shares[4:]
+    # The memory that a training needs is that of its end.
+    assert float(longest_batch(schedule)["done"][0]) == 1.0

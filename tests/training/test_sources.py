@@ -123,3 +123,20 @@ def test_more_unlabelled_text_than_there_is(path):
     items = source.draw(0, _rng(0))
     assert len(items) == 400
     assert items.max() < 220
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_whole_words_of_packed_blocks(path, family, unit):
+    tokenizer, blocks = _tokenizer(family), _blocks(path, True, family)
+    source = MaskedBlocks.of(blocks, tokenizer, 0.3, unit)
+    starts, special = source.masking.starts, tokenizer.all_special_ids
+    borders = 0
+    for item in range(len(blocks)):
+        block, labels = blocks.features(item), source.features(item, _rng(item))["labels"]
+        ids, chosen = block["input_ids"], labels != IGNORED
+        ordinary = ~np.isin(ids, special)
+        within = ordinary[1:] & ordinary[:-1] & ~starts[ids[1:]]
+        assert (chosen[1:] == chosen[:-1])[within].all()
+        borders += int((chosen[1:] != chosen[:-1])[~within].sum())
+    assert borders > 100
