@@ -34,7 +34,7 @@ class MaskRate:
             return cls(rates[0])
         if not parts[2].isdecimal() or int(parts[2]) < 2:
             raise ValueError("a climbing rate has 2 stages or more")
-        return cls(*rates, stages=int(parts[2]))
+        return cls(rates[0], rates[1], int(parts[2]))
 
     @property
     def final(self) -> float:

@@ -66,9 +66,9 @@ def _marks(rules: dict[str, Any]) -> tuple[str, frozenset[str]]:
 def _types(rules: dict[str, Any]) -> set[str]:
     """Return the types of the pre-tokenizers and decoders."""
     parts = [rules.get("pre_tokenizer"), rules.get("decoder")]
-    found = set()
+    found: set[str] = set()
     while parts:
         part = parts.pop() or {}
-        found.add(part.get("type"))
+        found.add(part.get("type", ""))
         parts += part.get("pretokenizers", []) + part.get("decoders", [])
     return found
