@@ -110,7 +110,7 @@ def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, replacing a file or an empty directory, and flush the new name to the disk."""
     source.replace(target)
     with contextlib.suppress(OSError):  # some file systems cannot flush a directory
-        _sync(target.parent)
+        flush(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -151,7 +151,7 @@ def flush_directory(directory: Path) -> None:
     for path in [*directory.rglob("*"), directory]:
         if not path.is_symlink():
             _allow(path, allowed & (0o777 if path.is_dir() else 0o666))
-        _sync(path)
+        flush(path)
 
 
 def _allow(path: Path, mode: int) -> None:
@@ -162,7 +162,8 @@ def _allow(path: Path, mode: int) -> None:
             path.chmod(current | mode)
 
 
-def _sync(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Flush a file or directory to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,5 @@
 """Build a corpus: read its sources in parts, decide about all articles together, write shards and manifest."""
 
-import gzip
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,17 +12,19 @@ from numpy.typing import NDArray
 
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
 from biosqueeze.corpora.parts import Part, PartReport, group_files, read_table, write_part
-from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume
+from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
 from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
-from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
+from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, gzip_without_time, write_shards
 from biosqueeze.corpora.workers import Advance, map_in_processes
 from biosqueeze.data.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import publish_directory, write_json
+from biosqueeze.files import flush_directory, publish_directory, read_json, write_json
 from biosqueeze.progress import note, track, warn
 
+# Below OUT.partial:
 _PARTS = "parts"
+_CORPUS = "corpus"
 PART_BYTES = 1 << 28
 _LOST = {
     Fate.OLDER_VERSION: "older version",
@@ -48,9 +48,9 @@ class _PartTask:
 
 
 def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the corpus in OUT.partial, rename it to OUT, and return the manifest.
+    """Build the corpus below OUT.partial, rename it to OUT, and return the manifest.
 
-    Parts that an interrupted run of the same request has read are not read again.
+    What an interrupted run of the same request has read, or finished, is not made again.
 
     Args:
         request: sources, filters and output.
@@ -59,28 +59,35 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
     Raises:
         SqueezeError: nothing is left after the filters, or (strict) a file is damaged.
     """
-    folder = request.partial_out
+    corpus = request.partial_out / _CORPUS
+    if not (can_resume(request) and (corpus / MANIFEST).is_file()):
+        _build(request, facts, corpus)
+    manifest = read_json(corpus / MANIFEST)
+    publish_directory(corpus, request.out)
+    discard(request)
+    return manifest
+
+
+def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path) -> None:
     parts = _prepare(request)
     _read(parts, request)
     reports = [PartReport.read(part) for part in parts]
     fates = _fates(parts, request.settings)
     _check_not_empty(reports, fates)
-    shards = _write(parts, fates, request)
-    _write_lists(parts, reports, folder)
+    corpus.mkdir(exist_ok=True)
+    shards = _write(parts, fates, request.workers, corpus)
+    _write_lists(parts, reports, corpus)
     manifest = {**facts, **_counts(reports, np.concatenate(fates)), **_totals(shards, parts, fates)}
     manifest["sources"] = [asdict(source) for report in reports for source in report.sources]
     manifest["shards"] = [asdict(shard) for shard in shards]
-    shutil.rmtree(folder / _PARTS)
-    (folder / REQUEST_FILE).unlink()
-    write_json(folder / MANIFEST, manifest)
-    publish_directory(folder, request.out)
-    return manifest
+    flush_directory(corpus)
+    write_json(corpus / MANIFEST, manifest)
 
 
 def _prepare(request: CorpusRequest) -> list[Part]:
     folder = request.partial_out
-    if folder.exists() and not can_resume(request):
-        shutil.rmtree(folder)
+    if not can_resume(request):
+        discard(request)
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
     write_json(folder / REQUEST_FILE, {"request": request.digest})
     return group_files(request.files, folder / _PARTS, PART_BYTES)
@@ -130,11 +137,10 @@ def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.u
         )
 
 
-def _write(parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]], request: CorpusRequest) -> list[ShardFile]:
-    folder = request.partial_out
+def _write(parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]], workers: int, folder: Path) -> list[ShardFile]:
     with track("writing (parts)", total=len(parts)) as bar:
         items = list(zip(parts, fates, strict=True))
-        written = map_in_processes(partial(_write_one, folder), items, request.workers, bar.advance)
+        written = map_in_processes(partial(_write_one, folder), items, workers, bar.advance)
     return [shard for shards in written for shard in shards]
 
 
@@ -146,7 +152,7 @@ def _write_one(folder: Path, item: tuple[Part, NDArray[np.uint8]], advance: Adva
 
 def _write_lists(parts: Sequence[Part], reports: Sequence[PartReport], folder: Path) -> None:
     """Write the ids of all documents with their shards, and the list of those that hold a test sentence."""
-    with gzip.open(folder / "documents.tsv.gz", "wb") as listing:
+    with gzip_without_time(folder / "documents.tsv.gz") as listing:
         for part in parts:
             listing.write(part.file("list").read_bytes())
     contaminated = ["\t".join(item) + "\n" for report in reports for item in report.contaminated]

@@ -20,7 +20,7 @@ from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.sources import SourceFile, open_hashed, read_source
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError
 from biosqueeze.errors import SqueezeError, require
-from biosqueeze.files import read_json, write_json
+from biosqueeze.files import flush, read_json, write_json
 
 PERMUTATIONS = 128
 SHINGLE_WORDS = 5
@@ -50,6 +50,11 @@ class Part:
     def is_done(self) -> bool:
         """Whether the part was read to its end."""
         return self.file("json").is_file()
+
+    def flush(self) -> None:
+        """Flush the files of the part to the disk."""
+        for path in self.folder.glob(f"{self.number:06d}.*"):
+            flush(path)
 
 
 @dataclass
@@ -148,6 +153,7 @@ def write_part(
             report.contaminated += [(str(file.path), *item) for item in filters.contaminated]
             filters.contaminated.clear()
         writer.finish()
+    part.flush()
     report.write(part)
 
 

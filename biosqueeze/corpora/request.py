@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,3 +41,10 @@ def can_resume(request: CorpusRequest) -> bool:
     """Return whether an interrupted run of the same request is in OUT.partial."""
     path = request.partial_out / REQUEST_FILE
     return path.is_file() and read_json(path).get("request") == request.digest
+
+
+def discard(request: CorpusRequest) -> None:
+    """Delete what is in OUT.partial; the request goes first, so that nobody resumes from the rest."""
+    (request.partial_out / REQUEST_FILE).unlink(missing_ok=True)
+    if request.partial_out.exists():
+        shutil.rmtree(request.partial_out)

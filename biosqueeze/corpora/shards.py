@@ -97,6 +97,12 @@ def _write_split(
 def _open_shard(folder: Path, name: str, split: str) -> Iterator[_OpenShard]:
     path = folder / name
     path.parent.mkdir(exist_ok=True)
-    # Without name and time in the header, equal text gives equal files.
+    with gzip_without_time(path) as file:
+        yield _OpenShard(name, split, file)
+
+
+@contextmanager
+def gzip_without_time(path: Path) -> Iterator[IO[bytes]]:
+    """Open a gzip file for writing, without name and time in its header: equal text gives equal files."""
     with path.open("wb") as raw, gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as file:
-        yield _OpenShard(name, split, file)  # type: ignore[arg-type] # GzipFile writes as a binary file does
+        yield file  # type: ignore[misc] # GzipFile writes as a binary file does

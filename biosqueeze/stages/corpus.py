@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from biosqueeze import __version__
 from biosqueeze.corpora.article import PARTS, Part
-from biosqueeze.corpora.request import CorpusRequest, can_resume
+from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 from biosqueeze.corpora.sources import find_sources
 from biosqueeze.data.corpus import MANIFEST
@@ -247,7 +247,7 @@ def _refuse_second(out: Path) -> None:
 
 
 def _clear(options: Options, request: CorpusRequest) -> None:
-    """Refuse an unfinished run that neither --resume nor --force is given for.
+    """Refuse an unfinished run that neither --resume nor --force is given for; --force deletes it.
 
     Raises:
         SqueezeError: there is one, or --resume is given and there is none of this request.
@@ -260,6 +260,8 @@ def _clear(options: Options, request: CorpusRequest) -> None:
     if request.partial_out.exists() and not options.resume and not options.force:
         way_out = "--resume to continue it, or --force" if resumable else "--force (its sources or options differ)"
         raise SqueezeError(f"{request.partial_out} holds an interrupted run; give {way_out} to start over")
+    if not options.resume:
+        discard(request)
 
 
 def _show(manifest: dict[str, Any]) -> None:

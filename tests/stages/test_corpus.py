@@ -98,6 +98,43 @@ def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, m
     assert not (tmp_path / "out.partial").exists()
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_finished_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any, renamed: bool) -> None:
+    out = tmp_path / "out"
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
+    publish = build.publish_directory
+
+    def interrupted(*paths: Path) -> None:
+        if renamed:
+            publish(*paths)
+        interrupt()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "publish_directory", interrupted)
+        assert shell(*command).code == 130
+    made = out if renamed else tmp_path / "out.partial" / "corpus"
+    before = {path.name: path.stat().st_ino for path in made.iterdir()}
+    again = shell(*command) if renamed else shell(*command, "--resume")
+    assert again.code == renamed, again.err
+    assert {path.name: path.stat().st_ino for path in out.iterdir()} == before
+    assert manifest_of(out)["train"]["documents"] == 119
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_force_starts_over(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_fates", interrupt)
+        assert shell(*command).code == 130
+    result = shell(*command, "--force")
+    assert result.code == 0
+    assert "were read before" not in result.err
+    assert not (tmp_path / "out.partial").exists()
+
+
 def test_damaged_files_are_skipped_and_counted(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     whole = (baseline / "pubmed1.xml.gz").read_bytes()
     (baseline / "pubmed1.xml.gz").write_bytes(whole[: len(whole) // 2])
