@@ -129,7 +129,8 @@ def _corpus_or_sample(corpus: Sequence[str]) -> Sequence[str]:
         return corpus
     warn(
         "no --corpus was given: training on a small sample that biosqueeze generates, which tests that everything runs "
-        "and gives no useful student; give your own text for that"
+        "and gives no useful student. Make a corpus, as in `biosqueeze corpus pubmed26n0001.xml.gz --out pubmed` "
+        "(files: https://ftp.ncbi.nlm.nih.gov/pubmed/baseline), and give --corpus pubmed"
     )
     return (SAMPLE_TEXT,)
 

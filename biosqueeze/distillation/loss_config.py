@@ -100,7 +100,9 @@ def build_loss_config(
     Raises:
         UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
     """
-    preset = parse_losses(settings.loss, kind)
+    preset = parse_losses(settings.loss, kind, settings.default)
+    kept = {name: weight for name, weight in preset.weights.items() if name not in settings.left_out}
+    preset = replace(preset, weights=kept)
     modules = {name: registry.load("objectives", name) for name in preset.weights}
     _check_kind(settings, preset, modules, kind)
     student, teacher = configs
@@ -176,6 +178,27 @@ def drop_losses_without_head(loss_config: LossConfig, headless: Sequence[str], *
     reduced = without_losses(loss_config, blocked)
     warn(f"{cause}; distilling with {' + '.join(reduced.weights)} and without {', '.join(blocked)}. For all: {ways}")
     return reduced
+
+
+def check_fit_head(loss_config: LossConfig, teachers: Sequence[str], headless: Sequence[str]) -> None:
+    """Check that --fit-head, which was given, has an effect.
+
+    Args:
+        loss_config: the configuration.
+        teachers: their names.
+        headless: names of those without a masked-language-model head.
+
+    Raises:
+        UsageError: every teacher has its head, or no loss reads it.
+    """
+    if not any(module.NEEDS_TEACHER_LOGITS for module in loss_config.losses.values()):
+        raise UsageError(
+            f"--fit-head: none of the losses {', '.join(loss_config.weights)} reads a teacher's head; leave it out, or "
+            "add --loss kl"
+        )
+    if not headless:
+        has = "has its" if len(teachers) == 1 else "have their"
+        raise UsageError(f"{' and '.join(teachers)} {has} own head; leave --fit-head out")
 
 
 def check_several_teachers(loss_config: LossConfig, teachers: Sequence[str]) -> None:

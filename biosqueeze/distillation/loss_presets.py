@@ -7,6 +7,7 @@ from typing import Literal
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
+from biosqueeze.models.presets import PRESETS
 
 Projection = Literal["shared", "per-layer"]
 
@@ -25,7 +26,12 @@ class LossPreset:
     @property
     def formula(self) -> str:
         """The losses in one line, like 2 mlm + 5 kl + 1 cosine."""
-        return " + ".join(f"{weight:g} {name}" for name, weight in self.weights.items())
+        return formula(self.weights)
+
+
+def formula(weights: Mapping[str, float]) -> str:
+    """Return losses and weights in one line, like 2 mlm + 5 kl + 1 cosine."""
+    return " + ".join(f"{weight:g} {name}" for name, weight in weights.items())
 
 
 _COMPACT = "Rohanian et al. 2023, On the effectiveness of compact biomedical transformers"
@@ -37,19 +43,23 @@ LOSS_PRESETS: Mapping[str, LossPreset] = {
             name="distilbert",
             weights={"mlm": 2.0, "kl": 5.0, "cosine": 1.0},
             temperature=2.0,
-            source=f"DistilBioBERT: {_COMPACT}, equation 4, which leaves the weights open; these are DistilBERT's "
-            "(Sanh et al. 2019, published code)",
+            source=f"DistilBioBERT: {_COMPACT}, equation 4; weights and temperature of its published code",
+        ),
+        LossPreset(
+            name="tinybiobert",
+            weights={"embedding": 1.0, "hidden": 1.0, "attention-maps": 1.0, "soft": 1.0},
+            source=f"TinyBioBERT: {_COMPACT}, equation 7; its published code compares attention after the softmax",
         ),
         LossPreset(
             name="tinybert",
             weights={"embedding": 1.0, "hidden": 1.0, "attention": 1.0, "soft": 1.0},
-            source=f"TinyBioBERT: {_COMPACT}, equation 7; TinyBERT (Jiao et al. 2020, equation 11)",
+            source="TinyBERT: Jiao et al. 2020, equation 11, which compares attention scores before the softmax",
         ),
         LossPreset(
             name="compact",
-            weights={"mlm": 1.0, "hidden-cosine": 3.0, "attention-kl": 3.0, "kl": 5.0},
+            weights={"mlm": 1.0, "hidden-cosine": 3.0, "attention-kl-mean": 3.0, "kl": 5.0},
             layers="2i+1",
-            source=f"CompactBioBERT: {_COMPACT}, equation 9; weights and temperature of its published code",
+            source=f"CompactBioBERT: {_COMPACT}, equation 9; weights, temperature and means of its published code",
         ),
         LossPreset(
             name="biolm",
@@ -73,21 +83,23 @@ LOSS_PRESETS: Mapping[str, LossPreset] = {
     )
 }
 DEFAULTS = {"mlm": "distilbert", "task": "task"}
+STUDENT_LOSSES = {name: preset.losses for name, preset in PRESETS.items() if preset.losses}  # on plain text
 # The best losses on a task that do not compare attention.
 WITHOUT_ATTENTION = ("kl", "hidden")
 
 
-def parse_losses(items: Sequence[str], kind: str) -> LossPreset:
-    """Parse --loss: losses and named presets, each with a weight; the default of the kind if there are none.
+def parse_losses(items: Sequence[str], kind: str, default: str | None = None) -> LossPreset:
+    """Parse --loss: losses and named presets, each with a weight; the default if there are none.
 
     Args:
         items: `NAME` or `NAME=WEIGHT`; a preset is scaled by its weight, and weights of the same loss are added.
         kind: "mlm" or "task".
+        default: preset without items; None: that of the kind.
 
     Raises:
         UsageError: a name is unknown, a weight is not positive, or two presets differ in temperature or layer map.
     """
-    scaled = [_name_and_weight(text) for text in items or (DEFAULTS[kind],)]
+    scaled = [_name_and_weight(text) for text in items or (default or DEFAULTS[kind],)]
     weights: dict[str, float] = {}
     for name, scale in scaled:
         for loss, weight in (LOSS_PRESETS[name].weights if name in LOSS_PRESETS else {name: 1.0}).items():

@@ -17,9 +17,8 @@ from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.distillation.head_fitting import FittedHead, HeadFitting, fit_head, head_parameters
-from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import DistillationModels
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.precision import precision_of
@@ -55,22 +54,6 @@ def fit_missing_heads(
     if not models.student_has_head and copy_head(models.student, head_parameters(models.teachers[0])):
         note(f"the student starts with the head of {teachers[0].name}")
     return facts
-
-
-def check_fit_head(models: DistillationModels, teachers: Sequence[Checkpoint], loss_config: LossConfig) -> None:
-    """Check that --fit-head, which was given, has an effect.
-
-    Raises:
-        UsageError: every teacher has its head, or no loss reads it.
-    """
-    if not any(module.NEEDS_TEACHER_LOGITS for module in loss_config.losses.values()):
-        raise UsageError(
-            f"--fit-head: none of the losses {', '.join(loss_config.weights)} reads a teacher's head; leave it out, or "
-            "add --loss kl"
-        )
-    if all(models.teachers_have_head):
-        names = " and ".join(teacher.name for teacher in teachers)
-        raise UsageError(f"{names} {'has its' if len(teachers) == 1 else 'have their'} own head; leave --fit-head out")
 
 
 def load_or_fit_head(model: PreTrainedModel, teacher: Checkpoint, fitting: HeadFitting) -> FittedHead:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from biosqueeze import registry
 from biosqueeze.data.mask_rate import MaskUnit
-from biosqueeze.distillation.loss_presets import LOSS_PRESETS
+from biosqueeze.distillation.loss_presets import LOSS_PRESETS, STUDENT_LOSSES
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     Bounds,
@@ -32,7 +32,9 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     loss: Annotated[
         tuple[str, ...],
         f"Loss or loss preset with its weight, repeatable. Presets: {', '.join(LOSS_PRESETS)}. Losses: "
-        f"{', '.join(registry.names('objectives'))}. Default: distilbert on plain text, task on a task.",
+        f"{', '.join(registry.names('objectives'))}. Default on plain text: those of the --student's "
+        f"paper ({', '.join(f'{name}: {losses}' for name, losses in STUDENT_LOSSES.items())}), else distilbert; "
+        "on a task: task.",
         Syntax("NAME[=WEIGHT]"),
         Suggests(lambda: (*LOSS_PRESETS, *registry.names("objectives"))),
         Common(),

@@ -5,19 +5,23 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig
 
 from biosqueeze.data.output_types import TOKENS, OutputType
+from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
 from biosqueeze.distillation.datasets import check_data_labels
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
-from biosqueeze.distillation.loss_config import build_loss_config, check_several_teachers, check_temperature
+from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
-from biosqueeze.models.load import load_config
+from biosqueeze.models.load import detect_head, load_config, load_tokenizer
 from biosqueeze.models.presets import find_preset
 from biosqueeze.models.students import kept_layers, student_config
 
 
-def check_request(request: DistillationRequest) -> None:
+def check_request(request: DistillationRequest) -> LossConfig:
     """Raise what `pipeline.distill` would raise for these heads, labels, losses and layer maps.
+
+    Returns:
+        the losses that it would run.
 
     Raises:
         UsageError: losses and options do not fit together or to the models.
@@ -25,13 +29,27 @@ def check_request(request: DistillationRequest) -> None:
     """
     models = request.models
     check_equal_labels(models.teachers)
-    output_type = _check_task(request) if models.kind == "task" else TOKENS
-    if request.losses.loss or models.kind == "mlm" or request.losses.layer_map:  # else the run may choose others
-        teacher = load_config(models.teachers[0])
-        student, source_layers = _student(models, teacher)
-        losses = build_loss_config(request.losses, models.kind, output_type, (student, teacher), source_layers)
-        check_several_teachers(losses, [each.name for each in models.teachers])
-        check_temperature(request.losses.temperature, losses)
+    is_task = models.kind == "task"
+    output_type = _check_task(request) if is_task else TOKENS
+    teacher = load_config(models.teachers[0])
+    student, source_layers = _student(models, teacher)
+    traits = ModelTraits(
+        student=student,
+        teacher=teacher,
+        output_type=output_type,
+        source_layers=source_layers,
+        teachers_have_head=[is_task or detect_head(each, load_config(each)) == "mlm" for each in models.teachers],
+        cross_vocabulary=is_task and _cross_vocabulary(models),
+    )
+    return choose_losses(request, traits)
+
+
+def _cross_vocabulary(models: ModelSettings) -> bool:
+    """Return whether the tokenizers differ."""
+    if len(models.checkpoints) == 1:
+        return False
+    first, *others = (load_tokenizer(checkpoint).get_vocab() for checkpoint in models.checkpoints)
+    return any(other != first for other in others)
 
 
 def _check_task(request: DistillationRequest) -> OutputType:

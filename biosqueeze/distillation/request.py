@@ -42,7 +42,9 @@ class ModelSettings:
 class LossSettings:
     """--loss and the options that go with it."""
 
-    loss: tuple[str, ...] = ()  # NAME or NAME=WEIGHT; the default of the kind if empty
+    loss: tuple[str, ...] = ()  # NAME or NAME=WEIGHT; the default if empty
+    default: str | None = None  # loss preset of the student's paper; None: the default of the kind
+    left_out: tuple[str, ...] = ()  # default losses that cannot be computed
     temperature: float | None = None
     layer_map: str | None = None
     layer_weights: str | None = None
@@ -51,10 +53,11 @@ class LossSettings:
     dropout: float | None = None
 
     @classmethod
-    def of(cls, options: DistillationOptions) -> Self:
+    def of(cls, options: DistillationOptions, default: str | None = None) -> Self:
         """Select the options of the losses."""
         return cls(
             loss=options.loss,
+            default=default,
             temperature=options.temperature,
             layer_map=options.layer_map,
             layer_weights=options.layer_weights,

@@ -5,33 +5,25 @@ teachers with another vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from biosqueeze import processes
 from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
 from biosqueeze.distillation.cross_vocabulary import (
     CrossVocabularyTeachers,
     TeacherWithTokenizer,
     check_cross_vocabulary,
 )
-from biosqueeze.distillation.loss_config import (
-    LossConfig,
-    build_loss_config,
-    check_several_teachers,
-    check_temperature,
-    drop_losses_without_head,
-)
-from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION
-from biosqueeze.distillation.mlm_head import check_fit_head
+from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import DistillationModels, free_teachers
-from biosqueeze.distillation.request import DistillationRequest, LossSettings
+from biosqueeze.distillation.request import DistillationRequest
 from biosqueeze.distillation.teacher_cache.fill import fill_cache
 from biosqueeze.distillation.teacher_cache.plan import CacheRequest, build_cache_spec, open_teacher_cache
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher, NoTeacher, Teacher
 from biosqueeze.errors import UsageError
-from biosqueeze.models.layers import attention_sizes
 from biosqueeze.progress import note
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.hashes import checkpoint_hash
@@ -55,40 +47,18 @@ def set_up_teachers(request: DistillationRequest, models: DistillationModels) ->
         UsageError: losses and options do not fit together or to the models.
         SqueezeError: a loss needs a head that a teacher lacks.
     """
-    teachers = request.models.teachers
-    names = [teacher.name for teacher in teachers]
-    losses = _with_default_losses(request, models)
-    configs = (models.student.config, models.teachers[0].config)
-    loss_config = build_loss_config(losses, request.models.kind, models.output_type, configs, models.source_layers)
-    if request.head_steps is not None:
-        check_fit_head(models, teachers, loss_config)
-    headless = [name for name, has_head in zip(names, models.teachers_have_head, strict=True) if not has_head]
-    requested = bool(request.losses.loss)
-    loss_config = drop_losses_without_head(loss_config, [] if request.head_steps else headless, requested=requested)
-    check_several_teachers(loss_config, names)
-    check_temperature(request.losses.temperature, loss_config)
-    setup = TeacherSetup(models, loss_config, teachers, request.teacher_weights)
+    traits = ModelTraits(
+        student=models.student.config,
+        teacher=models.teachers[0].config,
+        output_type=models.output_type,
+        source_layers=models.source_layers,
+        teachers_have_head=models.teachers_have_head,
+        cross_vocabulary=models.cross_vocabulary,
+    )
+    loss_config = choose_losses(request, traits)
+    setup = TeacherSetup(models, loss_config, request.models.teachers, request.teacher_weights)
     _check_sharding(request, setup)
     return setup
-
-
-def _with_default_losses(request: DistillationRequest, models: DistillationModels) -> LossSettings:
-    """Replace the default losses of a task by others where those cannot be computed."""
-    losses = request.losses
-    if losses.loss or models.task is None:
-        return losses
-    if models.cross_vocabulary:
-        note("teacher and student have different vocabularies: training on soft labels alone, by word or by text")
-        return replace(losses, loss=("kl",))
-    student_heads, teacher_heads = (attention_sizes(model.config)[0] for model in (models.student, models.teachers[0]))
-    if request.cache is not None:
-        cause = "--cache-teacher stores no attention"
-    elif student_heads != teacher_heads:
-        cause = f"the attention of {student_heads} heads cannot be compared with that of {teacher_heads}"
-    else:
-        return losses
-    note(f"{cause}: training on soft labels and hidden states")
-    return replace(losses, loss=WITHOUT_ATTENTION)
 
 
 def _check_sharding(request: DistillationRequest, setup: TeacherSetup) -> None:

@@ -20,6 +20,8 @@ class Preset:
     ffn: int | None = None
     positions: int | None = None
     """Longest input, special tokens included; None for the teacher's."""
+    losses: str | None = None
+    """The loss preset of the paper, for distillation on plain text; see `distillation.loss_presets`."""
     source: str
     """The paper or model that the shape comes from."""
 
@@ -39,9 +41,17 @@ _MINIATURES = "Turc et al. 2019, well-read students"
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(name="distil", kept_layers="every-other", source=f"DistilBioBERT, {_COMPACT}"),
-        Preset(name="compact", kept_layers="odd", source=f"CompactBioBERT, {_COMPACT}"),
-        Preset(name="tiny", layers=4, hidden=312, heads=12, ffn=1200, source=f"TinyBioBERT, {_COMPACT}"),
+        Preset(name="distil", kept_layers="every-other", losses="distilbert", source=f"DistilBioBERT, {_COMPACT}"),
+        Preset(name="compact", kept_layers="odd", losses="compact", source=f"CompactBioBERT, {_COMPACT}"),
+        Preset(
+            name="tiny",
+            layers=4,
+            hidden=312,
+            heads=12,
+            ffn=1200,
+            losses="tinybiobert",
+            source=f"TinyBioBERT, {_COMPACT}",
+        ),
         Preset(name="bioformer-8l", layers=8, hidden=512, heads=8, ffn=2048, positions=512, source=f"8L, {_BIOFORMER}"),
         Preset(
             name="bioformer-16l", layers=16, hidden=384, heads=6, ffn=1536, positions=1024, source=f"16L, {_BIOFORMER}"

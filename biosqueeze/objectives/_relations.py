@@ -28,6 +28,14 @@ def attention_divergence(pair: LayerPair) -> Tensor:
     return divergence(student, teacher, pair.allowed)
 
 
+def attention_maps(pair: LayerPair) -> tuple[Tensor, Tensor]:
+    """Compute the attention distributions of student and teacher, (batch, heads, query, key) each."""
+    blocked = ~pair.allowed.unsqueeze(1)  # (batch, 1, query, key)
+    queries, keys = states_of(pair, "query"), states_of(pair, "key")
+    student, teacher = (_log_softmax(scores(*sides), blocked).exp() for sides in zip(queries, keys, strict=True))
+    return student, teacher
+
+
 def relation_divergence(student: Tensor, teacher: Tensor, allowed: Tensor) -> Tensor:
     """Compute `divergence` of the similarities within each head: (batch, heads, length, head size). Scalar."""
     student, teacher = full(student), full(teacher)  # once for both uses, so that gradients add up unrounded

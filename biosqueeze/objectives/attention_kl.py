@@ -1,7 +1,8 @@
 """Kullback-Leibler divergence of attention distributions, every layer (compact-transformers paper, equation 8, second
 part; MobileBERT's attention transfer, Sun et al. 2020).
 
-The compact-transformers paper writes D(student || teacher). This is D(teacher || student), as in MobileBERT and `kl`.
+The compact-transformers paper writes D(student || teacher), see `reverse-attention-kl`. This is D(teacher || student),
+as in its published code, in MobileBERT and in `kl`.
 """
 
 from biosqueeze.objectives._relations import attention_divergence

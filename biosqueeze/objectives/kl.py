@@ -1,7 +1,7 @@
 """Output distillation: Kullback-Leibler divergence between softened distributions (compact-transformers, equation 2).
 
-The paper writes D(student || teacher). Its published code computes D(teacher || student), like DistilBERT (Sanh et al.
-2019) and this file; its gradient is that of a cross entropy with soft labels.
+The paper writes D(student || teacher), see `reverse-kl`. Its published code computes D(teacher || student), like
+DistilBERT (Sanh et al. 2019) and this file; its gradient is that of a cross entropy with soft labels.
 """
 
 from torch import Tensor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from biosqueeze import processes, registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
-from biosqueeze.distillation.loss_presets import parse_losses
+from biosqueeze.distillation.loss_presets import STUDENT_LOSSES, formula, parse_losses
 from biosqueeze.distillation.options import DistillationOptions, counted_weights
 from biosqueeze.distillation.request import (
     AugmentationSettings,
@@ -89,7 +89,8 @@ class Options(DistillationOptions):
     ]
     student: Annotated[
         str | None,
-        "Make the student from the teacher by a preset; `biosqueeze shrink --help` lists the presets.",
+        "Make the student from the teacher by a preset; `biosqueeze shrink --help` lists the presets. On plain text "
+        "distil, compact and tiny bring the losses of their paper.",
         Syntax("PRESET"),
         Suggests(lambda: PRESETS),
         Common(),
@@ -194,9 +195,7 @@ def plan(options: Options) -> Plan:
     out = check_output(
         _output(options, inputs), request.models.checkpoints, force=options.force, resume=options.resume is True
     )
-    check_request(request)
-    preset = parse_losses(options.loss, inputs.kind)
-    temperature = preset.temperature if options.temperature is None else options.temperature
+    losses = check_request(request)
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
@@ -206,8 +205,8 @@ def plan(options: Options) -> Plan:
         out=out,
         steps=(
             *(fitting if options.fit_head else ()),
-            f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: {preset.formula}, "
-            f"temperature {temperature:g})",
+            f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
+            f"{formula(losses.weights)}, temperature {losses.temperature:g})",
             f"train on {', '.join(sources)}{augmented}: {length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(inputs.teacher),
@@ -246,7 +245,7 @@ def _request(options: Options, inputs: DistillationInputs) -> DistillationReques
     return DistillationRequest(
         models=_model_settings(options, inputs),
         teacher_weights=_teacher_weights(options),
-        losses=LossSettings.of(options),
+        losses=LossSettings.of(options, None if inputs.has_task else STUDENT_LOSSES.get(str(options.student))),
         data=_data_settings(options),
         training=options,
         maskings=options.repeated_maskings,

@@ -47,6 +47,15 @@ def naive_divergence(student: list[Head], teacher: list[Head]) -> Tensor:
     return total / len(student)
 
 
+def naive_map_squares(student: list[Head], teacher: list[Head]) -> Tensor:
+    """Sum the squared differences of probabilities over the pairs of one text; mean over heads."""
+    total = torch.zeros((), dtype=torch.float64)
+    for student_head, teacher_head in zip(student, teacher, strict=True):
+        for ours, target in zip(naive_scores(student_head), naive_scores(teacher_head), strict=True):
+            total = total + ((torch.softmax(torch.stack(ours), 0) - torch.softmax(torch.stack(target), 0)) ** 2).sum()
+    return total / len(student)
+
+
 def naive_squares(student: list[Head], teacher: list[Head]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for student_head, teacher_head in zip(student, teacher, strict=True):
@@ -70,6 +79,14 @@ def naive_attention_kl(pair: LayerPair, layout: Layout) -> Tensor:
     return over_texts(pair, layout, "query", "key", naive_divergence)
 
 
+def naive_attention_maps(pair: LayerPair, layout: Layout) -> Tensor:
+    return over_texts(pair, layout, "query", "key", naive_map_squares)
+
+
+def naive_reverse_attention_kl(pair: LayerPair, layout: Layout) -> Tensor:
+    return over_texts(pair, layout, "query", "key", lambda student, teacher: naive_divergence(teacher, student))
+
+
 def naive_minilm(pair: LayerPair, layout: Layout) -> Tensor:
     return naive_attention_kl(pair, layout) + over_texts(pair, layout, "value", "value", naive_divergence)
 
@@ -88,6 +105,9 @@ def naive_minilmv2(pair: LayerPair, layout: Layout) -> Tensor:
 NAIVE = {
     "attention": naive_attention,
     "attention-kl": naive_attention_kl,
+    "attention-kl-mean": naive_attention_kl,
+    "attention-maps": naive_attention_maps,
+    "reverse-attention-kl": naive_reverse_attention_kl,
     "minilm": naive_minilm,
     "minilmv2": naive_minilmv2,
 }
@@ -183,7 +203,7 @@ def test_equal_models_have_zero_loss(name: str) -> None:
     assert all(gradient.abs().max() < 1e-12 for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", ["attention", "attention-kl"])
+@pytest.mark.parametrize("name", ["attention", "attention-kl", "attention-maps", "reverse-attention-kl"])
 def test_a_key_that_no_query_may_attend_to_adds_nothing(name: str) -> None:
     module, signals = registry.load("objectives", name), pair([[4]], Shape(2, 3), Shape(2, 3))
     causal = signals.allowed.tril()

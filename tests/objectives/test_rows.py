@@ -15,7 +15,7 @@ from biosqueeze.objectives import LogitRows, TopK
 from tests.objectives.signals import cast, normal, rows, top_k, value_and_gradients
 
 ROW_KINDS = (ONE_CLASS, EACH_CLASS, NUMBER)
-SOFT = ("kl", "soft")
+SOFT = ("kl", "reverse-kl", "soft")
 with_soft_labels = pytest.mark.parametrize("name", SOFT)
 
 
@@ -67,11 +67,15 @@ def naive_kl(rows: LogitRows) -> float:
     return naive_soft_labels(rows, divergence)
 
 
+def naive_reverse_kl(rows: LogitRows) -> float:
+    return naive_soft_labels(rows, lambda teacher, student: divergence(student, teacher))
+
+
 def naive_soft(rows: LogitRows) -> float:
     return naive_soft_labels(rows, cross_entropy)
 
 
-NAIVE = {"mlm": naive_hard, "hard": naive_hard, "kl": naive_kl, "soft": naive_soft}
+NAIVE = {"mlm": naive_hard, "hard": naive_hard, "kl": naive_kl, "reverse-kl": naive_reverse_kl, "soft": naive_soft}
 
 
 def loss_of(name: str, rows: LogitRows) -> float:

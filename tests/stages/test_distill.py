@@ -20,6 +20,7 @@ from tests.cli.run import Shell, start
 FALLS = {
     "distilbert": 0.85,
     "tinybert": 0.75,
+    "tinybiobert": 0.75,
     "compact": 0.92,
     "biolm": 0.92,
     "mobilebert": 0.75,
@@ -94,6 +95,8 @@ def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) ->
         pico_bert,
         "--student",
         "tiny",
+        "--loss",
+        "distilbert",
         "--corpus",
         text,
         "--steps",
@@ -211,6 +214,7 @@ def test_warning_without_a_corpus(pico_bert: Path, shell: Shell) -> None:
     assert result.code == 0, result.err
     assert "sample" in result.err
     assert "warning" in result.err
+    assert "`biosqueeze corpus" in result.err
 
 
 def test_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
@@ -220,6 +224,36 @@ def test_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell)
     assert result.code == 0, result.err
     plan = json.loads(result.out)
     assert plan["parameters_after"] < plan["parameters_before"]
+
+
+@pytest.mark.parametrize(
+    ("student", "words", "losses"),
+    [
+        ("distil", (), "2 mlm + 5 kl + 1 cosine, temperature 2"),  # equation 4
+        ("tiny", (), "1 embedding + 1 hidden + 1 soft, temperature 1"),  # equation 7; the teacher has other heads
+        ("compact", (), "1 mlm + 3 hidden-cosine + 3 attention-kl-mean + 5 kl, temperature 1"),  # equation 9
+        ("compact", ("--cache-teacher", "cache"), "1 mlm + 3 hidden-cosine + 5 kl, temperature 1"),
+        ("compact", ("--loss", "minilm"), "(mlm: 1 minilm,"),
+        ("bert-mini", (), "2 mlm + 5 kl + 1 cosine, temperature 2"),
+    ],
+)
+def test_students_bring_the_losses_of_their_paper(
+    student: str, words: tuple[str, ...], losses: str, pico_bert: Path, text: Path, shell: Shell
+) -> None:
+    result = shell(
+        "distill --teacher", pico_bert, "--student", student, "--corpus", text, "--dry-run", "--json", *words
+    )
+    assert losses in json.loads(result.out)["steps"][0], result.err
+
+
+def test_dry_run_prints_the_losses_without_a_head(biobert: str, text: Path, shell: Shell) -> None:
+    result = shell("distill --dry-run --json --student compact --teacher", biobert, "--corpus", text)
+    assert result.code == 0, result.err
+    assert "(mlm: 1 mlm + 3 hidden-cosine + 3 attention-kl-mean," in json.loads(result.out)["steps"][0]
+    assert "--fit-head 2000, or a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)" in result.err
+    words = ("distill --dry-run --json --student tiny --teacher", biobert, "--corpus", text, "--fit-head", 9)
+    fitted = shell(*words)
+    assert "1 embedding + 1 hidden + 1 soft" in json.loads(fitted.out)["steps"][1]
 
 
 # ------------------------------------------------------------------ what users get wrong
@@ -283,7 +317,7 @@ def test_usage_errors(
         (("--mask-rate", "0.3"), "--mask-rate: nothing is masked"),
         (("--mask-unit", "word"), "--mask-unit: nothing is masked"),
         (("--maskings", "2"), "--maskings: nothing is masked"),
-        (("--loss", "compact"), "leave it out: --loss hidden-cosine=3 --loss attention-kl=3 --loss kl=5"),
+        (("--loss", "compact"), "leave it out: --loss hidden-cosine=3 --loss attention-kl-mean=3 --loss kl=5"),
         (("--unlabelled", "2"), "--unlabelled needs --corpus; give --corpus PATH too"),
         (("--field", "abstract"), "--field needs --corpus"),
         (("--data", "", "--corpus", "demo:text", "--types", "Disease"), "--types needs --data"),
@@ -348,7 +382,7 @@ def test_biobert_with_pytorch_weights(biobert: str, text: Path, shell: Shell) ->
     assert "has no masked-language-model head" in result.err
     assert "v1.2" in result.err
     assert "cased" in result.err
-    assert set(metrics(Path(result.path))[-1]) >= {"mlm", "cosine"}
+    assert set(metrics(Path(result.path))[-1]) >= {"embedding", "hidden"}
     tokenizer = AutoTokenizer.from_pretrained(result.path)
     assert tokenizer.tokenize("BRCA") == ["BRCA"]
 

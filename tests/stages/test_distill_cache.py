@@ -48,7 +48,7 @@ def test_losses_on_attention_raise_before_data_are_read(pico_bert: Path, text: P
         "x",
     )
     assert result.code == 2
-    assert "--loss attention-kl compares attention" in result.err
+    assert "--loss attention-kl-mean compares attention" in result.err
     assert "corpus:" not in result.err
     assert not Path("cache").exists()
     assert not list(Path().glob("*.partial"))

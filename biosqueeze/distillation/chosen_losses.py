@@ -1,0 +1,88 @@
+"""Choose the losses that a distillation runs with: --loss, or the defaults as far as they can be computed.
+
+The run and --dry-run choose in the same way: the one from loaded models, the other from configs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedConfig
+
+from biosqueeze import registry
+from biosqueeze.data.output_types import OutputType
+from biosqueeze.distillation.loss_config import (
+    LossConfig,
+    build_loss_config,
+    check_fit_head,
+    check_several_teachers,
+    check_temperature,
+    drop_losses_without_head,
+)
+from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
+from biosqueeze.distillation.request import DistillationRequest, LossSettings
+from biosqueeze.models.layers import attention_sizes
+from biosqueeze.progress import note
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTraits:
+    """What the choice of losses depends on."""
+
+    student: PreTrainedConfig
+    teacher: PreTrainedConfig  # of the first teacher
+    output_type: OutputType
+    source_layers: Sequence[int] | None  # for each student layer the teacher layer that it was cut from
+    teachers_have_head: Sequence[bool]
+    cross_vocabulary: bool
+
+
+def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConfig:
+    """Build the loss configuration, and check it against the models and the options.
+
+    Raises:
+        UsageError: losses and options do not fit together or to the models.
+        SqueezeError: a loss of --loss needs a head that a teacher lacks.
+    """
+    names = [teacher.name for teacher in request.models.teachers]
+    losses = _with_defaults(request, traits)
+    configs = (traits.student, traits.teacher)
+    loss_config = build_loss_config(losses, request.models.kind, traits.output_type, configs, traits.source_layers)
+    headless = [name for name, has_head in zip(names, traits.teachers_have_head, strict=True) if not has_head]
+    if request.head_steps is not None:
+        check_fit_head(loss_config, names, headless)
+        headless = []
+    loss_config = drop_losses_without_head(loss_config, headless, requested=bool(request.losses.loss))
+    check_several_teachers(loss_config, names)
+    check_temperature(request.losses.temperature, loss_config)
+    return loss_config
+
+
+def _with_defaults(request: DistillationRequest, traits: ModelTraits) -> LossSettings:
+    """Replace or leave out the default losses that cannot be computed."""
+    losses = request.losses
+    if losses.loss:
+        return losses
+    is_task = request.models.kind == "task"
+    if is_task and traits.cross_vocabulary:
+        note("teacher and student have different vocabularies: training on soft labels alone, by word or by text")
+        return replace(losses, loss=("kl",))
+    cause = _attention_is_missing(request, traits)
+    if cause and is_task:
+        note(f"{cause}: training on soft labels and hidden states")
+        return replace(losses, loss=WITHOUT_ATTENTION)
+    weights = parse_losses((), request.models.kind, losses.default).weights
+    blocked = tuple(name for name in weights if getattr(registry.load("objectives", name), "SAME_HEADS", False))
+    if cause and blocked:
+        note(f"{cause}: training without {', '.join(blocked)}")
+        return replace(losses, left_out=blocked)
+    return losses
+
+
+def _attention_is_missing(request: DistillationRequest, traits: ModelTraits) -> str:
+    """Return why losses on attention cannot be computed, "" if they can."""
+    if request.cache is not None:
+        return "--cache-teacher stores no attention"
+    student_heads, teacher_heads = (attention_sizes(config)[0] for config in (traits.student, traits.teacher))
+    if student_heads != teacher_heads:
+        return f"the attention of {student_heads} heads cannot be compared with that of {teacher_heads}"
+    return ""
