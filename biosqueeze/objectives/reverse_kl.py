@@ -6,6 +6,7 @@ cross entropy with soft labels. The reverse is small for a student that predicts
 alone.
 """
 
+import torch
 from torch import Tensor
 
 from biosqueeze.objectives import LogitRows
@@ -28,4 +29,5 @@ def loss(rows: LogitRows) -> Tensor:
     if not rows.kind.has_probabilities:
         return squared_difference(rows)
     student, teacher = distributions(rows)
+    student = student.clamp(min=torch.finfo(student.dtype).min)  # zero times minus infinity would be NaN
     return (student.exp() * (student - teacher)).sum() * scale(rows)
