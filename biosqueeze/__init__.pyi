@@ -103,7 +103,7 @@ def distill(
     projection: Literal['shared', 'per-layer'] | None = None,
     relation_heads: int | None = None,
     mask_rate: float = 0.15,
-    mask_unit: Literal["piece", "word", "span"] = "piece",
+    mask_unit: Literal['piece', 'word', 'span'] = 'piece',
     maskings: int | None = None,
     fit_head: int | None = None,
     dropout: float | None = None,
