@@ -1,4 +1,4 @@
-"""Encode text as token ids: one sequence per line; a line that is too long becomes several sequences."""
+"""Encode text as token ids: lines, of which those that are too long become several sequences, and documents."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.tokenizer import Tokenizer
+from biosqueeze.data.word_starts import is_byte_level
 from biosqueeze.errors import SqueezeError
 
 Ids = NDArray[np.int64]
@@ -46,6 +47,7 @@ class EncodedLines:
     texts: int
     ids: NDArray[np.integer]  # (tokens,)
     sizes: Ids  # (sequences,) tokens of each; a line that exceeds the room is several sequences
+    rows: Ids | None = None  # (rows,) sequences of each row of a shard, in this order; None: they are packed
 
 
 def encode_lines(lines: Iterable[str], tokenizer: Tokenizer, room: int) -> Iterator[EncodedLines]:
@@ -58,16 +60,86 @@ def encode_lines(lines: Iterable[str], tokenizer: Tokenizer, room: int) -> Itera
     """
     stream = iter(lines)
     while batch := list(islice(stream, LINES_AT_ONCE)):
-        encoded = tokenizer(
-            batch,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
-        ids = np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
+        encoded = _encode(batch, tokenizer)
         sizes = [min(room, len(text) - start) for text in encoded for start in range(0, len(text), room)]
-        yield EncodedLines(len(batch), ids, np.array(sizes, dtype=np.int64))
+        yield EncodedLines(len(batch), _joined(encoded), np.array(sizes, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class EncodedDocuments:
+    """Some documents as token ids, without special tokens."""
+
+    ids: NDArray[np.integer]  # (tokens,)
+    sentences: Ids  # (sentences,) tokens of each
+    documents: Ids  # (documents,) sentences of each
+
+    def joined(self, room: int) -> EncodedLines:
+        """Return texts of whole sentences that follow each other in a document, as many as fit into the room.
+
+        They are the DOC-SENTENCES of RoBERTa (Liu et al. 2019, section 4.2). A sentence that exceeds the room is cut.
+        """
+        sizes: list[int] = []
+        sentences = iter(self.sentences.tolist())
+        for count in self.documents.tolist():
+            text = 0
+            for size in islice(sentences, count):
+                if text and text + size > room:
+                    sizes.append(text)
+                    text = 0
+                text += size
+                while text > room:
+                    sizes.append(room)
+                    text -= room
+            sizes.append(text)
+        return EncodedLines(len(self.documents), self.ids, np.array(sizes, dtype=np.int64))
+
+    def whole(self) -> EncodedLines:
+        """Return the sentences, of which each document is a row."""
+        return EncodedLines(len(self.documents), self.ids, self.sentences, self.documents)
+
+
+def encode_documents(documents: Iterable[list[str]], tokenizer: Tokenizer) -> Iterator[EncodedDocuments]:
+    """Tokenise a stream of documents, some `LINES_AT_ONCE` sentences at a time.
+
+    Args:
+        documents: the sentences of each. Byte-level BPE gets the space between two of them.
+        tokenizer: a fast tokenizer.
+    """
+    space = " " if is_byte_level(tokenizer) else ""
+    batch: list[str] = []
+    counts: list[int] = []
+    for document in documents:
+        batch += [document[0], *(space + sentence for sentence in document[1:])]
+        counts.append(len(document))
+        if len(batch) >= LINES_AT_ONCE:
+            yield _encoded_documents(batch, counts, tokenizer)
+            batch, counts = [], []
+    if batch:
+        yield _encoded_documents(batch, counts, tokenizer)
+
+
+def _encoded_documents(batch: list[str], counts: list[int], tokenizer: Tokenizer) -> EncodedDocuments:
+    """Tokenise the sentences of documents; sentences and documents without a token are left out."""
+    encoded = _encode(batch, tokenizer)
+    sizes = np.array([len(ids) for ids in encoded], dtype=np.int64)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    documents = np.bincount(owners[sizes > 0], minlength=len(counts))
+    return EncodedDocuments(_joined(encoded), sizes[sizes > 0], documents[documents > 0])
+
+
+def _encode(batch: list[str], tokenizer: Tokenizer) -> list[list[int]]:
+    encoded: list[list[int]] = tokenizer(
+        batch,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )["input_ids"]
+    return encoded
+
+
+def _joined(encoded: list[list[int]]) -> NDArray[np.integer]:
+    return np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
 
 
 def room_within(max_length: int, frame: Frame) -> int:

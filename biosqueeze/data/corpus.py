@@ -1,11 +1,11 @@
 """Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
 
-import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines, read_beginning
+from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.parsing import parse_json
@@ -31,7 +31,7 @@ _NEVER_TEXT = {
     ".xz",
     ".zst",
 }
-_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+_BEGINNING = 1 << 20  # characters in which blank lines between documents are looked for
 _NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
@@ -79,7 +79,7 @@ def corpus_files(source: str) -> tuple[Path, ...]:
     if path is None:
         return ()
     if (path / MANIFEST).is_file():
-        return _shards_of(path)
+        return _shards_of(path, "train")
     if path.is_dir():
         return _files_in(path)
     if _suffix(path) in _NEVER_TEXT:
@@ -90,19 +90,29 @@ def corpus_files(source: str) -> tuple[Path, ...]:
     return (path,)
 
 
-def _shards_of(directory: Path) -> tuple[Path, ...]:
-    """Return the shards of a built corpus, without its held-out share, which is in a directory below.
+def held_out_files(source: str) -> tuple[Path, ...]:
+    """Return the shards of the held-out share of a built corpus; none for any other corpus.
+
+    Raises:
+        SqueezeError: as for `corpus_files`.
+    """
+    path = find_corpus(source)
+    return _shards_of(path, "held-out") if path is not None and (path / MANIFEST).is_file() else ()
+
+
+def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
+    """Return the shards of one split of a built corpus; the held-out share is in a directory below.
 
     Raises:
         SqueezeError: the manifest is damaged, or a shard is missing.
     """
     shards = read_json(directory / MANIFEST).get("shards")
     try:
-        files = tuple(directory / shard["name"] for shard in shards or () if shard["split"] == "train")
+        files = tuple(directory / shard["name"] for shard in shards or () if shard["split"] == split)
     except (TypeError, KeyError) as error:
         raise SqueezeError(f"{directory / MANIFEST} names no shards; build the corpus again") from error
     missing = next((file for file in files if not file.is_file()), None)
-    if missing is not None or not files:
+    if missing is not None or (not files and split == "train"):
         raise SqueezeError(f"{directory} lacks {missing or 'all shards'}; build the corpus again")
     return files
 
@@ -148,7 +158,11 @@ def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteP
                 empty = False
                 yield text
     if empty:
-        raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
+        raise _empty(source)
+
+
+def _empty(source: str) -> SqueezeError:
+    return SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
 
 
 def read_text_documents(source: str, field: str = "text") -> Iterator[list[str]]:
@@ -165,14 +179,38 @@ def read_text_documents(source: str, field: str = "text") -> Iterator[list[str]]
         SqueezeError: as for `read_lines`.
     """
     if find_corpus(source) is None:
-        yield from ([text] for text in demo_text())
-        return
-    for path in corpus_files(source):
-        lines = (line.strip() for line in _texts(path, field, None))
-        if _suffix(path) not in _JSONL and _BLANK_LINE.search(read_beginning(path)):
-            yield from _blocks(lines)
-        else:
-            yield from ([line] for line in lines if line)
+        return ([text] for text in demo_text())
+    return read_documents(source, corpus_files(source), field)
+
+
+def read_documents(
+    source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None
+) -> Iterator[list[str]]:
+    """Stream the documents of corpus files, as `read_text_documents`; the arguments are those of `read_files`.
+
+    Raises:
+        SqueezeError: a line cannot be read, or there is no text.
+    """
+    empty = True
+    for path in files:
+        lines = (line.strip() for line in _texts(path, field, progress))
+        for document in ([line] for line in lines if line) if _suffix(path) in _JSONL else _documents(lines):
+            empty = False
+            yield document
+    if empty:
+        raise _empty(source)
+
+
+def _documents(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Divide a file at its blank lines if its beginning has any, else after each line; a pipe is read only once."""
+    beginning, size = [], 0
+    for line in lines:
+        beginning.append(line)
+        size += len(line) + 1
+        if size >= _BEGINNING:
+            break
+    stream = chain(beginning, lines)
+    return ([line] for line in stream if line) if all(beginning[1:]) else _blocks(stream)
 
 
 def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:

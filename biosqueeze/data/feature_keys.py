@@ -7,6 +7,9 @@ INPUT_IDS = "input_ids"  # (length,) token ids
 ATTENTION_MASK = "attention_mask"  # (batch, length) 1 on real tokens, 0 on padding
 TOKEN_TYPE_IDS = "token_type_ids"  # (length,)
 
+PAIR_LABEL = "pair_label"
+"""() 0: the second segment follows the first; 1: it is from another document (NSP), or the two are swapped (SOP)."""
+
 LABELS = "labels"  # (length,) or (): class ids, IGNORED without a label
 TARGETS = "targets"  # (classes,) 0.0 or 1.0, or () a number; NaN without a label
 STARTS = "starts"  # () token position of the first token of a span

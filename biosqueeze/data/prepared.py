@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from biosqueeze.data.blocks import NO_TOKEN, Frame, Ids, encode_lines, room_within
+from biosqueeze.data.blocks import NO_TOKEN, EncodedLines, Frame, Ids, encode_documents, encode_lines, room_within
 from biosqueeze.data.cache import cache_folder, load_or_build
-from biosqueeze.data.corpus import corpus_files, read_files
+from biosqueeze.data.corpus import corpus_files, read_documents, read_files
 from biosqueeze.data.demo import demo_text
+from biosqueeze.data.hashed_share import HashedShare
 from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.packing import lay_out
 from biosqueeze.data.shards import Shard, ShardEntry, ShardLayout, open_shard, write_shards
@@ -38,7 +39,7 @@ class Corpus:
     """A folder of shards. It is pickled as its path; each worker process maps the shards itself."""
 
     folder: Path
-    length: int  # positions in a block, and the longest sequence
+    length: int  # positions in a block, and the longest sequence; 0 where the rows are whole documents
     frame: Frame
     entries: tuple[ShardEntry, ...]
 
@@ -145,6 +146,25 @@ class Packed:
         return f"packed into {len(self):,} blocks of {self.corpus.length} ({self.padding:.2%} padding)"
 
 
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a corpus, each with its sentences; both are numbered over all shards."""
+
+    corpus: Corpus
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return sum(entry.blocks for entry in self.corpus.entries)
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        return sum(entry.sequences for entry in self.corpus.entries)
+
+    def __str__(self) -> str:
+        return f"{len(self):,} documents of {self.sentences:,} sentences"
+
+
 def _find(corpus: Corpus, starts: Ids, item: int) -> tuple[Shard, int]:
     """Return the shard that holds an item, and the row of the item in it."""
     if not 0 <= item < starts[-1]:
@@ -172,14 +192,37 @@ def prepare_corpus(
         SqueezeError: a source does not exist, cannot be read or is empty, max_length leaves no room beside the special
             tokens, no line gives a token, or the cache cannot be written.
     """
-    frame = Frame.of(tokenizer)
-    preparation = _Preparation(
-        tuple((source, corpus_files(source)) for source in sources), field, tokenizer, max_length, frame
-    )
-    room_within(max_length, frame)
-    corpus, new = load_or_build(cache_folder() / "tokens" / preparation.key, _load, preparation.build, "corpus")
-    blocks = Packed(corpus, int(tokenizer.pad_token_id)) if pack else Sequences(corpus)
-    origin = f"prepared and stored in {corpus.folder}" if new else f"prepared earlier in {corpus.folder}"
+    files = tuple((source, corpus_files(source)) for source in sources)
+    return _in_blocks(_Preparation(files, field, tokenizer, max_length), pack=pack)
+
+
+@dataclass(frozen=True)
+class DocumentText:
+    """Text whose documents are known: where it is, and which documents are taken."""
+
+    sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files, see `corpus.corpus_files`
+    field: str = "text"
+    side: HashedShare | None = None  # None: all documents
+
+    def joined(self, tokenizer: "PreTrainedTokenizerBase", max_length: int, *, pack: bool) -> Packed | Sequences:
+        """Prepare texts of whole sentences that follow each other in a document; otherwise as `prepare_corpus`."""
+        return _in_blocks(_Preparation(self.sources, self.field, tokenizer, max_length, self), pack=pack)
+
+    def whole(self, tokenizer: "PreTrainedTokenizerBase") -> Documents:
+        """Tokenise the documents into the cache, or load them from there; log which, and their size.
+
+        Raises:
+            SqueezeError: as for `prepare_corpus`.
+        """
+        corpus, origin = _Preparation(self.sources, self.field, tokenizer, None, self).load()
+        documents = Documents(corpus)
+        note(f"corpus: {documents}, {sum(entry.tokens for entry in corpus.entries):,} tokens, {origin}")
+        return documents
+
+
+def _in_blocks(preparation: "_Preparation", *, pack: bool) -> Packed | Sequences:
+    corpus, origin = preparation.load()
+    blocks = Packed(corpus, int(preparation.tokenizer.pad_token_id)) if pack else Sequences(corpus)
     note(f"corpus: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {origin}")
     return blocks
 
@@ -202,8 +245,20 @@ class _Preparation:
     sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files; demo:text has none
     field: str
     tokenizer: "PreTrainedTokenizerBase"
-    length: int
-    frame: Frame
+    length: int | None  # None: whole documents
+    documents: DocumentText | None = None  # None: every line is a text
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The special tokens around each text."""
+        return Frame.of(self.tokenizer)
+
+    def load(self) -> tuple[Corpus, str]:
+        """Prepare the corpus, or load it; return it with the words that say which."""
+        if self.length is not None:
+            room_within(self.length, self.frame)
+        corpus, new = load_or_build(cache_folder() / "tokens" / self.key, _load, self.build, "corpus")
+        return corpus, f"prepared {'and stored' if new else 'earlier'} in {corpus.folder}"
 
     @cached_property
     def key(self) -> str:
@@ -216,6 +271,8 @@ class _Preparation:
             "frame": [self.frame.before.tolist(), self.frame.after.tolist()],
             "length": self.length,
         }
+        if self.documents is not None:
+            content["documents"] = asdict(self.documents.side) if self.documents.side else "all"
         return _digest(content)[:24]
 
     @cached_property
@@ -228,27 +285,41 @@ class _Preparation:
         Raises:
             SqueezeError: no line gives a token, or a file changed during the preparation.
         """
-        layout = ShardLayout(self.length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
-        room = room_within(self.length, self.frame)
-        with self._lines() as lines, _all_cores():
-            entries = write_shards(folder, encode_lines(lines, self.tokenizer, room), layout)
+        length = self.length or 0
+        layout = ShardLayout(length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
+        with self._progress() as progress, _all_cores():
+            entries = write_shards(folder, self._encoded(progress), layout)
         if not entries:
-            raise SqueezeError(NO_TOKEN)
+            side = self.documents.side if self.documents else None
+            raise SqueezeError(side.without_documents if side else NO_TOKEN)
         changed = [file for file, state in self._states.items() if file.is_file() and _state(file) != state]
         if changed:
             raise SqueezeError(f"{changed[0]} changed while it was read; run the command again when it is complete")
-        facts = {"length": self.length, "before": self.frame.before.tolist(), "after": self.frame.after.tolist()}
+        facts = {"length": length, "before": self.frame.before.tolist(), "after": self.frame.after.tolist()}
         write_json(folder / _FILE, {**facts, "shards": [asdict(entry) for entry in entries]})
 
     @contextmanager
-    def _lines(self) -> Iterator[Iterator[str]]:
+    def _progress(self) -> Iterator[ByteProgress]:
         total = sum(file.stat().st_size for file in self._states)
         with track("prepare the corpus (MB)", total=round(total / 1e6) or None) as tracker:
-            progress = _Megabytes(tracker)
-            yield chain.from_iterable(self._read(source, files, progress) for source, files in self.sources)
+            yield _Megabytes(tracker)
 
-    def _read(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[str]:
+    def _encoded(self, progress: ByteProgress) -> Iterator[EncodedLines]:
+        if self.documents is None:
+            lines = chain.from_iterable(self._lines(*source, progress) for source in self.sources)
+            return encode_lines(lines, self.tokenizer, room_within(self.length or 0, self.frame))
+        documents = chain.from_iterable(self._documents(*source, progress) for source in self.sources)
+        encoded = encode_documents(filter(self.documents.side, documents), self.tokenizer)
+        if self.length is None:
+            return (part.whole() for part in encoded)
+        room = room_within(self.length, self.frame)
+        return (part.joined(room) for part in encoded)
+
+    def _lines(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[str]:
         return read_files(source, files, self.field, progress) if files else iter(demo_text())
+
+    def _documents(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[list[str]]:
+        return read_documents(source, files, self.field, progress) if files else ([text] for text in demo_text())
 
 
 def _state(file: Path) -> list[Any]:

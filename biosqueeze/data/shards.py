@@ -1,7 +1,8 @@
 """Token ids in memory-mapped Arrow files: opening one takes constant time, whatever its size.
 
 A shard is one record batch, and each of its rows is a block: a list of texts, each a list of token ids without
-special tokens. A block is contiguous on disk, and any Arrow reader can read the file.
+special tokens. A block is contiguous on disk, and any Arrow reader can read the file. Where documents are stored whole,
+each row is a document, and its texts are sentences.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import EncodedLines, Ids
-from biosqueeze.data.packing import pack
+from biosqueeze.data.packing import Packing, pack
 
 SHARD_TOKENS = 1 << 24  # 32 MB of 2-byte ids; writing a shard needs about ten times this memory
 
@@ -57,7 +58,7 @@ class Shard:
 
 
 def write_shards(folder: Path, parts: Iterable[EncodedLines], layout: ShardLayout) -> list[ShardEntry]:
-    """Write tokens to as many shards as needed, each packed separately; one shard is in memory at a time.
+    """Write tokens to as many shards as needed, each packed separately if at all; one shard is in memory at a time.
 
     Raises:
         OSError: the disk is full.
@@ -83,7 +84,7 @@ def _grouped(parts: Iterable[EncodedLines], dtype: type[np.integer]) -> Iterator
 def _write(path: Path, parts: list[EncodedLines], layout: ShardLayout) -> ShardEntry:
     sizes = np.concatenate([part.sizes for part in parts])  # (sequences,)
     ids = np.concatenate([part.ids for part in parts])  # (tokens,)
-    packing = pack(sizes + layout.special, layout.length)
+    packing = _in_order(parts) or pack(sizes + layout.special, layout.length)
     sequences = pa.LargeListArray.from_arrays(np.concatenate([[0], np.cumsum(sizes)]), pa.array(ids))
     blocks = pa.LargeListArray.from_arrays(packing.starts, sequences.take(pa.array(packing.order)))
     batch = pa.record_batch([blocks], names=["texts"])
@@ -97,6 +98,15 @@ def _write(path: Path, parts: list[EncodedLines], layout: ShardLayout) -> ShardE
     for array in (ids, sizes, packing.starts, packing.order):
         digest.update(np.ascontiguousarray(array).data)
     return ShardEntry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids), digest.hexdigest())
+
+
+def _in_order(parts: list[EncodedLines]) -> Packing | None:
+    """Return the rows that the parts prescribe; None if they prescribe none."""
+    rows = [part.rows for part in parts if part.rows is not None]
+    if not rows:
+        return None
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(rows))])
+    return Packing(np.arange(starts[-1]), starts)
 
 
 def open_shard(path: Path, entry: ShardEntry) -> Shard:

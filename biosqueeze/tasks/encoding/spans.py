@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import ENDS, INPUT_IDS, STARTS, TOKEN_TYPE_IDS
+from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
-from biosqueeze.tasks.encoding.sequences import SequenceFrame
 from biosqueeze.tasks.readers.questions import Question
 
 STRIDE = 128  # tokens that neighbouring windows share

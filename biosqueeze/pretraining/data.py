@@ -1,0 +1,80 @@
+"""Load the data of a pretraining: masked text, in blocks or pairs, and a held-out share of it."""
+
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedTokenizerBase
+
+from biosqueeze.data.corpus import corpus_files, held_out_files
+from biosqueeze.data.hashed_share import HashedShare
+from biosqueeze.data.prepared import DocumentText
+from biosqueeze.errors import SqueezeError
+from biosqueeze.pretraining.data_settings import PretrainingDataSettings
+from biosqueeze.pretraining.sources import ClimbingMasking, FixedDraws, MaskedPairs
+from biosqueeze.training.batches import ItemSource
+from biosqueeze.training.sources import MaskedBlocks
+
+__all__ = ["PretrainingData", "PretrainingDataSettings", "load_pretraining_data"]
+
+
+@dataclass(frozen=True)
+class PretrainingData:
+    """The text that is trained on, and the text that is only scored."""
+
+    source: ItemSource
+    held_out: ItemSource | None
+    """Masked and paired in the same way at each evaluation, at the last mask rate of the training."""
+
+
+def load_pretraining_data(
+    settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
+) -> PretrainingData:
+    """Read the corpus, or load it from the cache.
+
+    Single texts are whole sentences that follow each other in a document; features as of `MaskedBlocks`. Pairs are two
+    segments with the tokenizer's special tokens; features as of `MaskedPairs`.
+
+    Args:
+        settings: which text, and how it is masked and paired.
+        tokenizer: a fast tokenizer.
+        length: tokens in a sequence, special tokens included.
+
+    Raises:
+        SqueezeError: a source cannot be read, the tokenizer has no mask token or does not show where words start, or
+            the documents or the length do not suit pairs.
+    """
+    if tokenizer.mask_token_id is None:
+        raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take one that has it")
+    training, held_out = _texts(settings)
+    masked = _masked(training, settings, tokenizer, length)
+    source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.stages > 1 else masked
+    return PretrainingData(source, _fixed(held_out, settings, tokenizer, length) if held_out else None)
+
+
+def _texts(settings: PretrainingDataSettings) -> tuple[DocumentText, DocumentText | None]:
+    """Return the text to train on and the held-out text, if any."""
+    files = tuple((source, corpus_files(source)) for source in settings.corpus)
+    if settings.held_out:
+        train, held_out = (HashedShare(settings.held_out, is_held_out) for is_held_out in (False, True))
+        return DocumentText(files, settings.field, train), DocumentText(files, settings.field, held_out)
+    own = tuple((source, shards) for source in settings.corpus if (shards := held_out_files(source)))
+    return DocumentText(files, settings.field), DocumentText(own, settings.field) if own else None
+
+
+def _masked(
+    text: DocumentText, settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
+) -> MaskedBlocks | MaskedPairs:
+    """Prepare text and mask it at the first rate."""
+    rate, unit = settings.mask_rate.first, settings.mask_unit
+    if settings.pairs is None:
+        return MaskedBlocks.of(text.joined(tokenizer, length, pack=settings.pack), tokenizer, rate, unit)
+    return MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
+
+
+def _fixed(
+    text: DocumentText, settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
+) -> FixedDraws:
+    try:
+        source = _masked(text, settings, tokenizer, length)
+    except SqueezeError as error:
+        raise SqueezeError(f"held-out text: {error}") from error
+    return FixedDraws(replace(source, rate=settings.mask_rate.final), settings.seed)
