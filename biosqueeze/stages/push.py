@@ -22,6 +22,8 @@ EXAMPLES = (
 # Logs, and what only a training or a run in progress needs.
 _UNPUBLISHED_NAMES = {"metrics.jsonl", "report.html", "runs"}
 _UNPUBLISHED_ENDS = (".log", ".lock", ".partial", ".runs")
+_REFUSED = "check the name, and that the token may write (`hf auth whoami`)"
+_UNREACHABLE = "check the network and HF_ENDPOINT, and repeat the command"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +123,12 @@ def _hub_errors(repo: str) -> Iterator[None]:
         yield
     except HfHubHTTPError as error:
         cause = " ".join((error.server_message or str(error).strip().splitlines()[0]).split())
-        raise SqueezeError(
-            f"the Hub refused the upload to {repo} ({cause}); check the name, and that the token may write "
-            "(`hf auth whoami`)"
-        ) from error
+        is_overloaded = error.response.status_code in (429, *range(500, 600))
+        remedy = "repeat the command later" if is_overloaded else _REFUSED
+        raise SqueezeError(f"the Hub refused the upload to {repo} ({cause}); {remedy}") from error
     except (TransportError, OSError, ValueError) as error:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SqueezeError(
-            f"the upload to {repo} failed ({cause}); check the network and HF_ENDPOINT, and repeat the command"
-        ) from error
+        raise SqueezeError(f"the upload to {repo} failed ({cause}); {_UNREACHABLE}") from error
+    except (AttributeError, LookupError, TypeError) as error:  # of the library, which reads the answers unchecked
+        cause = f"what answers is no Hub: {type(error).__name__}: {error}"
+        raise SqueezeError(f"the upload to {repo} failed ({cause}); {_UNREACHABLE}") from error

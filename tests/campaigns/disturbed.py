@@ -47,7 +47,7 @@ def clean_run(scenario: Scenario, inputs: Path) -> Clean:
     Raises:
         RuntimeError: it failed.
     """
-    with sandbox.folder(inputs) as place:
+    with sandbox.folder(inputs, with_hub=scenario.has_hub) as place:
         ended = _run(scenario, place)
         if any(one.code for one in ended):
             raise RuntimeError(f"{scenario.line}: {ended[-1].err}")
@@ -71,7 +71,7 @@ class Outcome:
 
 def killed_at(point: Point, scenario: Scenario, clean: Clean, inputs: Path) -> Outcome:
     """Kill a scenario at a point, and repeat it."""
-    with sandbox.folder(inputs) as place:
+    with sandbox.folder(inputs, with_hub=scenario.has_hub) as place:
         before = judge.hashes(place.work)
         if point.share is None:
             ended = _run(scenario, place, kill_before(point.number))
@@ -84,7 +84,7 @@ def killed_at(point: Point, scenario: Scenario, clean: Clean, inputs: Path) -> O
 def filled_at(point: Point, scenario: Scenario, clean: Clean, inputs: Path) -> Outcome:
     """Fill the disk before a change, or let it have room for a share of the output; then repeat with room."""
     with contextlib.ExitStack() as stack:
-        place = stack.enter_context(sandbox.folder(inputs))
+        place = stack.enter_context(sandbox.folder(inputs, with_hub=scenario.has_hub))
         before = judge.hashes(place.work)
         if point.share is None:
             ended = _run(scenario, place, full_disk_from(point.number))
@@ -98,7 +98,7 @@ def filled_at(point: Point, scenario: Scenario, clean: Clean, inputs: Path) -> O
 
 def written_twice(point: Point, scenario: Scenario, clean: Clean, inputs: Path) -> Outcome:
     """Start a scenario twice; one must succeed, and the other succeed or be refused."""
-    with sandbox.folder(inputs) as place:
+    with sandbox.folder(inputs, with_hub=scenario.has_hub) as place:
         before = judge.hashes(place.work)
         ended = place.run_together(
             [*scenario.commands(), *scenario.commands()], delay=(point.share or 0) * clean.seconds

@@ -23,6 +23,8 @@ _CHANGES = {
     "os.rmdir": 0,
     "os.truncate": 0,
 }
+REQUEST = "campaign.request"
+"""Audit event before a request to the Hub; its argument is the path in the address."""
 _NEEDS_ROOM = {"open", "os.rename", "os.link", "os.symlink", "os.mkdir"}
 
 _MUCH = 1 << 30
@@ -105,7 +107,7 @@ class Watch:
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         path = _changed(event, arguments)
-        if path is None or not os.path.join(self._roots[0], path).startswith(self._roots):  # noqa: PTH118
+        if path is None or not (event == REQUEST or self._is_watched(path)):
             return
         number = int.from_bytes(self._count[:8], "little") + 1
         self._count[:8] = number.to_bytes(8, "little")
@@ -113,11 +115,16 @@ class Watch:
         if self._fault is not None:
             self._fault(number, event, self._pid)
 
+    def _is_watched(self, path: str) -> bool:
+        return os.path.join(self._roots[0], path).startswith(self._roots)  # noqa: PTH118
+
 
 def _changed(event: str, arguments: tuple[Any, ...]) -> str | None:
     """Return the path that an audit event changes, or None."""
     if event == "open":
         path = arguments[0] if arguments[2] & _WRITING else None
+    elif event == REQUEST:
+        path = arguments[0]
     elif event in _CHANGES:
         path = arguments[_CHANGES[event]]
     else:

@@ -1,12 +1,16 @@
 """Subprocesses that run Python modules of biosqueeze, as forks: starting an interpreter takes seconds, a fork none."""
 
 import contextlib
+import importlib
+import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
+
+from tests.campaigns.faults import REQUEST
 
 _RUN_MODULE = [sys.executable, "-m"]
 
@@ -16,8 +20,10 @@ class ForkedPopen(subprocess.Popen):
 
     @classmethod
     def install(cls) -> None:
-        """Replace subprocess.Popen in this process."""
+        """Replace subprocess.Popen in this process, and have worker processes be forks too."""
         subprocess.Popen = cls  # type: ignore[misc]
+        of_default = multiprocessing.get_context
+        multiprocessing.get_context = lambda method=None: of_default(method and "fork")  # type: ignore[assignment]
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
         words = list(args) if not isinstance(args, str) else []
@@ -85,3 +91,18 @@ def _exit_code(words: list[str]) -> int:
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     return 0
+
+
+def use_hub() -> None:
+    """Have huggingface_hub read the environment again, and audit its requests."""
+    import httpx2
+    import huggingface_hub.constants
+
+    importlib.reload(huggingface_hub.constants)
+    send = httpx2.Client.send
+
+    def audited(client: Any, request: Any, **options: Any) -> Any:
+        sys.audit(REQUEST, request.url.path)
+        return send(client, request, **options)
+
+    httpx2.Client.send = audited  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze import manifest
+from biosqueeze.data.corpus import MANIFEST as CORPUS
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash
 from tests.campaigns.sandbox import MEGABYTES, Ended
@@ -85,7 +86,7 @@ def content_of(path: Path) -> str | None:
     """Return a hash of a complete output, or a word where it holds times; None where it is broken."""
     try:
         if path.is_dir():
-            return content_hash(path) if is_complete(path) else None
+            return _content_of_directory(path)
         text = path.read_bytes()
         if path.suffix == ".json":
             return "JSON" if json.loads(text) else None
@@ -98,6 +99,22 @@ def content_of(path: Path) -> str | None:
         return None
 
 
+def _content_of_directory(folder: Path) -> str | None:
+    if (folder / CORPUS).is_file():
+        return _content_of_corpus(folder)
+    return content_hash(folder) if is_complete(folder) else None
+
+
+def _content_of_corpus(folder: Path) -> str | None:
+    """Return a hash of a complete corpus, whatever its options; None where a shard is missing."""
+    corpus = json.loads((folder / CORPUS).read_bytes())
+    if not all((folder / shard["name"]).is_file() for shard in corpus["shards"]):
+        return None
+    facts = {name: value for name, value in corpus.items() if name != "options"}
+    files = {name: value for name, value in hashes(folder).items() if name != CORPUS}
+    return hashlib.sha256(json.dumps([facts, files]).encode()).hexdigest()
+
+
 def is_complete(checkpoint: Path) -> bool:
     """Return whether a directory has a valid manifest and weights."""
     try:
@@ -108,19 +125,20 @@ def is_complete(checkpoint: Path) -> bool:
 
 @dataclass(frozen=True)
 class Saved:
-    """The work that lies on the disk after a failure: training states, and finished checkpoints."""
+    """The work that lies on the disk after a failure: training states, parts of a corpus, and finished outputs."""
 
-    states: frozenset[str]
+    states: frozenset[str]  # and reports of parts
     finished: frozenset[str]  # under their final names
 
     @classmethod
     def below(cls, work: Path, inputs: Mapping[str, str]) -> "Saved":
         """Find the work below a directory; the inputs are none."""
         states = {str(path) for path in work.rglob("state-*") if path.is_dir()}
+        parts = {str(path) for path in work.rglob("*.partial/parts/*.json")}
         made = (path.parent for path in work.rglob(manifest.FILE_NAME) if str(path.relative_to(work)) not in inputs)
-        return cls(
-            frozenset(states), frozenset(str(path).removesuffix(".partial") for path in made if is_complete(path))
-        )
+        finished = {str(path).removesuffix(".partial") for path in made if is_complete(path)}
+        corpora = {str(path.parent) for path in work.rglob(CORPUS)}
+        return cls(frozenset(states | parts), frozenset(finished | corpora))
 
 
 def of_repeat(saved: Saved, repeat: Ended) -> Iterator[Failure]:
@@ -129,10 +147,9 @@ def of_repeat(saved: Saved, repeat: Ended) -> Iterator[Failure]:
         _, event, path = line.split(" ", 2)
         if event == "os.rename" and path in saved.states:
             yield Failure("lost work", f"{path} was computed again")
-        if path.endswith(f".partial/{manifest.FILE_NAME}"):
-            finished = path.removesuffix(f".partial/{manifest.FILE_NAME}")
-            if finished in saved.finished:
-                yield Failure("lost work", f"{finished} was made again")
+        for end in (f".partial/{manifest.FILE_NAME}", f"/{CORPUS}"):
+            if path.endswith(end) and path.removesuffix(end) in saved.finished:
+                yield Failure("lost work", f"{path.removesuffix(end)} was made again")
 
 
 def leftovers(work: Path, clean: Iterable[str]) -> Iterator[Failure]:

@@ -86,6 +86,8 @@ def _events(scenario: Scenario, clean: Clean) -> list[Point]:
 
 
 def _disk_points(scenario: Scenario, clean: Clean, _: random.Random) -> list[Point]:
+    if scenario.has_hub:  # writes no file here
+        return []
     sizes = _DISK_SIZES if can_mount() else ()
     return [*_events(scenario, clean), *(Point(scenario.name, 0, size) for size in sizes)]
 

@@ -15,15 +15,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from tests.campaigns.faults import Fault, Watch
-from tests.campaigns.forked import ForkedPopen, reopen_standard_streams
+from tests.campaigns.forked import ForkedPopen, reopen_standard_streams, use_hub
+from tests.fake_hub import running_hub
 
 MEGABYTES = 1000.0  # beyond what this process has
 SECONDS = 30.0
+HUB = "hub"
 _ADDRESS_SPACE = 4 << 30  # beyond this process's, so that a command which takes all memory does not end the campaign
 _FILE_SIZE = 1 << 30
 _ORPHAN_SECONDS = 10.0
@@ -70,10 +72,16 @@ class Running:
 
 
 class Folder:
-    """The folder of an experiment."""
+    """The folder of an experiment.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: its path.
+        hub: environment variables that name a Hub, for its commands.
+    """
+
+    def __init__(self, root: Path, hub: Mapping[str, str] | None = None) -> None:
         self.root, self.work = root, root / "work"
+        self._hub = hub or {}
         self._count = 0
         for name in ("work", "tmp", "cache", "logs"):
             (root / name).mkdir(exist_ok=True)
@@ -111,7 +119,7 @@ class Folder:
         logs.mkdir()
         pid = os.fork()
         if pid == 0:
-            _run_in_fork(command, self.root, logs, fault)
+            _run_in_fork(replace(command, environment={**self._hub, **command.environment}), self.root, logs, fault)
         return Running(pid, logs, time.monotonic())
 
     def imported(self) -> list[str]:
@@ -120,14 +128,20 @@ class Folder:
 
 
 @contextlib.contextmanager
-def folder(inputs: Path | None = None) -> Iterator[Folder]:
-    """Provide a folder with a copy of the inputs; it is deleted at the end."""
+def folder(inputs: Path | None = None, *, with_hub: bool = False) -> Iterator[Folder]:
+    """Provide a folder with a copy of the inputs; it is deleted at the end.
+
+    Args:
+        inputs: are copied to `work`.
+        with_hub: the commands have a Hub, whose files are shown in the folder `hub`.
+    """
     root = Path(tempfile.mkdtemp(prefix="campaign-"))
     try:
-        made = Folder(root)
-        if inputs is not None:
-            shutil.copytree(inputs, made.work, symlinks=True, dirs_exist_ok=True)
-        yield made
+        with running_hub(root / HUB) if with_hub else contextlib.nullcontext() as hub:
+            made = Folder(root, hub.settings if hub else None)
+            if inputs is not None:
+                shutil.copytree(inputs, made.work, symlinks=True, dirs_exist_ok=True)
+            yield made
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -161,6 +175,8 @@ def _run_in_fork(command: Command, root: Path, logs: Path, fault: Fault | None) 
         tempfile.tempdir = None
         signal.signal(signal.SIGINT, signal.default_int_handler)
         ForkedPopen.install()
+        if "HF_ENDPOINT" in command.environment:
+            use_hub()
         Watch(root, logs / "events", fault).install()
         from biosqueeze.cli import main
 

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from biosqueeze.corpora import build
 from tests import pico
-from tests.campaigns.sandbox import Command, Folder
+from tests.campaigns.sandbox import HUB, Command, Folder
+from tests.corpora import sources
 from tests.tasks.sources import DATA
 
 _TRAINING = "--precision fp32 --batch-size 4 --max-length 24"
@@ -91,6 +93,7 @@ class Scenario:
     outputs: tuple[str, ...] = ("out",)
     processes: int = 1
     slow: bool = False  # left out of the share that runs with the tests
+    has_hub: bool = False  # outputs are on the Hub
 
     def commands(self, *more: str) -> list[Command]:
         """Return the command, or one for each process that trains."""
@@ -131,6 +134,10 @@ def _scenarios() -> Iterator[Scenario]:
     pages = tuple(f"out/blurb.{ending}" for ending in ("json", "md", "tex"))
     yield Scenario("benchmark", f"benchmark start --data benchmarks {suite} --out out", pages)
     yield Scenario("report", "report teacher --html out.html", ("out.html",))
+    articles = "corpus articles --against seen --near-duplicates 0.8 --held-out 0.3"
+    yield Scenario("corpus", f"{articles} --workers 1 --out out")
+    yield Scenario("corpus workers", f"{articles} --workers 2 --out out")
+    yield Scenario("push", "push teacher me/tagger", (f"../{HUB}",), has_hub=True)
     yield Scenario("run", "run recipe.toml --out out", ("made/teacher", "out/smaller", "out/student", "made/int8"))
 
 
@@ -151,6 +158,7 @@ def write_inputs(folder: Folder) -> None:
     (work / "recipe.toml").write_text(_RECIPE, encoding="utf-8")
     (work / "brief.toml").write_text(_BRIEF_RECIPE, encoding="utf-8")
     _write_records(work)
+    _write_articles(work / "articles", work / "seen" / "test.tsv")
     for line in (
         "shrink bert --layers 2 --out small",
         f"finetune bert --data ner --steps 3 --lr 1e-2 --out teacher {_TRAINING}",
@@ -189,6 +197,23 @@ def _write_records(work: Path) -> None:
         ):
             (work / folder).mkdir(exist_ok=True)
             (work / folder / f"{split}.{ending}").write_text(content, encoding="utf-8")
+
+
+def _write_articles(folder: Path, seen: Path) -> None:
+    """Write a small PubMed baseline with an update, JSON lines, and a test sentence of one of the articles.
+
+    Each file is a part of a corpus.
+    """
+    build.PART_BYTES = 1
+    sources.packed(seen, f"id\ttext\n1\t{sources.sentence(300)}\n".encode())
+    for number in range(2):
+        pmids = range(8 * number, 8 * number + 8)
+        citations = [sources.citation(pmid + 1, sources.abstract(pmid)) for pmid in pmids]
+        sources.pubmed(folder / f"pubmed{number}.xml.gz", citations)
+    update = [sources.citation(1, "The new version."), sources.citation(900, sources.abstract(5))]
+    sources.pubmed(folder / "pubmed9.xml", update, deleted=[3])
+    records = ({"id": f"x{number}", "text": sources.abstract(number)} for number in range(40, 46))
+    sources.packed(folder / "records.jsonl", "".join(f"{json.dumps(one)}\n" for one in records).encode())
 
 
 def _documents(names: str) -> str:

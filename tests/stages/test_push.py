@@ -1,97 +1,24 @@
 """Upload to a Hub that this process serves: what is sent, what is left out, and what goes wrong."""
 
-import base64
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from biosqueeze import card, manifest
 from tests.cli.run import Shell
+from tests.fake_hub import FakeHub, running_hub
 from tests.manifests import write_manifest
-
-
-class FakeHub(ThreadingHTTPServer):
-    """Repositories in memory: what was committed, and the objects that were stored apart."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.created: dict = {}
-        self.files: dict[str, bytes] = {}
-        self.objects: dict[str, bytes] = {}
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: FakeHub
-
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
-    def reply(self, value: object, code: int = 200) -> None:
-        content = json.dumps(value).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_PUT(self) -> None:
-        data = self.body()
-        self.server.objects[hashlib.sha256(data).hexdigest()] = data
-        self.reply({})
-
-    def do_POST(self) -> None:
-        hub, path, data = self.server, self.path.partition("?")[0], self.body()
-        if "wrong" in self.headers.get("Authorization", ""):
-            self.reply({"error": "Invalid username or password."}, 401)
-        elif path == "/api/repos/create":
-            hub.created = json.loads(data)
-            self.reply({"url": f"{hub.url}/{hub.created.get('organization') or 'me'}/{hub.created['name']}"})
-        elif "/preupload/" in path:
-            modes = [
-                {"path": f["path"], "uploadMode": "lfs" if "safetensors" in f["path"] else "regular"}
-                for f in json.loads(data)["files"]
-            ]
-            self.reply({"files": [{**mode, "shouldIgnore": False} for mode in modes]})
-        elif path.endswith("/objects/batch"):
-            objects = json.loads(data)["objects"]
-            actions = {"upload": {"href": f"{hub.url}/store"}}
-            self.reply({"transfer": "basic", "objects": [{**each, "actions": actions} for each in objects]})
-        elif "/commit/" in path:
-            self.commit([json.loads(line) for line in data.splitlines()])
-        else:
-            self.reply({"success": True})
-
-    def commit(self, lines: list[dict]) -> None:
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "file":
-                self.server.files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                self.server.files[value["path"]] = self.server.objects[value["oid"]]
-        self.reply({"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.server.url}/me/x/commit/0"})
 
 
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
-    with FakeHub() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with running_hub() as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture
@@ -112,7 +39,7 @@ def checkpoint(pico_ner: Path, copy_of: Callable[[Path], Path]) -> Path:
 
 def push(hub: FakeHub, *words: object, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run the command in a process of its own: the library reads its variables when it is imported."""
-    settings = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url, "HF_TOKEN": "t", "HF_HUB_DISABLE_XET": "1", **variables}
+    settings = {**hub.settings, **variables}
     command = [sys.executable, "-m", "biosqueeze", "push", *map(str, words)]
     return subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
 
@@ -147,6 +74,24 @@ def test_a_refused_token_and_no_server_are_explained(hub: FakeHub, checkpoint: P
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: the upload to me/tagger failed (" in done.stderr
     assert hub.files == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (({}, 200), "HF_ENDPOINT"),
+        (([], 200), "HF_ENDPOINT"),
+        (({"url": 5}, 200), "HF_ENDPOINT"),
+        (({"error": "busy"}, 503), "later"),
+    ],
+)
+def test_a_server_that_is_no_hub_is_explained(
+    hub: FakeHub, checkpoint: Path, answer: tuple[object, int], remedy: str
+) -> None:
+    hub.answer = answer
+    done = push(hub, checkpoint, "me/tagger")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert remedy in done.stderr.splitlines()[-1]
 
 
 def test_without_a_token_the_way_to_one_is_named(
