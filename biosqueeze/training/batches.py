@@ -66,7 +66,7 @@ class ChangingSource(Protocol):
     """Training data whose features change during the training, such as those with a climbing mask rate."""
 
     def at(self, done: float) -> ItemSource:
-        """Return the data after a share of the micro-batches, from 0 to 1; items and lengths never change."""
+        """Return the data after a share of the training, from 0 to 1; items and lengths never change."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class BatchSchedule:
     process: int = 0
     processes: int = 1
     maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
+    done_from: float = 0.0  # share of the whole training that is done before the first micro-batch; see ChangingSource
+    done_to: float = 1.0  # share that is done after the last
 
     def __len__(self) -> int:
         """Return the number of micro-batches that are left."""
@@ -155,15 +157,16 @@ class _ItemDataset(Dataset[Features]):
 
 @dataclass(frozen=True)
 class _DatedPositions:
-    """Lists of positions, each with the share of the micro-batches that precede it."""
+    """Lists of positions, each with the share of the training that precedes its micro-batch."""
 
+    schedule: BatchSchedule
     positions: Iterable[list[Position]]
-    start: int
-    total: int
 
     def __iter__(self) -> Iterator[list[tuple[Position, float]]]:
-        for number, batch in enumerate(self.positions, start=self.start):
-            yield [(position, number / self.total if self.total else 0.0) for position in batch]
+        first, last = self.schedule.done_from, self.schedule.done_to
+        for number, batch in enumerate(self.positions, start=self.schedule.start):
+            done = first + (last - first) * number / max(1, self.schedule.total)
+            yield [(position, done) for position in batch]
 
 
 def _collate(pad_token_id: int, features: list[Features]) -> Batch:
@@ -185,7 +188,7 @@ def single_item_batch(schedule: BatchSchedule) -> Batch:
 
 def longest_batch(schedule: BatchSchedule) -> Batch:
     """Return the batch of the first epoch that takes the most memory, as it is at the end of the training."""
-    return _batch(schedule, schedule.longest_positions(), done=1.0)
+    return _batch(schedule, schedule.longest_positions(), schedule.done_to)
 
 
 def _batch(schedule: BatchSchedule, positions: list[Position], done: float = 0.0) -> Batch:
@@ -212,7 +215,7 @@ def loader(
     """
     return DataLoader(
         _ItemDataset(schedule),
-        batch_sampler=_DatedPositions(schedule if positions is None else positions, schedule.start, schedule.total),
+        batch_sampler=_DatedPositions(schedule, schedule if positions is None else positions),
         collate_fn=partial(_collate, schedule.source.pad_token_id),
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,

@@ -145,5 +145,7 @@ def test_features_change_with_the_share_that_is_done() -> None:
     assert shares == [number / 6 for number in range(6)]
     resumed = [float(batch["done"][0]) for batch in loader(replace(schedule, start=4), 0)]
     assert resumed == shares[4:]
+    last_tenth = replace(schedule, done_from=0.9)
+    assert np.allclose([float(b["done"][0]) for b in loader(last_tenth, 0)], [0.9 + i / 60 for i in range(6)])
     # The memory that a training needs is that of its end.
     assert float(longest_batch(schedule)["done"][0]) == 1.0
