@@ -6,7 +6,6 @@ cross entropy with soft labels. The reverse is small for a student that predicts
 alone.
 """
 
-import torch
 from torch import Tensor
 
 from biosqueeze.objectives import LogitRows
@@ -16,6 +15,7 @@ KINDS = ("mlm", "task")
 READS = "rows"
 UNIT = "rows"
 NEEDS_TEACHER_LOGITS = True
+_BOUND = 1e30
 
 
 def loss(rows: LogitRows) -> Tensor:
@@ -29,5 +29,5 @@ def loss(rows: LogitRows) -> Tensor:
     if not rows.kind.has_probabilities:
         return squared_difference(rows)
     student, teacher = distributions(rows)
-    student = student.clamp(min=torch.finfo(student.dtype).min)  # zero times minus infinity would be NaN
-    return (student.exp() * (student - teacher)).sum() * scale(rows)
+    difference = (student - teacher).clamp(-_BOUND, _BOUND)  # impossible classes: zero times infinity would be NaN
+    return (student.exp() * difference).sum() * scale(rows)
