@@ -39,6 +39,7 @@ PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
     ("Run the quickstart: shrink, distil, quantize and bench, offline", "biosqueeze run quickstart"),
     ("Override one option of a step", "biosqueeze run quickstart --set student.steps=10"),
+    ("Run a paper's recipe in minutes, on a small corpus", "biosqueeze run tinybiobert --scale laptop"),
     ("Show what would be done", "biosqueeze run quickstart --dry-run"),
 )
 
@@ -215,12 +216,15 @@ def _flat(values: Iterable[Any]) -> list[Any]:
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _run_recipe(recipe: str | None, overrides: tuple[str, ...], out: str | None, **flags: Any) -> None:
+def _run_recipe(
+    recipe: str | None, overrides: tuple[str, ...], scale: str | None, out: str | None, **flags: Any
+) -> None:
     set_up_process(flags)
     refuse_several_processes("run")
     path = find_recipe(recipe)
-    steps = read_recipe(path, overrides)
-    run = RecipeRun.open(Path(out).expanduser() if out else Path(f"{path.stem}-run"))
+    steps = read_recipe(path, overrides, scale)
+    name = f"{path.stem}-{scale}-run" if scale else f"{path.stem}-run"
+    run = RecipeRun.open(Path(out).expanduser() if out else Path(name))
     with clean_stdout():
         result = plan_steps(steps, run) if flags["dry_run"] else run_steps(steps, run)
     if isinstance(result, Outcome):
@@ -240,10 +244,16 @@ command = StageCommand(
             help="Override one key of the recipe, repeatable.",
         ),
         StageOption(
+            ["--scale"],
+            type=Text(),
+            metavar="NAME",
+            help="Run at a scale of the recipe: most have laptop, which takes minutes.",
+        ),
+        StageOption(
             ["-o", "--out"],
             type=Text(),
             metavar="PATH",
-            help="Directory for the outputs of all steps. Default: the name of the recipe and -run.",
+            help="Directory for the outputs of all steps. Default: the name of the recipe, the scale, and -run.",
         ),
         *general_options(),
     ],

@@ -1,16 +1,15 @@
-"""Read a recipe: a TOML file with one table per step, and the --set overrides of its keys."""
+"""Read a recipe: its steps with their keys, and the --set overrides of these keys."""
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from biosqueeze import registry
+from biosqueeze.cli.recipe_tables import read_tables
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Hidden, OptionField, option_fields
-from biosqueeze.parsing import parse_toml, read_text
 
 Overrides = dict[str, list[str]]
 STATE_FILE = "recipe-state.json"
@@ -38,32 +37,16 @@ class RecipeStep:
         return {f.name: f for f in option_fields(self.module.Options) if f.marker(Hidden) is None}
 
 
-def read_recipe(path: Path, overrides: tuple[str, ...]) -> list[RecipeStep]:
-    """Read and check a recipe and its --set overrides.
+def read_recipe(path: Path, overrides: tuple[str, ...], scale: str | None = None) -> list[RecipeStep]:
+    """Read and check a recipe at a scale, and its --set overrides.
 
     Raises:
-        UsageError: the file is missing, is no TOML, has no table, or has an unknown stage or key (the nearest is
-            named).
+        UsageError: the file is missing, is no TOML, has no table, or has an unknown scale, stage or key (the nearest
+            is named).
     """
-    tables = _read_tables(path)
+    tables = read_tables(path).at(scale, path)
     by_step = _read_overrides(overrides, tables)
     return [_read_step(path, name, table, by_step.get(name, {})) for name, table in tables.items()]
-
-
-def _read_tables(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        document = parse_toml(read_text(path))
-    except OSError as error:
-        raise UsageError(f"there is no recipe {path}; name a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
-    for key, value in document.items():
-        if not isinstance(value, dict) and key != "description":
-            raise UsageError(f"{path}: {key!r} is outside of a table; put it below its step, such as [shrink]")
-    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
-    if not tables:
-        raise UsageError(f"{path} has no table; a recipe has one for each step, such as [shrink]")
-    return tables
 
 
 def _read_overrides(overrides: tuple[str, ...], tables: dict[str, Any]) -> dict[str, Overrides]:
