@@ -108,6 +108,7 @@ def distill(
     fit_head: int | None = None,
     dropout: float | None = None,
     dev_share: float | None = None,
+    documents: bool = False,
     unlabelled: float = 1.0,
     augment: int = 0,
     augment_with: str | PathLike[str] | None = None,

@@ -7,7 +7,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
-from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.corpus import corpus_files
+from biosqueeze.data.prepared import DocumentText, prepare_corpus
 from biosqueeze.data.sampling import hold_out
 from biosqueeze.distillation.augmentation import Augmentation
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
@@ -118,9 +119,12 @@ def load_masked_text(settings: DataSettings, models: DistillationModels) -> Trai
     """
     if models.tokenizer.mask_token_id is None:
         raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take a teacher that has one")
-    blocks = prepare_corpus(
-        _corpus_or_sample(settings.corpus), settings.field, models.tokenizer, models.length, pack=models.packs
-    )
+    sources, tokenizer, length = _corpus_or_sample(settings.corpus), models.tokenizer, models.length
+    if settings.documents:
+        text = DocumentText(tuple((source, corpus_files(source)) for source in sources), settings.field)
+        blocks = text.joined(tokenizer, length, pack=models.packs)
+    else:
+        blocks = prepare_corpus(sources, settings.field, tokenizer, length, pack=models.packs)
     return TrainingData(MaskedBlocks.of(blocks, models.tokenizer, settings.mask_rate, settings.mask_unit))
 
 

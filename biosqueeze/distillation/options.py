@@ -117,6 +117,13 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         Requires("data"),
         Group.DATA,
     ] = None
+    documents: Annotated[
+        bool,
+        "Join the lines of a document, up to --max-length; blank lines separate documents, as in what biosqueeze "
+        "corpus writes. Default: each line is a text.",
+        Requires("corpus"),
+        Group.DATA,
+    ] = False
     unlabelled: Annotated[
         float,
         "Sentences of --corpus per example of --data, drawn again in each epoch.",

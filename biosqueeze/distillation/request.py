@@ -73,6 +73,7 @@ class DataSettings:
 
     corpus: tuple[str, ...] = ()  # unlabelled text
     field: str = "text"  # of a JSONL corpus
+    documents: bool = False  # whether lines of a document are joined
     data: str | None = None  # labelled data of the task
     dev_share: float | None = None
     unlabelled: float = 1.0  # unlabelled sequences for each labelled one

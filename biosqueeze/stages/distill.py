@@ -173,10 +173,10 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
         raise UsageError(
             f"{teacher.name} is fine-tuned on a task: give its labelled data with --data, text with --corpus, or both"
         )
-    for name in ("maskings", "mask_rate", "mask_unit"):
+    for name in ("maskings", "mask_rate", "mask_unit", "documents"):
         if options.is_given(name):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag}: nothing is masked for a teacher with a task like {teacher.name}; leave it out")
+            raise UsageError(f"{flag} is for masked text, and {teacher.name} is a teacher with a task; leave it out")
     if options.fit_head:
         raise UsageError(
             f"--fit-head is for the masked-language-model head of a plain encoder, and {teacher.name} is fine-tuned on "
@@ -282,6 +282,7 @@ def _data_settings(options: Options) -> DataSettings:
     return DataSettings(
         corpus=options.corpus,
         field=options.field,
+        documents=options.documents,
         data=options.data,
         dev_share=options.dev_share,
         unlabelled=options.unlabelled,
