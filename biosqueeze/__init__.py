@@ -19,6 +19,7 @@ _FUNCTIONS = (
     "finetune",
     "inspect",
     "predict",
+    "pretrain",
     "push",
     "quantize",
     "report",

@@ -101,7 +101,7 @@ class Checkpoint:
 
     def missing_weights_error(self) -> SqueezeError:
         """Return the error for a command that needs the float weights that `quantize --slim` left out."""
-        parent = self.manifest.parent.name if self.manifest else "CHECKPOINT"
+        parent = self.manifest.parent.name if self.manifest and self.manifest.parent else "CHECKPOINT"
         return SqueezeError(
             f"{self.name} has no float weights, which this needs (quantize --slim left them out); name the checkpoint "
             f"that it was made from, {parent}, or write it with its weights: biosqueeze quantize {parent}"

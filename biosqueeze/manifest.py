@@ -52,9 +52,9 @@ class HistoryEntry:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def parent(self) -> ParentRef:
-        """The checkpoint that the stage continued from."""
-        return self.parents["parent"]
+    def parent(self) -> ParentRef | None:
+        """The checkpoint that the stage continued from; None for a model from random weights."""
+        return self.parents.get("parent")
 
     def given_options(self) -> dict[str, Any]:
         """Return the options that were not left at their defaults."""
@@ -125,7 +125,7 @@ class Manifest:
         stage: the stage that wrote the checkpoint.
         version: of biosqueeze.
         created: ISO 8601, UTC.
-        parent: the checkpoint that the stage continued from.
+        parent: the checkpoint that the stage continued from; None for a model from random weights.
         head: the kind of head, such as token-classification.
         custom_head: the head in head.safetensors, such as crf, where there is one.
         task: None for a checkpoint that is not fine-tuned.
@@ -139,7 +139,7 @@ class Manifest:
     stage: str
     version: str
     created: str
-    parent: ParentRef
+    parent: ParentRef | None
     head: str
     custom_head: str | None
     task: TaskRecord | None
@@ -156,7 +156,7 @@ class Manifest:
             "stage": self.stage,
             "version": self.version,
             "created": self.created,
-            "parent": asdict(self.parent),
+            "parent": asdict(self.parent) if self.parent else None,
             "head": self.head,
             **({"own_head": self.custom_head} if self.custom_head else {}),
             "task": self.task.as_json() if self.task else None,
@@ -190,7 +190,7 @@ def parse_manifest(values: Mapping[str, Any], source: str) -> Manifest:
     """
     json = JsonObject(values, source, _ADVICE)
     _check_format(json)
-    task = json.optional_child("task")
+    task, parent = json.optional_child("task"), json.optional_child("parent")
     history = tuple(_parse_entry(entry) for entry in json.children("history"))
     if not history:
         raise json.error("history", "is empty, at least one stage was expected")
@@ -198,7 +198,7 @@ def parse_manifest(values: Mapping[str, Any], source: str) -> Manifest:
         stage=json.get("stage", str),
         version=json.get("version", str),
         created=json.get("created", str),
-        parent=_parse_parent(json.child("parent")),
+        parent=_parse_parent(parent) if parent else None,
         head=json.get("head", str),
         custom_head=json.optional("own_head", str),
         task=_parse_task(task) if task else None,
@@ -227,8 +227,6 @@ def _parse_parent(json: JsonObject) -> ParentRef:
 
 def _parse_entry(json: JsonObject) -> HistoryEntry:
     parents = {role: _parse_parent(parent) for role, parent in json.children_by_name("parents").items()}
-    if "parent" not in parents:
-        raise json.error("parents.parent", "is missing, an object was expected")
     layers = json.items("layers", int)
     if any(layer < 0 for layer in layers):
         raise json.error("layers", "holds a negative number, layers counted from 0 were expected")

@@ -29,7 +29,7 @@ class StageRecord:
 
     Args:
         stage: the subcommand.
-        parent: the checkpoint that the stage continued from.
+        parent: the checkpoint that the stage continued from; None for a model from random weights.
         options: the resolved options.
         other_parents: further checkpoints that were read, by role, such as ("teacher", checkpoint).
         metrics: the stage's measurements.
@@ -41,7 +41,7 @@ class StageRecord:
     """
 
     stage: str
-    parent: Checkpoint
+    parent: Checkpoint | None
     options: WritingOptions
     other_parents: tuple[tuple[str, Checkpoint], ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class OutputCheckpoint:
     def _complete(self, record: StageRecord) -> None:
         rewrite_for_older_readers(self.path)
         written = build_manifest(self.path, record)
-        text = card.render(self.out.name, written, self.path, record.parent.path)
+        text = card.render(self.out.name, written, self.path, record.parent.path if record.parent else None)
         write_text(self.path / card.FILE_NAME, text)
         for file in record.left_out:
             file.unlink()
@@ -85,7 +85,7 @@ class OutputCheckpoint:
 def build_manifest(path: Path, record: StageRecord) -> Manifest:
     """Describe the model in a directory: its facts, the stage that made it, and the history of the stage's parent."""
     written = Checkpoint(path, str(path))
-    parents = {"parent": record.parent, **dict(record.other_parents)}
+    parents = {**({"parent": record.parent} if record.parent else {}), **dict(record.other_parents)}
     entry = HistoryEntry(
         stage=record.stage,
         version=__version__,
@@ -102,12 +102,12 @@ def build_manifest(path: Path, record: StageRecord) -> Manifest:
         parent=entry.parent,
         head=model_facts.head_of(written.config),
         custom_head=written.custom_head,
-        task=record.task or record.parent.task,
+        task=record.task or (record.parent.task if record.parent else None),
         model=_facts_of(written),
         metrics=dict(record.metrics),
         notes=dict(record.notes),
         environment=current_environment(),
-        history=(*record.parent.history, entry),
+        history=(*(record.parent.history if record.parent else ()), entry),
     )
 
 

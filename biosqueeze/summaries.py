@@ -26,6 +26,24 @@ def trained_summary(
     )
 
 
+def pretrained_summary(written: Checkpoint, metrics: Mapping[str, Any]) -> Summary:
+    """Return the summary of a pretraining: the scores on held-out text, or the last loss.
+
+    Args:
+        written: the checkpoint.
+        metrics: of the training, as in the manifest.
+    """
+    scores = metrics.get("held_out") or metrics["last_losses"]
+    kind = "held-out" if metrics.get("held_out") else "last batch"
+    listed = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    return Summary(
+        result=f"kept the weights of the last step, {metrics['steps']:,}; {kind} {listed}",
+        machine=f"{metrics['compute']} on {metrics['device']}",
+        size=size_of(written),
+        next_words=next_after_training(written),
+    )
+
+
 def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str:
     step, score = metrics.get("best_step"), metrics.get(metric)
     if step is None or not isinstance(score, float):

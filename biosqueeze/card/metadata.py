@@ -43,7 +43,7 @@ def front_matter(name: str, manifest: Manifest, parent: Path | None, results: Se
     from huggingface_hub import ModelCardData
 
     inherited = read_inherited(parent / "README.md") if parent else {}
-    if is_on_hub(manifest.parent.name):
+    if manifest.parent and is_on_hub(manifest.parent.name):
         inherited["base_model"] = manifest.parent.name
     data = ModelCardData(
         library_name="transformers",

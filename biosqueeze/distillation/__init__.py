@@ -12,5 +12,5 @@ The flow, one module per step; `pipeline.distill` runs all of them:
    (`teacher_cache`), or outputs computed in advance by teachers with another vocabulary (`cross_vocabulary`).
    `mlm_head` first adds masked-language-model heads, fitted by `head_fitting`, to teachers that lack one;
 6. student: `warm_start` may fine-tune it first; `learner` computes the losses in the training loop of
-   `biosqueeze.training` (`chunked_loss`: those over a vocabulary).
+   `biosqueeze.training` (`training.chunked_loss`: those over a vocabulary).
 """

@@ -5,7 +5,6 @@ import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,9 @@ from transformers import PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
-from biosqueeze.data.feature_keys import LABELS
-from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.device import own_device
-from biosqueeze.models.heads import mlm_logits
-from biosqueeze.models.inputs import model_inputs
-from biosqueeze.objectives import LogitRows, mlm
+from biosqueeze.pretraining.learner import Encoded, MaskedLanguageLearner
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource, loader
 from biosqueeze.training.failures import TrainingError
@@ -133,13 +128,11 @@ def _train(learner: "HeadFitter", source: MaskedBlocks, fitting: HeadFitting) ->
             shutil.rmtree(directory, ignore_errors=True)
 
 
-class HeadFitter(Learner):
+class HeadFitter(MaskedLanguageLearner):
     """Train the head of a model by masked language modelling; the encoder is frozen and its dropout off."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
-        self.model = model
-        self.weights = {"mlm": 1.0}
+        super().__init__(model)
         model.requires_grad_(requires_grad=False)
         for parameter in head_parameters(model).values():
             parameter.requires_grad_()
@@ -150,23 +143,10 @@ class HeadFitter(Learner):
         self.model.base_model.train(False)
         return self
 
-    def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of masked tokens."""
-        return {"mlm": int((batch[LABELS] >= 0).sum())}
-
-    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
-        """Compute `mlm`: the mean cross entropy with the original tokens at the masked positions, a scalar."""
+    def encode(self, batch: Mapping[str, Tensor]) -> Encoded:
+        """Run the encoder without gradients."""
         with torch.no_grad():
-            hidden = self.model.base_model(**model_inputs(self.model, batch)).last_hidden_state
-        masked = batch[LABELS] >= 0  # (batch, length)
-        rows, labels = hidden[masked], batch[LABELS][masked]  # (rows, hidden), (rows,)
-        head = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        total = sum_in_chunks(ChunkedTerms(partial(self._sums, labels), [1.0]), rows, head)
-        return {"mlm": total[0] / max(1, len(labels))}
-
-    def _sums(self, labels: Tensor, hidden: Tensor, part: slice) -> Tensor:
-        """Sum the one term over a slice of the rows: (1,)."""
-        return mlm.loss(LogitRows(mlm_logits(self.model, hidden), None, labels[part])).unsqueeze(0)
+            return super().encode(batch)
 
 
 def head_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:

@@ -29,7 +29,7 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
 
 def _ancestors(manifest: Manifest | None) -> list[str]:
     """Return the weight hashes of all checkpoints in a manifest's history, oldest first."""
-    return [entry.parent.sha256 for entry in manifest.history] if manifest else []
+    return [entry.parent.sha256 if entry.parent else "" for entry in manifest.history] if manifest else []
 
 
 def _source_layers(ancestor: str, manifest: Manifest | None) -> tuple[int, ...] | None:

@@ -3,27 +3,20 @@
 from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of, row_mask, run_model
-from biosqueeze.models.heads import mlm_logits
+from biosqueeze.models.dropout import set_dropout
+from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.inputs import TextRows
 from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK, labelled
+from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.training.learner import Learner
-
-
-def _set_dropout(model: nn.Module, probability: float) -> None:
-    """Set all dropout for this training; config.json, and with it later fine-tuning, keeps its value."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability
 
 
 class Distiller(Learner):
@@ -38,7 +31,7 @@ class Distiller(Learner):
         # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
         self._teacher = (teacher,)
         if loss_config.dropout is not None:
-            _set_dropout(student, loss_config.dropout)
+            set_dropout(student, loss_config.dropout)
         self.losses = loss_config.losses
         self.hooks = HiddenStateHooks(student, loss_config.student_parts)
         with torch.random.fork_rng(devices=[]):
@@ -81,7 +74,7 @@ class Distiller(Learner):
         else:
             sums_of_hidden = partial(self._sums_of_hidden, names, teacher, labels)
             terms = ChunkedTerms(sums_of_hidden, [self.weights[name] for name in names])
-            sums = sum_in_chunks(terms, rows, _head_parameters(self.model))
+            sums = sum_in_chunks(terms, rows, vocabulary_parameters(self.model))
         return dict(zip(names, sums, strict=True))
 
     def _sums_of_hidden(
@@ -136,12 +129,3 @@ def _projections(loss_config: LossConfig, student_width: int, teacher_width: int
         return nn.ModuleDict()
     names = ["shared"] if loss_config.projection == "shared" else [str(depth) for depth in depths]
     return nn.ModuleDict({name: nn.Linear(student_width, teacher_width) for name in names})
-
-
-def _head_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
-    """Return the parameters that the vocabulary's logits depend on: the head's own and the tied embedding."""
-    encoder = {id(parameter) for parameter in model.base_model.parameters()}
-    own = [parameter for parameter in model.parameters() if id(parameter) not in encoder]
-    output: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    tied = [output.weight] if output is not None and id(output.weight) in encoder else []
-    return [parameter for parameter in (*own, *tied) if parameter.requires_grad]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.errors import SqueezeError
@@ -34,7 +34,7 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     logits: Tensor
     match model.config.model_type:
         case "bert":
-            logits = parts.cls(hidden)
+            logits = parts.cls.predictions(hidden)
         case "mobilebert":
             logits = _two_part_logits(parts.cls.predictions, hidden)
         case "albert":
@@ -51,6 +51,29 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
                 f"the masked-language-model head of {family} is not supported; pass a model of another family"
             )
     return logits
+
+
+def pair_logits(model: PreTrainedModel, pooled: Tensor) -> Tensor:
+    """Compute the two logits of a pair of texts from the pooled first token: (batch, hidden) -> (batch, 2).
+
+    Args:
+        model: BERT, MobileBERT or ALBERT with its own pretraining head (`ForPreTraining`).
+        pooled: the pooler's output.
+    """
+    parts: Any = model
+    logits: Tensor = (
+        parts.sop_classifier(pooled) if hasattr(parts, "sop_classifier") else parts.cls.seq_relationship(pooled)
+    )
+    return logits
+
+
+def vocabulary_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
+    """Return the trained parameters that the vocabulary's logits depend on: the head's own and the tied embedding."""
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    own = [parameter for parameter in model.parameters() if id(parameter) not in encoder]
+    output: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    tied = [output.weight] if output is not None and id(output.weight) in encoder else []
+    return [parameter for parameter in (*own, *tied) if parameter.requires_grad]
 
 
 def _two_part_logits(head: Any, hidden: Tensor) -> Tensor:

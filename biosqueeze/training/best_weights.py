@@ -34,13 +34,17 @@ class BestWeights:
         return scores[0]
 
     def update(self, scores: Mapping[str, float], progress: Progress, *, is_last_step: bool) -> None:
-        """Keep the weights if their score is the best so far; else count towards --patience.
+        """Keep the weights if their score is the best so far; else count towards --patience. Without a metric only log.
 
         Args:
             scores: of the current weights.
             progress: changed in place.
             is_last_step: no early stop is announced where the training ends anyway.
         """
+        if self.job.metric is None:
+            listed = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+            note(f"step {progress.step}: held-out {listed}")
+            return
         score = scores[self.job.metric]
         note(f"step {progress.step}: dev {self.job.metric} {score:.4f}")
         if progress.best_score is None or score > progress.best_score:

@@ -16,7 +16,7 @@ class TrainingJob:
     """Everything that the training loop needs.
 
     `evaluate` computes scores of the model on the dev split; the weights with the highest score of the name `metric`
-    are kept.
+    are kept. Without `metric` the scores are logged, and the last weights are kept.
     """
 
     title: str  # of the progress bar
@@ -25,7 +25,7 @@ class TrainingJob:
     options: TrainingOptions
     directory: Path  # of training states and metrics.jsonl
     evaluate: Callable[[Any], dict[str, float]] | None = None
-    metric: str = "f1"
+    metric: str | None = "f1"
     identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
     uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`
     maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
@@ -65,6 +65,7 @@ class TrainingSummary:
     last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
     best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
     best_step: int | None = None
+    held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     chosen: dict[str, int] = field(default_factory=dict)  # number of processes, and batch size of --auto-batch
 
     def as_metrics(self) -> dict[str, Any]:
@@ -77,4 +78,6 @@ class TrainingSummary:
         }
         metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
         metrics |= {**self.chosen, "last_losses": {name: round(value, 6) for name, value in self.last.items()}}
+        if self.held_out:
+            metrics["held_out"] = {name: round(value, 6) for name, value in self.held_out.items()}
         return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})

@@ -225,6 +225,7 @@ class TrainingLoop:
         if self.job.evaluate and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
             scores = self.best.evaluate(self.learner)
             self.log.write(step, {"dev": scores})
+            self.summary.held_out = scores if self.job.metric is None else {}
             self.best.update(scores, self.progress, is_last_step=step == self.total)
         if self._is_interrupted():
             self._save()

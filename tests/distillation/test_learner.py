@@ -10,7 +10,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy, kl_div, log_so
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
-from biosqueeze.distillation import chunked_loss
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
@@ -18,6 +17,7 @@ from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logit
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
+from biosqueeze.training.chunked_loss import ChunkedTerms
 from tests import pico
 
 SAME = {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
@@ -145,7 +145,7 @@ def test_chunks_equal_whole(pair, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LossConfig(weights=SAME, output_spec=output_spec(), temperature=2.0, layer_map=((2, 4),))
     results = []
     for rows in (1000, 3):
-        monkeypatch.setattr(chunked_loss.ChunkedTerms, "__init__", _with_rows(rows))
+        monkeypatch.setattr(ChunkedTerms, "__init__", _with_rows(rows))
         student.zero_grad()
         terms = distiller(student, teacher, config)(**batch)
         torch.stack([SAME[name] * term for name, term in terms.items()]).sum().backward()

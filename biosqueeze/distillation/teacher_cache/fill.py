@@ -19,7 +19,6 @@ from torch import Tensor
 from biosqueeze import processes
 from biosqueeze.data.cache import exclusive
 from biosqueeze.data.collate import Features
-from biosqueeze.distillation.chunked_loss import CHUNK_ROWS
 from biosqueeze.distillation.teacher_cache.plan import CacheSpec, TeacherCache, size_text, write_meta
 from biosqueeze.distillation.teacher_cache.store import CachedOutput, Ids, checksum
 from biosqueeze.distillation.teachers import RowLogits, Teacher, TeacherOutputs, row_mask
@@ -29,6 +28,7 @@ from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
+from biosqueeze.training.chunked_loss import CHUNK_ROWS
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import WrappedSource

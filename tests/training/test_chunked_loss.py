@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from biosqueeze.distillation.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
 
 ROWS, WIDTH, CLASSES = 23, 8, 50
 WEIGHTS = (2.0, 5.0)

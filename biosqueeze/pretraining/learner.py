@@ -1,0 +1,117 @@
+"""The learners of pretraining: masked language modelling, alone or with a loss on pairs of texts."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from biosqueeze.data.feature_keys import LABELS
+from biosqueeze.models.heads import mlm_logits, pair_logits, vocabulary_parameters
+from biosqueeze.models.inputs import model_inputs
+from biosqueeze.objectives import LogitRows, full, mlm
+from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.learner import Learner
+
+PAIR_LABEL = "pair_label"
+WORD_INDEX = "word_index"  # of held-out batches: the number of the word that a token belongs to, within the batch
+
+Sums = dict[str, tuple[float, int]]  # sum and number of units by name of the score
+
+
+class PretrainingLearner(Learner):
+    """A learner with scores on held-out text."""
+
+    def held_out_sums(self, batch: Mapping[str, Tensor]) -> Sums:
+        """Sum each score over its units in one held-out batch, without gradients.
+
+        Args:
+            batch: as in training, with `word_index` (batch, length).
+        """
+        raise NotImplementedError
+
+    def save(self, directory: Path) -> None:
+        """Write the weights and configs that the training results in."""
+        self.model.save_pretrained(directory)
+
+
+class Encoded(NamedTuple):
+    """The outputs of the encoder."""
+
+    hidden: Tensor  # (batch, length, hidden)
+    pooled: Tensor | None  # (batch, hidden); None where no loss reads it
+
+
+class MaskedLanguageLearner(PretrainingLearner):
+    """Masked language modelling; with `pair` also the order or the adjacency of two texts, with equal weight.
+
+    Devlin et al. 2019 (section 3.1) add the mean loss of the masked tokens and that of the next-sentence prediction;
+    Lan et al. 2020 (section 3.1) put the order of two sentences in its place.
+    """
+
+    def __init__(self, model: PreTrainedModel, pair: str | None = None) -> None:
+        """Take a model with its masked-language-model head; for `pair` ("nsp", "sop") with its own pretraining head."""
+        super().__init__()
+        self.model, self.pair = model, pair
+        self.weights = {"mlm": 1.0} | ({pair: 1.0} if pair else {})
+
+    def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
+        """Return the number of masked tokens, and of pairs."""
+        pairs = {self.pair: len(batch[PAIR_LABEL])} if self.pair else {}
+        return {"mlm": int((batch[LABELS] >= 0).sum()), **pairs}
+
+    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
+        """Compute `mlm`, the mean cross entropy at the masked positions, and that of the pairs. Scalars."""
+        return self.losses(self.encode(batch), batch)
+
+    def encode(self, batch: Mapping[str, Tensor]) -> Encoded:
+        """Run the encoder."""
+        output = self.model.base_model(**model_inputs(self.model, batch))
+        return Encoded(output.last_hidden_state, output.pooler_output if self.pair else None)
+
+    def losses(self, encoded: Encoded, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Compute the loss terms from the outputs of the encoder."""
+        masked = batch[LABELS] >= 0  # (batch, length)
+        rows, labels = encoded.hidden[masked], batch[LABELS][masked]  # (rows, hidden), (rows,)
+        terms = ChunkedTerms(partial(self._mlm_sums, labels), [1.0])
+        total = sum_in_chunks(terms, rows, vocabulary_parameters(self.model))
+        mean = {"mlm": total[0] / max(1, len(labels))}
+        if self.pair is None or encoded.pooled is None:
+            return mean
+        logits = full(pair_logits(self.model, encoded.pooled))  # (batch, 2)
+        return {**mean, self.pair: functional.cross_entropy(logits, batch[PAIR_LABEL])}
+
+    @torch.no_grad()
+    def held_out_sums(self, batch: Mapping[str, Tensor]) -> Sums:
+        """Sum the loss, the words of which every masked piece is predicted, and the pairs that are."""
+        encoded = self.encode(batch)
+        masked = batch[LABELS] >= 0
+        labels = batch[LABELS][masked]
+        logits = full(mlm_logits(self.model, encoded.hidden[masked]))  # (rows, vocabulary)
+        loss = functional.cross_entropy(logits, labels, reduction="sum") if len(labels) else 0.0
+        sums: Sums = {"mlm": (float(loss), len(labels))}
+        sums["word_accuracy"] = whole_words(logits.argmax(dim=-1) == labels, batch[WORD_INDEX][masked])
+        if self.pair and encoded.pooled is not None:
+            right = pair_logits(self.model, encoded.pooled).argmax(dim=-1) == batch[PAIR_LABEL]
+            sums[f"{self.pair}_accuracy"] = (int(right.sum()), len(right))
+        return sums
+
+    def _mlm_sums(self, labels: Tensor, hidden: Tensor, part: slice) -> Tensor:
+        """Sum the one term over a slice of the rows: (1,)."""
+        return mlm.loss(LogitRows(mlm_logits(self.model, hidden), None, labels[part])).unsqueeze(0)
+
+
+def whole_words(right: Tensor, words: Tensor) -> tuple[int, int]:
+    """Return how many words have every masked piece right, and how many words there are.
+
+    Args:
+        right: of each masked piece, bool (rows,).
+        words: the number of its word, (rows,).
+    """
+    numbers = torch.unique(words)
+    wrong = torch.unique(words[~right])
+    return len(numbers) - len(wrong), len(numbers)

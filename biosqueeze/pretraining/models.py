@@ -1,0 +1,148 @@
+"""The model of a pretraining with its tokenizer: built from a shape, or loaded from a checkpoint."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.count import count_model, count_parts
+from biosqueeze.models.families import FAMILIES, family_of
+from biosqueeze.models.load import load_model, load_tokenizer, new_model
+from biosqueeze.models.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizer_settings import check_tokenizer
+from biosqueeze.models.verify import check_finite_parameters
+from biosqueeze.pretraining.request import NewModel
+from biosqueeze.pretraining.shapes import Shape
+from biosqueeze.progress import note
+
+# Special tokens that pretraining needs: around each text, between two, for padding, and in place of what is masked.
+_NEEDED = ("cls_token", "sep_token", "pad_token", "mask_token")
+_SPARE_IDS = 128
+
+
+@dataclass(frozen=True)
+class StartModel:
+    """A model before its training, in eval mode on the CPU."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+
+    @property
+    def positions(self) -> int:
+        """The longest input, special tokens included."""
+        config = self.model.config
+        return int(config.max_position_embeddings - family_of(config).first_position)
+
+
+def load_start(start: Checkpoint | NewModel, head: str, seed: int) -> StartModel:
+    """Build or load the model with a head; a head that a checkpoint lacks is random, from the seed.
+
+    Args:
+        start: the checkpoint, or shape and tokenizer.
+        head: "mlm" or "pretraining".
+        seed: of random weights.
+
+    Raises:
+        SqueezeError: the checkpoint or the tokenizer cannot be used.
+    """
+    if isinstance(start, Checkpoint):
+        return _load(start, head, seed)
+    tokenizer = load_new_tokenizer(start)
+    config = shape_config(start.shape, tokenizer)
+    model = new_model(config, family_of(config).architecture(head), seed=seed)
+    total = count_model(model)["total"]
+    note(
+        f"{start.name}: {start.shape}, {config.vocab_size:,} tokens, {total:,} parameters, random weights (seed {seed})"
+    )
+    return StartModel(model, tokenizer)
+
+
+def _load(checkpoint: Checkpoint, head: str, seed: int) -> StartModel:
+    loaded = load_model(checkpoint, head, seed=seed)
+    check_finite_parameters(loaded.model, checkpoint.name)
+    tokenizer = load_tokenizer(checkpoint)
+    check_special_tokens(tokenizer, checkpoint.name)
+    if loaded.missing:
+        names = ", ".join(loaded.missing[:3]) + (", ..." if len(loaded.missing) > 3 else "")
+        note(f"{checkpoint.name} lacks {len(loaded.missing)} tensors of its head ({names}): random, from seed {seed}")
+    return StartModel(loaded.model, tokenizer)
+
+
+def load_new_tokenizer(start: NewModel) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a new model.
+
+    Raises:
+        SqueezeError: there is none, it is damaged, or it lacks a special token.
+    """
+    tokenizer = build_tokenizer(start.tokenizer, FAMILIES[start.family], start.shape.positions)
+    tokenizer.model_max_length = start.shape.positions
+    check_special_tokens(tokenizer, start.tokenizer.name)
+    check_tokenizer(tokenizer, vocabulary_size(tokenizer))
+    return tokenizer
+
+
+def check_special_tokens(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
+    """Check that a tokenizer has the special tokens that pretraining needs.
+
+    Raises:
+        SqueezeError: it lacks one.
+    """
+    values: dict[str, Any] = {role: getattr(tokenizer, role) for role in _NEEDED}
+    lacking = [role for role, token in values.items() if token is None or token not in tokenizer.get_vocab()]
+    if lacking:
+        raise SqueezeError(
+            f"the tokenizer of {name} has no {' and no '.join(role.replace('_', ' ') for role in lacking)}, which "
+            "pretraining needs; make one with `biosqueeze vocab`, or name its tokens in tokenizer_config.json"
+        )
+
+
+def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
+    """Return the rows that the embedding needs: the highest id and one.
+
+    Raises:
+        SqueezeError: many ids are unused.
+    """
+    vocabulary = tokenizer.get_vocab()
+    rows = max(vocabulary.values()) + 1
+    if rows > len(vocabulary) + _SPARE_IDS:
+        raise SqueezeError(
+            f"the tokenizer has {len(vocabulary):,} tokens and ids up to {rows - 1:,}; number them without gaps, "
+            "or make one with `biosqueeze vocab`"
+        )
+    return rows
+
+
+def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
+    """Return the config of a new model: the shape's sizes, the tokenizer's ids, the family's defaults for the rest.
+
+    Raises:
+        SqueezeError: the tokenizer's padding token has another id than the family's positions need.
+    """
+    family = FAMILIES[shape.family]
+    padding = int(tokenizer.pad_token_id)
+    if family.first_position and padding != family.first_position - 1:
+        raise SqueezeError(
+            f"{tokenizer.pad_token} has the id {padding}, and {shape.family} counts positions from the id of its "
+            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab` for this family, or take another "
+            "--shape"
+        )
+    sizes = family.shape_changes(layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
+    sizes["max_position_embeddings"] = shape.positions + family.first_position
+    if shape.embedding is not None:
+        sizes["embedding_size"] = shape.embedding
+    if not family.takes_token_types and shape.family == "roberta":
+        sizes["type_vocab_size"] = 1
+    tokens = {"pad_token_id": padding, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special = {key: number for key, number in tokens.items() if number is not None}
+    rows = vocabulary_size(tokenizer)
+    config: PreTrainedConfig = CONFIG_MAPPING[shape.family](vocab_size=rows, **sizes, **special)
+    return config
+
+
+def new_parameters(start: NewModel, head: str) -> int:
+    """Count the parameters of a new model, without building it."""
+    config = shape_config(start.shape, load_new_tokenizer(start))
+    return count_parts(config, family_of(config).architecture(head))["total"]

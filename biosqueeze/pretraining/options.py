@@ -1,0 +1,167 @@
+"""The options of pretraining. Torch-free."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from biosqueeze.data.mask_rate import MaskRate, MaskUnit
+from biosqueeze.options import (
+    Bounds,
+    Common,
+    Group,
+    Hidden,
+    OnDisk,
+    Requires,
+    Suggests,
+    Syntax,
+    between_0_and_1,
+)
+from biosqueeze.pretraining.shapes import SHAPES
+from biosqueeze.training.options import TrainingOptions
+
+Objective = Literal["mlm", "mlm+nsp", "mlm+sop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingOptions(TrainingOptions):
+    """What to train on plain text, from which weights, and how it is scored."""
+
+    shape: Annotated[
+        str | None,
+        f"Train a new model of this shape from random weights: {', '.join(SHAPES)}.",
+        Syntax("SHAPE"),
+        Suggests(lambda: SHAPES),
+        Requires("tokenizer", why="the vocabulary of the new model"),
+        Common(),
+        Group.MODELS,
+    ] = None
+    tokenizer: Annotated[
+        str | None,
+        "Tokenizer of the new model: a directory that biosqueeze vocab wrote, or a checkpoint.",
+        OnDisk(),
+        Requires("shape"),
+        Common(),
+        Group.MODELS,
+    ] = None
+    layers: Annotated[
+        int | None, "Layers, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+    ] = None
+    hidden: Annotated[
+        int | None,
+        "Hidden size, in place of the shape's; the heads keep their size, and the FFN its ratio to it.",
+        Bounds(least=1),
+        Requires("shape"),
+        Group.MODELS,
+    ] = None
+    heads: Annotated[
+        int | None, "Attention heads, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+    ] = None
+    ffn: Annotated[
+        int | None, "FFN size, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+    ] = None
+    positions: Annotated[
+        int | None,
+        "Longest input that the model will have, in place of the shape's.",
+        Bounds(least=3),
+        Requires("shape"),
+        Group.MODELS,
+    ] = None
+    embedding: Annotated[
+        int | None,
+        "Width of the embeddings, in place of the shape's (ELECTRA, ALBERT).",
+        Bounds(least=1),
+        Requires("shape"),
+        Group.MODELS,
+    ] = None
+    dropout: Annotated[
+        float | None,
+        "Dropout during this training. Default: that of config.json, 0.1 for most new models.",
+        Bounds(least=0, below=1),
+        Group.MODELS,
+    ] = None
+    corpus: Annotated[
+        tuple[str, ...],
+        "Plain text, repeatable: what biosqueeze corpus wrote, .txt, .jsonl, .gz, or a directory of them.",
+        OnDisk(),
+        Common(),
+        Group.DATA,
+    ]
+    field: Annotated[str, "Field of a JSONL corpus that holds the text.", Group.DATA] = "text"
+    held_out: Annotated[
+        float | None,
+        "Share of the corpus to score the model on, which is not trained on. Default: the corpus's own held-out texts, "
+        "if it has any.",
+        between_0_and_1(),
+        Common(),
+        Group.DATA,
+    ] = None
+    long_length: Annotated[
+        int | None,
+        "Tokens in a sequence for the last part of the steps, see --long-share.",
+        Bounds(least=3),
+        Group.DATA,
+    ] = None
+    long_share: Annotated[
+        float,
+        "Share of the steps, the last ones, at --long-length.",
+        between_0_and_1(),
+        Requires("long_length"),
+        Group.DATA,
+    ] = 0.1
+    long_batch_size: Annotated[
+        int | None,
+        "Sequences in a batch at --long-length, per process. Default: as many as give the same number of tokens.",
+        Bounds(least=1),
+        Requires("long_length"),
+        Group.DATA,
+    ] = None
+    objective: Annotated[
+        Objective,
+        "mlm: predict masked tokens. mlm+nsp: also whether one text follows the other (BERT). mlm+sop: also which of "
+        "two comes first (ALBERT).",
+        Common(),
+        Group.LOSSES,
+    ] = "mlm"
+    mask_unit: Annotated[
+        MaskUnit, "What is masked at once: single pieces, whole words, or spans of words.", Common(), Group.LOSSES
+    ] = "piece"
+    mask_rate: Annotated[
+        str,
+        "Share of the tokens that is masked; FROM:TO:STAGES climbs in equal steps, such as 0.05:0.25:5.",
+        Syntax("RATE", MaskRate.parse, "0.15 or 0.05:0.25:5"),
+        Group.LOSSES,
+    ] = "0.15"
+    maskings: Annotated[
+        int | None,
+        "Number of different maskings of each text, used in turn. Default: a new one in each epoch.",
+        Bounds(least=1),
+        Group.LOSSES,
+    ] = None
+    eval_every: Annotated[
+        int | None,
+        "Steps between two scores on held-out text. Default: once in each epoch; always at the end.",
+        Bounds(least=1),
+        Group.DEV,
+    ] = None
+    patience: Annotated[int | None, "Unused: the weights of the last step are kept.", Hidden()] = None
+    probe: Annotated[
+        tuple[str, ...],
+        "Labelled data that a copy of the model is fine-tuned on at the steps of --probe-at, repeatable; its score "
+        "on dev is logged.",
+        Syntax("NAME=DIR"),
+        Group.DEV,
+    ] = ()
+    probe_at: Annotated[
+        str | None,
+        "Steps of --probe, such as 1000,5000. Default: the last step.",
+        Syntax("STEP,STEP,..."),
+        Requires("probe"),
+        Group.DEV,
+    ] = None
+    lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 1e-4
+    batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
+    max_length: Annotated[int, "Tokens in a sequence."] = 128
+
+    @property
+    def pair(self) -> str | None:
+        """The loss on pairs of texts: nsp, sop or None."""
+        return self.objective.partition("+")[2] or None

@@ -1,0 +1,164 @@
+"""Pretrain an encoder on plain text, from random weights or from a checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from biosqueeze import processes
+from biosqueeze.checkpoint import Checkpoint, locate, open_checkpoint
+from biosqueeze.checkpoint_files import check_files
+from biosqueeze.errors import UsageError
+from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose
+from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.pretraining.options import PretrainingOptions
+from biosqueeze.pretraining.request import NewModel, PretrainingRequest
+from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
+from biosqueeze.summaries import pretrained_summary
+from biosqueeze.training.finished import resume_where_saved, take_over
+
+if TYPE_CHECKING:
+    from biosqueeze.pretraining.pipeline import PretrainingResult
+
+PURPOSE = Purpose.TRAIN
+EXAMPLES = (
+    (
+        "Continue a model on your own text",
+        "biosqueeze pretrain dmis-lab/biobert-base-cased-v1.2 --corpus pubmed --steps 20000 --lr 5e-5",
+    ),
+    (
+        "Train a named shape from random weights, with a vocabulary of its own",
+        "biosqueeze pretrain --shape bioformer-8l --tokenizer vocabulary --corpus pubmed --objective mlm+nsp "
+        "--mask-unit word --maskings 20 --steps 2000000 --batch-size 256",
+    ),
+    (
+        "A small shape: other sizes in place of the named ones",
+        "biosqueeze pretrain --shape bert-base --layers 4 --hidden 256 --tokenizer vocabulary --corpus pubmed",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PretrainingOptions):
+    """Train an encoder on plain text: masked tokens, pairs of texts.
+
+    From a checkpoint, or from random weights with --shape and --tokenizer. The weights of the last step are kept,
+    with their head. Loss and accuracy on held-out text are logged in OUT/metrics.jsonl and drawn by report.
+    """
+
+    checkpoint: Annotated[
+        str | None,
+        "The model to continue: directory, Hub id, demo:minilm, or - for the path on standard input; or give --shape.",
+        Argument(unless="shape"),
+        OnDisk(),
+    ] = None
+
+
+def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewModel:
+    """Open the checkpoint, or shape and tokenizer.
+
+    Raises:
+        SqueezeError: the checkpoint or the tokenizer cannot be opened.
+        UsageError: the checkpoint is fine-tuned, or there is no such shape.
+    """
+    if options.shape:
+        sizes = (options.layers, options.hidden, options.heads, options.ffn, options.positions, options.embedding)
+        names = ("layers", "hidden", "heads", "ffn", "positions", "embedding")
+        shape = find_shape(options.shape, ShapeChanges(**dict(zip(names, sizes, strict=True))))
+        name = str(options.tokenizer)
+        path = locate(name, weights=False)
+        check_files(path)
+        return NewModel(shape, Checkpoint(path, name))
+    checkpoint = open_checkpoint(str(options.checkpoint), weights=weights)
+    if checkpoint.task or checkpoint.custom_head:
+        raise UsageError(
+            f"{checkpoint.name} is fine-tuned on a task, and pretraining would drop its head; give the model that it "
+            "was fine-tuned from"
+        )
+    return checkpoint
+
+
+def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
+    """Open what is read, and check the options that depend on it."""
+    from biosqueeze.data.corpus import find_corpus
+    from biosqueeze.models.device import select_device
+    from biosqueeze.pretraining.objectives import head_of_objective
+    from biosqueeze.pretraining.pipeline import family_name
+    from biosqueeze.training.trackers import check_tracker
+
+    if processes.sharding():
+        raise UsageError("--use_fsdp shards the teacher of distill, and pretrain has none; launch without it")
+    start = _open_start(options, weights=weights)
+    head_of_objective(options.objective, family_name(start))
+    for source in options.corpus:
+        find_corpus(source)
+    check_tracker(options)
+    select_device(options.device)
+    return PretrainingRequest(start, options)
+
+
+def _output(options: Options, start: Checkpoint | NewModel) -> Path:
+    """Return the output directory: --out, or a name derived from the checkpoint or the shape."""
+    if options.out:
+        return Path(options.out)
+    return derive_out(start, "pretrained") if isinstance(start, Checkpoint) else Path(f"{start.name}-pretrained")
+
+
+def _inputs(start: Checkpoint | NewModel) -> tuple[Checkpoint, ...]:
+    return (start if isinstance(start, Checkpoint) else start.tokenizer,)
+
+
+def plan(options: Options) -> Plan:
+    """Describe the pretraining; read configs and the tokenizer, and no weights."""
+    from biosqueeze.models.count import parameters_of
+    from biosqueeze.pretraining.models import new_parameters
+    from biosqueeze.pretraining.objectives import head_of_objective
+    from biosqueeze.pretraining.pipeline import family_name
+
+    request = _request(options, weights=False)
+    start = request.start
+    out = check_output(_output(options, start), _inputs(start), force=options.force, resume=options.resume is True)
+    head = head_of_objective(options.objective, family_name(start))
+    length = f"{options.steps:,} steps" if options.steps else f"{options.epochs:g} epochs"
+    from_where = f"{start.name} from random weights" if isinstance(start, NewModel) else f"{start.name} further"
+    return Plan(
+        out=out,
+        steps=(
+            f"pretrain {from_where}: {options.objective}, {options.mask_unit} masking at {options.mask_rate}",
+            *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
+            f"train on {', '.join(options.corpus)}: {length}, batch {options.batch_size} x {options.accumulate} "
+            f"sequences of {options.max_length}, lr {options.lr:g}",
+        ),
+        parameters_before=parameters_of(start) if isinstance(start, Checkpoint) else None,
+        parameters_after=new_parameters(start, head) if isinstance(start, NewModel) else parameters_of(start, head),
+    )
+
+
+def run(options: Options) -> Outcome:
+    """Load or build the model, train it, write it."""
+    from biosqueeze.pretraining.pipeline import pretrain
+
+    request = _request(options)
+    out = _output(options, request.start)
+    if done := take_over(out, "pretrain", options):
+        return done
+    options = resume_where_saved(out, options)
+    request = PretrainingRequest(request.start, options)
+    inputs = _inputs(request.start)
+    with open_output(out, inputs, force=options.force, resume=bool(options.resume)) as output:
+        result = pretrain(request, output.path)
+        if processes.is_main():
+            result.save(output.path)
+        written = output.finish(_record(options, request.start, result))
+    summary = pretrained_summary(written, result.metrics) if processes.is_main() else None
+    return Outcome(written.path, {"metrics": result.metrics}, summary=summary)
+
+
+def _record(options: Options, start: Checkpoint | NewModel, result: "PretrainingResult") -> StageRecord:
+    """Collect what the manifest records."""
+    return StageRecord(
+        stage="pretrain",
+        parent=start if isinstance(start, Checkpoint) else None,
+        options=options,
+        metrics=result.metrics,
+        notes={"shape": str(start.shape), "source": start.shape.source} if isinstance(start, NewModel) else {},
+    )
