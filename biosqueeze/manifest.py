@@ -15,6 +15,7 @@ from biosqueeze.model_facts import ModelShape
 
 FILE_NAME = "biosqueeze.json"
 FORMAT = 1
+_FROM_RANDOM_WEIGHTS = ("pretrain",)  # stages whose model need not have a parent
 _ADVICE = "restore the file or fetch it again, or delete it, which loses the checkpoint's task and history"
 
 
@@ -190,12 +191,13 @@ def parse_manifest(values: Mapping[str, Any], source: str) -> Manifest:
     """
     json = JsonObject(values, source, _ADVICE)
     _check_format(json)
-    task, parent = json.optional_child("task"), json.optional_child("parent")
+    stage, task = json.get("stage", str), json.optional_child("task")
+    parent = (json.optional_child if stage in _FROM_RANDOM_WEIGHTS else json.child)("parent")
     history = tuple(_parse_entry(entry) for entry in json.children("history"))
     if not history:
         raise json.error("history", "is empty, at least one stage was expected")
     return Manifest(
-        stage=json.get("stage", str),
+        stage=stage,
         version=json.get("version", str),
         created=json.get("created", str),
         parent=_parse_parent(parent) if parent else None,
@@ -227,11 +229,14 @@ def _parse_parent(json: JsonObject) -> ParentRef:
 
 def _parse_entry(json: JsonObject) -> HistoryEntry:
     parents = {role: _parse_parent(parent) for role, parent in json.children_by_name("parents").items()}
+    stage = json.get("stage", str)
+    if "parent" not in parents and stage not in _FROM_RANDOM_WEIGHTS:
+        raise json.error("parents.parent", "is missing, an object was expected")
     layers = json.items("layers", int)
     if any(layer < 0 for layer in layers):
         raise json.error("layers", "holds a negative number, layers counted from 0 were expected")
     return HistoryEntry(
-        stage=json.get("stage", str),
+        stage=stage,
         version=json.get("version", str),
         created=json.get("created", str),
         options=json.get("options", dict),

@@ -133,7 +133,7 @@ def source_of(teacher: Checkpoint) -> Checkpoint:
         raise UsageError(
             f"{teacher.name} does not record what it was fine-tuned from, which would propose words; {_GIVE}"
         )
-    parent = tuned[-1].parent
+    parent = tuned[-1].parents["parent"]
     try:
         checkpoint = open_checkpoint(parent.name)
     except SqueezeError as error:

@@ -203,7 +203,7 @@ def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot) -> 
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
     entry = written.history[-1]
     _check_options(run, entry.options, entry.sources, run.directory)
-    _check_inputs(run, {"checkpoint": entry.parent.sha256}, run.directory)
+    _check_inputs(run, {"checkpoint": entry.parents["parent"].sha256}, run.directory)
     test = None
     if run.test:
         test = json.loads(processes.call(run.name, ["evaluate", str(run.directory), "--json"], slot, run.log))

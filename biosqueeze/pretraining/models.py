@@ -126,8 +126,8 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
     if family.first_position and padding != family.first_position - 1:
         raise SqueezeError(
             f"{tokenizer.pad_token} has the id {padding}, and {shape.family} counts positions from the id of its "
-            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab` for this family, or take another "
-            "--shape"
+            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab` for this family, or "
+            "take another --shape"
         )
     sizes = family.shape_changes(layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
     sizes["max_position_embeddings"] = shape.positions + family.first_position
@@ -138,7 +138,8 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
     tokens = {"pad_token_id": padding, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     special = {key: number for key, number in tokens.items() if number is not None}
     rows = vocabulary_size(tokenizer)
-    config: PreTrainedConfig = CONFIG_MAPPING[shape.family](vocab_size=rows, **sizes, **special)
+    build: Any = CONFIG_MAPPING[shape.family]
+    config: PreTrainedConfig = build(vocab_size=rows, **sizes, **special)
     return config
 
 

@@ -32,7 +32,7 @@ class PretrainingOptions(TrainingOptions):
         Suggests(lambda: SHAPES),
         Requires("tokenizer", why="the vocabulary of the new model"),
         Common(),
-        Group.MODELS,
+        Group.SHAPE,
     ] = None
     tokenizer: Annotated[
         str | None,
@@ -40,43 +40,43 @@ class PretrainingOptions(TrainingOptions):
         OnDisk(),
         Requires("shape"),
         Common(),
-        Group.MODELS,
+        Group.SHAPE,
     ] = None
     layers: Annotated[
-        int | None, "Layers, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+        int | None, "Layers, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.SHAPE
     ] = None
     hidden: Annotated[
         int | None,
         "Hidden size, in place of the shape's; the heads keep their size, and the FFN its ratio to it.",
         Bounds(least=1),
         Requires("shape"),
-        Group.MODELS,
+        Group.SHAPE,
     ] = None
     heads: Annotated[
-        int | None, "Attention heads, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+        int | None, "Attention heads, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.SHAPE
     ] = None
     ffn: Annotated[
-        int | None, "FFN size, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.MODELS
+        int | None, "FFN size, in place of the shape's.", Bounds(least=1), Requires("shape"), Group.SHAPE
     ] = None
     positions: Annotated[
         int | None,
         "Longest input that the model will have, in place of the shape's.",
         Bounds(least=3),
         Requires("shape"),
-        Group.MODELS,
+        Group.SHAPE,
     ] = None
     embedding: Annotated[
         int | None,
         "Width of the embeddings, in place of the shape's (ELECTRA, ALBERT).",
         Bounds(least=1),
         Requires("shape"),
-        Group.MODELS,
+        Group.SHAPE,
     ] = None
     dropout: Annotated[
         float | None,
         "Dropout during this training. Default: that of config.json, 0.1 for most new models.",
         Bounds(least=0, below=1),
-        Group.MODELS,
+        Group.OPTIMISATION,
     ] = None
     corpus: Annotated[
         tuple[str, ...],
@@ -119,28 +119,28 @@ class PretrainingOptions(TrainingOptions):
         "mlm: predict masked tokens. mlm+nsp: also whether one text follows the other (BERT). mlm+sop: also which of "
         "two comes first (ALBERT).",
         Common(),
-        Group.LOSSES,
+        Group.OBJECTIVE,
     ] = "mlm"
     mask_unit: Annotated[
-        MaskUnit, "What is masked at once: single pieces, whole words, or spans of words.", Common(), Group.LOSSES
+        MaskUnit, "What is masked at once: single pieces, whole words, or spans of words.", Common(), Group.OBJECTIVE
     ] = "piece"
     mask_rate: Annotated[
         str,
         "Share of the tokens that is masked; FROM:TO:STAGES climbs in equal steps, such as 0.05:0.25:5.",
         Syntax("RATE", MaskRate.parse, "0.15 or 0.05:0.25:5"),
-        Group.LOSSES,
+        Group.OBJECTIVE,
     ] = "0.15"
     maskings: Annotated[
         int | None,
         "Number of different maskings of each text, used in turn. Default: a new one in each epoch.",
         Bounds(least=1),
-        Group.LOSSES,
+        Group.OBJECTIVE,
     ] = None
     eval_every: Annotated[
         int | None,
         "Steps between two scores on held-out text. Default: once in each epoch; always at the end.",
         Bounds(least=1),
-        Group.DEV,
+        Group.HELD_OUT,
     ] = None
     patience: Annotated[int | None, "Unused: the weights of the last step are kept.", Hidden()] = None
     probe: Annotated[
@@ -148,14 +148,14 @@ class PretrainingOptions(TrainingOptions):
         "Labelled data that a copy of the model is fine-tuned on at the steps of --probe-at, repeatable; its score "
         "on dev is logged.",
         Syntax("NAME=DIR"),
-        Group.DEV,
+        Group.HELD_OUT,
     ] = ()
     probe_at: Annotated[
         str | None,
         "Steps of --probe, such as 1000,5000. Default: the last step.",
         Syntax("STEP,STEP,..."),
         Requires("probe"),
-        Group.DEV,
+        Group.HELD_OUT,
     ] = None
     lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 1e-4
     batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
