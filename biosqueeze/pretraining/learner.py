@@ -10,14 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from biosqueeze.data.feature_keys import LABELS
+from biosqueeze.data.feature_keys import LABELS, PAIR_LABEL
 from biosqueeze.models.heads import mlm_logits, pair_logits, vocabulary_parameters
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.objectives import LogitRows, full, mlm
 from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.training.learner import Learner
 
-PAIR_LABEL = "pair_label"
 WORD_INDEX = "word_index"  # of held-out batches: the number of the word that a token belongs to, within the batch
 
 Sums = dict[str, tuple[float, int]]  # sum and number of units by name of the score

@@ -162,6 +162,11 @@ class PretrainingOptions(TrainingOptions):
     max_length: Annotated[int, "Tokens in a sequence."] = 128
 
     @property
-    def pair(self) -> str | None:
-        """The loss on pairs of texts: nsp, sop or None."""
-        return self.objective.partition("+")[2] or None
+    def pair(self) -> Literal["nsp", "sop"] | None:
+        """The loss on pairs of texts."""
+        match self.objective:
+            case "mlm+nsp":
+                return "nsp"
+            case "mlm+sop":
+                return "sop"
+        return None

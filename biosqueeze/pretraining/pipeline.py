@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.detection import config_with_family
 from biosqueeze.models.families import family_of
+from biosqueeze.pretraining.data import PretrainingData, PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_start
 from biosqueeze.pretraining.objectives import build_learner, head_of_objective
-from biosqueeze.pretraining.plain_data import PretrainingData, load_pretraining_data
 from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, PretrainingRequest
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import TrainingJob
@@ -78,8 +79,18 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
 
 
 def _load_data(request: PretrainingRequest, start: StartModel, length: int) -> PretrainingData:
-    pack = family_of(start.model.config).supports_packing
-    return load_pretraining_data(request.options, start.tokenizer, fitting_length(length, start.positions), pack=pack)
+    options = request.options
+    settings = PretrainingDataSettings(
+        corpus=options.corpus,
+        field=options.field,
+        pairs=options.pair,
+        mask_unit=options.mask_unit,
+        mask_rate=MaskRate.parse(options.mask_rate),
+        held_out=options.held_out,
+        pack=family_of(start.model.config).supports_packing,
+        seed=options.seed,
+    )
+    return load_pretraining_data(settings, start.tokenizer, fitting_length(length, start.positions))
 
 
 def _check_held_out(request: PretrainingRequest, data: PretrainingData) -> None:
