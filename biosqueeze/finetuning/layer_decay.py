@@ -1,4 +1,4 @@
-"""--layer-decay: AdamW's parameter groups, with learning rates that fall towards the embeddings."""
+"""--layer-decay: parameter groups of the optimiser, with learning rates that fall towards the embeddings."""
 
 from torch import nn
 from transformers import PreTrainedModel

@@ -56,7 +56,7 @@ class FineTuner(Learner):
         return dict.fromkeys(self.weights, self.tensors.scored(batch))
 
     def parameter_groups(self, options: TrainingOptions) -> list[Group]:
-        """Return AdamW's parameter groups, with learning rates that fall with depth under --layer-decay."""
+        """Return the optimiser's parameter groups, with learning rates that fall with depth under --layer-decay."""
         if self.layer_decay == 1:
             return super().parameter_groups(options)
         return layered_groups(self, self.model, options.weight_decay, options.lr, self.layer_decay)

@@ -118,7 +118,7 @@ class Options(DistillationOptions):
         Suggests(lambda: registry.names("tasks")),
         Group.DATA,
     ] = None
-    lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 5e-4
+    lr: Annotated[float, "Peak learning rate; it rises linearly from 0 and falls as --schedule says."] = 5e-4
     batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
     max_length: Annotated[
         int,

@@ -13,7 +13,7 @@ from biosqueeze.training.batches import longest_batch
 from biosqueeze.training.failures import TrainingError, memory_advice, next_smaller_batch
 from biosqueeze.training.job import TrainingJob
 
-# Copies of the weights that a step needs beside weights and gradients: AdamW's two moments, and DDP's buckets.
+# Copies of the weights that a step needs beside weights and gradients: the optimiser's two means, and DDP's buckets.
 _MOMENTS, _BUCKETS = 2, 1
 
 

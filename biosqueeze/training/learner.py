@@ -25,7 +25,7 @@ class Learner(nn.Module):
         return dict.fromkeys(self.weights, 1)
 
     def parameter_groups(self, options: TrainingOptions) -> list[Group]:
-        """Return AdamW's parameter groups."""
+        """Return the optimiser's parameter groups."""
         return parameter_groups(self, options.weight_decay)
 
     def modules_to_compile(self) -> tuple[nn.Module, ...]:

@@ -102,7 +102,7 @@ class TrainingLoop:
         self.per_epoch, self.total = steps_of(self.options, batches.batches_per_epoch)
         optimizer = optimizer_of(job.learner, self.options)
         self.learner, prepared = accelerator.prepare(job.learner, optimizer)
-        self.rates = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup))
+        self.rates = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup, self.options.schedule))
         accelerator.register_for_checkpointing(self.rates)
         placeholder = single_item_batch(batches) if accelerator.num_processes > 1 else {}
         self.stepper = Stepper(accelerator, job.learner, self.learner, prepared, self.options.clip, placeholder)

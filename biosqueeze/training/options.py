@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group, WritingOptions
+from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group, Syntax, WritingOptions
 from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
@@ -14,6 +14,18 @@ def fitting_length(max_length: int, positions: int) -> int:
     if max_length > positions:
         note(f"--max-length {max_length} is lowered to {positions}: the model has no more positions")
     return min(max_length, positions)
+
+
+def parse_betas(text: str) -> tuple[float, float]:
+    """Parse --betas, such as 0.9,0.98.
+
+    Raises:
+        ValueError: there are not two numbers from 0 to below 1.
+    """
+    first, second = (float(part) for part in text.split(","))
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise ValueError(text)
+    return first, second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +64,43 @@ class TrainingOptions(WritingOptions):
     ] = False
     lr: Annotated[
         float,
-        "Peak learning rate; linear warm-up from 0, linear decay to 0.",
+        "Peak learning rate; it rises linearly from 0 and falls as --schedule says.",
         Bounds(least=0),
         Common(),
         Group.OPTIMISATION,
     ] = 1e-4
+    schedule: Annotated[
+        Literal["linear", "cosine", "wsd"],
+        "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
+        "steps.",
+        Group.OPTIMISATION,
+    ] = "linear"
     warmup: Annotated[
         float,
         "Share of the steps in which the learning rate rises.",
         Bounds(least=0, most=1),
         Group.OPTIMISATION,
     ] = 0.1
+    optimizer: Annotated[
+        Literal["adamw", "lamb"],
+        "AdamW, or LAMB for batches of thousands of sequences.",
+        Group.OPTIMISATION,
+    ] = "adamw"
+    betas: Annotated[
+        str,
+        "Decay rates of the optimiser's means of the gradient and of its square.",
+        Syntax("BETA1,BETA2", parse_betas, "0.9,0.98", is_list=True),
+        Group.OPTIMISATION,
+    ] = "0.9,0.999"
+    epsilon: Annotated[
+        float,
+        "Added to the root of the mean square before the optimiser divides by it.",
+        Bounds(above=0),
+        Group.OPTIMISATION,
+    ] = 1e-8
     weight_decay: Annotated[
         float,
-        "AdamW's weight decay; not applied to biases and layer norms.",
+        "Weight decay; not applied to biases and layer norms.",
         Bounds(least=0),
         Group.OPTIMISATION,
     ] = 0.01

@@ -1,4 +1,4 @@
-"""AdamW's parameter groups: weight decay on matrices, none on vectors."""
+"""Parameter groups of the optimiser: weight decay on matrices, none on vectors."""
 
 from typing import Any
 
