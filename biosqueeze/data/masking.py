@@ -46,7 +46,8 @@ class Masking:
     * piece: single tokens, each with a replacement of its own.
     * word: all tokens of a word; each token has a replacement of its own, and a word that would exceed the number of
       tokens to choose is skipped (create_pretraining_data.py of google-research/bert with whole-word masking).
-    * span: words in succession; one kind of replacement for the tokens of a span (SpanBERT, section 3.1).
+    * span: words in succession; one kind of replacement for the tokens of a span, or of spans that touch (SpanBERT,
+      section 3.1, and `span_masking` in its code).
     """
 
     mask_token_id: int
@@ -85,26 +86,24 @@ class Masking:
         if not len(ordinary):
             return ids.copy(), labels
         count = max(1, round(rate * len(ordinary)))
-        spans = None
         if self.unit == "piece":
             chosen = rng.permutation(ordinary)[:count]
-        elif self.unit == "word":
-            sizes = self._words(ids, ordinary, segments).sizes
-            chosen = ordinary[np.repeat(_choose_words(sizes, count, rng), sizes)]
         else:
             words = self._words(ids, ordinary, segments)
-            numbers = np.repeat(_choose_spans(words, count, rng), words.sizes)
-            chosen, spans = ordinary[numbers >= 0], numbers[numbers >= 0]
+            chosen_words = (_choose_words if self.unit == "word" else _choose_spans)(words, count, rng)
+            chosen = ordinary[np.repeat(chosen_words, words.sizes)]
         labels[chosen] = ids[chosen]
-        return self._replaced(ids, chosen, spans, rng), labels
+        return self._replaced(ids, chosen, rng), labels
 
-    def _replaced(self, ids: Ids, chosen: Ids, spans: Ids | None, rng: np.random.Generator) -> Ids:
-        """Return a copy of ids with the chosen tokens replaced; `spans` (chosen,) are those that share a draw."""
+    def _replaced(self, ids: Ids, chosen: Ids, rng: np.random.Generator) -> Ids:
+        """Return a copy of ids with the tokens at the chosen positions replaced."""
         # Draw ranks among the ordinary tokens, and skip the special ids below each.
         special = self._special
         ranks = rng.integers(0, max(1, self.vocabulary - len(special)), size=len(chosen))
         random = ranks + np.searchsorted(special - np.arange(len(special)), ranks, side="right")
-        draw = rng.random(len(chosen)) if spans is None else rng.random(1 + spans.max())[spans]
+        draw = rng.random(len(chosen))
+        if self.unit == "span":
+            draw[1:] = draw[np.cumsum(chosen[1:] - chosen[:-1] > 1)]
         masked = ids.copy()
         replaced = np.where(draw < _MASKED + _RANDOM, random, ids[chosen])
         masked[chosen] = np.where(draw < _MASKED, self.mask_token_id, replaced)
@@ -136,8 +135,9 @@ class Masking:
         return np.unique([number for number in self.special_ids if 0 <= number < self.vocabulary]).astype(np.int64)
 
 
-def _choose_words(sizes: Ids, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _choose_words(words: _Words, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Choose words in random order, each that still fits into `count` tokens; the first one if none does: (words,)."""
+    sizes = words.sizes
     order = rng.permutation(len(sizes))
     shuffled = sizes[order]
     totals = np.cumsum(shuffled)
@@ -155,29 +155,29 @@ def _choose_words(sizes: Ids, count: int, rng: np.random.Generator) -> NDArray[n
     return chosen
 
 
-def _choose_spans(words: _Words, count: int, rng: np.random.Generator) -> Ids:
-    """Choose spans until `count` tokens are chosen; return the number of the span of each word, -1 outside: (words,).
+def _choose_spans(words: _Words, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose the words of spans until `count` tokens are chosen: (words,).
 
     As in SpanBERT's code, a span starts at the word of a random token outside all spans before it, and may go on into
     these. Where that cuts a word at the end, here the word belongs to the last span if half of it still fits.
     """
     sizes, ends = words.sizes.tolist(), words.ends.tolist()
-    spans = [-1] * len(sizes)
-    draws = enumerate(_draw_spans(words.sizes, count, rng))
+    chosen = [False] * len(sizes)
+    draws = _draw_spans(words.sizes, count, rng)
     left = count
     while left > 0:
-        number, (start, length) = next(draws)
-        if spans[start] >= 0:
+        start, length = next(draws)
+        if chosen[start]:
             continue
         for word in range(start, min(start + length, ends[start])):
-            if spans[word] >= 0:
+            if chosen[word]:
                 continue
             if 2 * max(left, 0) < sizes[word] and left < count:
                 left = 0
                 break
-            spans[word] = number
+            chosen[word] = True
             left -= sizes[word]
-    return np.array(spans)
+    return np.array(chosen)
 
 
 def _draw_spans(sizes: Ids, count: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:

@@ -44,7 +44,7 @@ class SentenceGroups:
         return len(self.starts)
 
 
-def group_sentences(documents: Documents, room: int, seed: int) -> SentenceGroups:
+def group_sentences(documents: Documents, room: int, seed: int, least: int = 1) -> SentenceGroups:
     """Divide documents into groups of sentences, as create_pretraining_data.py of google-research/bert does.
 
     A tenth of the documents has a random shorter target. There, a group whose second half was replaced gives it back to
@@ -54,6 +54,7 @@ def group_sentences(documents: Documents, room: int, seed: int) -> SentenceGroup
         documents: with their sentences.
         room: tokens in a pair, without special tokens; at least 2.
         seed: of the targets.
+        least: sentences in a group; a document with fewer is left out.
     """
     rng = np.random.default_rng(seed)
     parts, offset = [], 0
@@ -61,24 +62,26 @@ def group_sentences(documents: Documents, room: int, seed: int) -> SentenceGroup
         count = len(shard.blocks) - 1
         short = rng.random(count) < SHORT_SHARE
         targets = np.where(short, rng.integers(2, room + 1, size=count), room)
-        starts, ends, owners = _groups_of(shard, targets)
+        starts, ends, owners = _groups_of(shard, targets, least)
         parts.append((starts + offset, ends + offset, targets[owners]))
         offset += len(shard.sequences) - 1
     return SentenceGroups(*(np.concatenate(arrays).astype(np.int32) for arrays in zip(*parts, strict=True)))
 
 
-def _groups_of(shard: Shard, targets: Ids) -> tuple[Ids, Ids, Ids]:
+def _groups_of(shard: Shard, targets: Ids, least: int) -> tuple[Ids, Ids, Ids]:
     """Return first sentence, end, and document of each group, in the order of the text; (groups,) each.
 
     The next group of every document is found in one step, because there are far fewer groups in a document than
     documents.
     """
     edges, limits = shard.sequences, shard.blocks[1:]
-    owners, starts = np.arange(len(limits)), np.array(shard.blocks[:-1])
-    found = []
+    owners: Ids = np.flatnonzero(np.diff(shard.blocks) >= least)
+    starts: Ids = shard.blocks[owners]
+    found = [(starts[:0], starts[:0], owners[:0])]
     while len(owners):
         reached = np.searchsorted(edges, edges[starts] + targets[owners], side="left")
-        ends = np.minimum(reached, limits[owners])
+        ends = np.maximum(reached, starts + least)
+        ends = np.where(limits[owners] - ends < least, limits[owners], ends)
         found.append((starts, ends, owners))
         left = ends < limits[owners]
         owners, starts = owners[left], ends[left]
@@ -119,8 +122,8 @@ class SentencePairs:
                 "the second sentence of a pair is drawn from another document, and there is a single document; put a "
                 "blank line after each document, as `biosqueeze corpus` does, or give more text"
             )
-        groups = group_sentences(documents, room, seed)
-        return cls(documents, _of_two_sentences(groups) if kind == "sop" else groups, room, kind)
+        # A single sentence has no order, so the last one of a document goes to the group before.
+        return cls(documents, group_sentences(documents, room, seed, least=2 if kind == "sop" else 1), room, kind)
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -141,8 +144,9 @@ class SentencePairs:
         """Draw a pair of a group: NSP as google-research/bert, SOP as google-research/albert.
 
         NSP: in half of the pairs, and where the group is a single sentence, the second segment is replaced by one from
-        a random other document, which is as long as the target allows. SOP: half of the pairs are swapped. Segments
-        that exceed the room lose tokens at random ends, the longer one first.
+        a random other document, which is as long as the target allows. SOP: half of the pairs are swapped (ALBERT's
+        code takes another document where the group is a single sentence, which no group is here). Segments that exceed
+        the room lose tokens at random ends, the longer one first.
         """
         number = int(np.searchsorted(self._first_sentences, self.groups.starts[item], side="right")) - 1
         shard, offset = self.documents.corpus.shards[number], self._first_sentences[number]
@@ -182,12 +186,6 @@ class SentencePairs:
 
     def __str__(self) -> str:
         return f"{len(self):,} pairs of at most {self.room} tokens"
-
-
-def _of_two_sentences(groups: SentenceGroups) -> SentenceGroups:
-    """Leave out the groups of a single sentence, which have no order."""
-    several = groups.ends - groups.starts > 1
-    return SentenceGroups(groups.starts[several], groups.ends[several], groups.targets[several])
 
 
 def _sentences(shard: Shard, start: int, end: int) -> Ids:

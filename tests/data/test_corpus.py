@@ -1,9 +1,12 @@
 import gzip
 import json
+import os
+import threading
+from pathlib import Path
 
 import pytest
 
-from biosqueeze.data.corpus import corpus_files, read_lines
+from biosqueeze.data.corpus import corpus_files, held_out_files, read_lines, read_text_documents
 from biosqueeze.data.demo import demo_text
 from biosqueeze.errors import SqueezeError, UsageError
 
@@ -152,3 +155,59 @@ def test_a_single_surrogate_is_reported_with_its_line(tmp_path):
     path.write_text('{"text": "rash"}\n{"text": "rash \\ud83d"}\n')
     with pytest.raises(SqueezeError, match=r"c\.jsonl:2: invalid JSON .*surrogates"):
         list(read_lines(str(path)))
+
+
+DOCUMENTS = [["The gene.", "A cell."], ["One line."], ["Two", "lines"]]
+
+
+def _write_documents(path: Path) -> Path:
+    path.write_text("\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n", encoding="utf-8")
+    return path
+
+
+def test_documents_lie_between_blank_lines(tmp_path):
+    path = _write_documents(tmp_path / "a.txt")
+    assert list(read_text_documents(str(path))) == DOCUMENTS
+    (tmp_path / "b.txt").write_text("\n\nalone\n")
+    (tmp_path / "c.jsonl").write_text('{"text": "x\\ny"}\n\n{"text": "z"}\n')
+    (tmp_path / "d.txt").write_text("a document\non each line\n")
+    last = [["alone"], ["x y"], ["z"], ["a document"], ["on each line"]]
+    assert list(read_text_documents(str(tmp_path))) == DOCUMENTS + last
+
+
+def test_blank_lines_count_only_near_the_beginning(tmp_path, monkeypatch):
+    path = _write_documents(tmp_path / "a.txt")
+    monkeypatch.setattr("biosqueeze.data.corpus._BEGINNING", 5)
+    assert list(read_text_documents(str(path))) == [[line] for document in DOCUMENTS for line in document]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no named pipes")
+def test_documents_from_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = _write_documents(tmp_path / "a.txt").read_text()
+    writer = threading.Thread(target=pipe.write_text, args=(content,))
+    writer.start()
+    assert list(read_text_documents(str(pipe))) == DOCUMENTS
+    writer.join()
+
+
+def test_documents_without_text(tmp_path):
+    (tmp_path / "a.txt").write_text("\n \n")
+    with pytest.raises(SqueezeError, match="is empty"):
+        list(read_text_documents(str(tmp_path / "a.txt")))
+
+
+def test_the_held_out_shards_of_a_built_corpus(tmp_path):
+    (tmp_path / "held-out").mkdir()
+    names = {"a.txt": "train", "held-out/a.txt": "held-out"}
+    for name in names:
+        (tmp_path / name).write_text("text\n")
+    (tmp_path / "corpus.json").write_text(json.dumps({"shards": [{"name": n, "split": s} for n, s in names.items()]}))
+    assert corpus_files(str(tmp_path)) == (tmp_path / "a.txt",)
+    assert held_out_files(str(tmp_path)) == (tmp_path / "held-out" / "a.txt",)
+    (tmp_path / "held-out" / "a.txt").unlink()
+    with pytest.raises(SqueezeError, match="build the corpus again"):
+        held_out_files(str(tmp_path))
+    (tmp_path / "corpus.json").unlink()
+    assert held_out_files(str(tmp_path)) == held_out_files("demo:text") == ()

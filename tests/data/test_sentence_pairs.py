@@ -48,13 +48,14 @@ def _numbered(count: int, seed: int = 0, longest: int = 12) -> Texts:
     return texts
 
 
-def naive_groups(text: list[list[int]], target: int) -> list[tuple[int, int]]:
+def naive_groups(text: list[list[int]], target: int, least: int = 1) -> list[tuple[int, int]]:
     """As the loop of create_instances_from_document without the sentences that it puts back."""
     groups, chunk, length = [], [], 0
     for number, sentence in enumerate(text):
         chunk.append(number)
         length += len(sentence)
-        if number == len(text) - 1 or length >= target:
+        left = len(text) - 1 - number
+        if left == 0 or (length >= target and len(chunk) >= least and left >= least):
             groups.append((chunk[0], chunk[-1] + 1))
             chunk, length = [], 0
     return groups
@@ -71,19 +72,24 @@ def naive_truncate(first: list[int], second: list[int], room: int, rng: random.R
 
 
 @settings(deadline=None, max_examples=50)
-@given(texts=TEXTS, room=st.integers(2, 30), shard_tokens=st.sampled_from([1, 40, 10**6]))
-def test_groups_are_those_of_the_naive_version(tmp_path_factory, texts, room, shard_tokens):
+@given(texts=TEXTS, room=st.integers(2, 30), shard_tokens=st.sampled_from([1, 40, 10**6]), least=st.integers(1, 2))
+def test_groups_are_those_of_the_naive_version(tmp_path_factory, texts, room, shard_tokens, least):
     documents = _documents(texts, tmp_path_factory.mktemp("pairs"), shard_tokens)
-    groups = group_sentences(documents, room, seed=3)
+    groups = group_sentences(documents, room, 3, least)
     assert len(documents) == len(texts)
     # The targets are random; everything else follows from them.
     firsts = np.cumsum([0, *map(len, texts)])
     owners = np.searchsorted(firsts, groups.starts, side="right") - 1
     for number, text in enumerate(texts):
         own = owners == number
+        if len(text) < least:
+            assert not own.any()
+            continue
         (target,) = set(groups.targets[own].tolist())
         assert 2 <= target <= room
-        expected = [(first + firsts[number], last + firsts[number]) for first, last in naive_groups(text, target)]
+        expected = [
+            (first + firsts[number], last + firsts[number]) for first, last in naive_groups(text, target, least)
+        ]
         assert list(zip(groups.starts[own], groups.ends[own], strict=True)) == expected
 
 
