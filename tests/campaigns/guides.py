@@ -63,13 +63,7 @@ def write_inputs(folder: Folder) -> None:
     huggingface_hub.constants.HF_HUB_CACHE = str(folder.root / "hub")
     layouts.lay_out_biobert(folder.root)
     for name in ("teacher", "start", "student"):
-        _run(folder, COMMANDS[name])
-
-
-def _run(folder: Folder, line: str) -> None:
-    ended = folder.run(Command(line.split()[1:], environment=_FEW_STEPS))
-    if ended.code:
-        raise RuntimeError(f"{line}: {ended.err}")
+        folder.run_input(Command(COMMANDS[name].split()[1:], environment=_FEW_STEPS))
 
 
 def broken_lines(count: int, seed: int) -> list[Broken]:

@@ -133,10 +133,7 @@ def import_readers(inputs: Path) -> None:
     """
     for line in dict.fromkeys(line for target in TARGETS for line in target.commands):
         with sandbox.folder(inputs) as place:
-            ended = place.run(Command(shlex.split(line)))
-            if ended.code:
-                raise RuntimeError(f"{line}: {ended.err}")
-            sandbox.import_all(place.imported())
+            place.run_input(Command(shlex.split(line)))
 
 
 def _on(target: Target) -> st.SearchStrategy[Damage]:

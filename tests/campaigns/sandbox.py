@@ -91,6 +91,18 @@ class Folder:
         ended = _wait(self.start(command, fault), kill_after)
         return _with(ended, orphans=_end_orphans())
 
+    def run_input(self, command: Command) -> Ended:
+        """Run a command that must succeed, and import what it needed.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        ended = self.run(command)
+        if ended.code:
+            raise RuntimeError(f"{' '.join(command.words)}: {ended.err}")
+        import_all(self.imported())
+        return ended
+
     def run_together(
         self, commands: Sequence[Command], fault: Fault | None = None, *, launched: bool = False, delay: float = 0.0
     ) -> list[Ended]:

@@ -21,8 +21,8 @@ def test_a_share_of_every_campaign_finds_nothing(tmp_path: Path) -> None:
     assert found["failures"] == []
     counts = found["campaigns"]
     assert counts["kills"]["met"] > 10
-    assert counts["full-disk"]["met"] > 10
+    assert counts["full-disk"]["met"] > 4
     assert counts["hostile"]["runs"] == 20
-    assert counts["writers"]["runs"] > 10
+    assert counts["writers"]["runs"] > 5
     assert counts["guides"]["runs"] == 30
     assert done.returncode == 0
