@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 
-_MASKED, _RANDOM = 0.8, 0.1
 # Lengths of spans in words: geometric with p = 0.2, at most 10 (Joshi et al. 2020, SpanBERT, section 3.1). As in its
 # code, the probabilities of the lengths 1 to 10 are normalised, so that the mean is 3.8.
 _SPAN_END, _MOST_WORDS = 0.2, 10
@@ -49,6 +48,9 @@ class Masking:
     * span: words in succession; one kind of replacement for the tokens of a span, or of spans that touch (SpanBERT,
       section 3.1, and `span_masking` in its code).
     """
+
+    masked_share: ClassVar[float] = 0.8
+    random_share: ClassVar[float] = 0.1
 
     mask_token_id: int
     special_ids: tuple[int, ...]  # never chosen, and never drawn as a random token
@@ -105,8 +107,8 @@ class Masking:
         if self.unit == "span":
             draw[1:] = draw[np.cumsum(chosen[1:] - chosen[:-1] > 1)]
         masked = ids.copy()
-        replaced = np.where(draw < _MASKED + _RANDOM, random, ids[chosen])
-        masked[chosen] = np.where(draw < _MASKED, self.mask_token_id, replaced)
+        replaced = np.where(draw < self.masked_share + self.random_share, random, ids[chosen])
+        masked[chosen] = np.where(draw < self.masked_share, self.mask_token_id, replaced)
         return masked
 
     def _words(self, ids: Ids, ordinary: Ids, segments: Ids | None) -> _Words:
@@ -133,6 +135,16 @@ class Masking:
     def _special(self) -> Ids:
         """The special ids within the vocabulary, sorted."""
         return np.unique([number for number in self.special_ids if 0 <= number < self.vocabulary]).astype(np.int64)
+
+
+class GeneratorMasking(Masking):
+    """Masking for ELECTRA's generator: 85% of the chosen tokens become [MASK], 15% stay, as in the authors' code.
+
+    The paper (Clark et al. 2020, section 2) has [MASK] for all of them.
+    """
+
+    masked_share = 0.85
+    random_share = 0.0
 
 
 def _choose_words(words: _Words, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.data.corpus import corpus_files, held_out_files
 from biosqueeze.data.hashed_share import HashedShare
+from biosqueeze.data.masking import GeneratorMasking, Masking
 from biosqueeze.data.prepared import DocumentText
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
@@ -66,7 +67,9 @@ def _masked(
     """Prepare text and mask it at the first rate."""
     rate, unit = settings.mask_rate.first, settings.mask_unit
     if settings.pairs is None:
-        return MaskedBlocks.of(text.joined(tokenizer, length, pack=settings.pack), tokenizer, rate, unit)
+        blocks = text.joined(tokenizer, length, pack=settings.pack)
+        masking = (GeneratorMasking if settings.for_generator else Masking).of(tokenizer, unit)
+        return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate)
     return MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
 
 

@@ -16,6 +16,7 @@ class PretrainingDataSettings:
     pairs: Literal["nsp", "sop"] | None = None  # None: single texts
     mask_unit: MaskUnit = "piece"
     mask_rate: MaskRate = dataclasses.field(default_factory=MaskRate)
+    for_generator: bool = False  # mask as ELECTRA's generator needs it
     held_out: float | None = None
     """The share of the documents to hold out; None: the held-out share that `biosqueeze corpus` made, if any."""
     pack: bool = True  # single texts into blocks of the full length

@@ -33,9 +33,10 @@ class PretrainingLearner(Learner):
         """
         raise NotImplementedError
 
-    def save(self, directory: Path) -> None:
-        """Write the weights and configs that the training results in."""
+    def save(self, directory: Path) -> tuple[Path, ...]:
+        """Write the weights and configs that the training results in; return the directories of models."""
         self.model.save_pretrained(directory)
+        return (directory,)
 
 
 class Encoded(NamedTuple):

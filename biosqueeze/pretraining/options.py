@@ -15,14 +15,14 @@ from biosqueeze.options import (
     Syntax,
     between_0_and_1,
 )
+from biosqueeze.pretraining.rtd_options import ReplacedTokenOptions
 from biosqueeze.pretraining.shapes import SHAPES
-from biosqueeze.training.options import TrainingOptions
 
-Objective = Literal["mlm", "mlm+nsp", "mlm+sop"]
+Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "rtd"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(TrainingOptions):
+class PretrainingOptions(ReplacedTokenOptions):
     """What to train on plain text, from which weights, and how it is scored."""
 
     shape: Annotated[
@@ -117,7 +117,7 @@ class PretrainingOptions(TrainingOptions):
     objective: Annotated[
         Objective,
         "mlm: predict masked tokens. mlm+nsp: also whether one text follows the other (BERT). mlm+sop: also which of "
-        "two comes first (ALBERT).",
+        "two comes first (ALBERT). rtd: find the tokens that a small generator replaced (ELECTRA).",
         Common(),
         Group.OBJECTIVE,
     ] = "mlm"

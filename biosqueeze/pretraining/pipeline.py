@@ -33,8 +33,8 @@ class PretrainingResult:
 
     def save(self, directory: Path) -> None:
         """Write weights, configs and tokenizer."""
-        self.learner.save(directory)
-        self.start.tokenizer.save_pretrained(directory)
+        for folder in self.learner.save(directory):
+            self.start.tokenizer.save_pretrained(folder)
 
 
 def family_name(start: Checkpoint | NewModel) -> str:
@@ -86,6 +86,7 @@ def _load_data(request: PretrainingRequest, start: StartModel, length: int) -> P
         pairs=options.pair,
         mask_unit=options.mask_unit,
         mask_rate=MaskRate.parse(options.mask_rate),
+        for_generator=options.objective == "rtd",
         held_out=options.held_out,
         pack=family_of(start.model.config).supports_packing,
         seed=options.seed,

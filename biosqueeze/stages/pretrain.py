@@ -89,6 +89,8 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
         raise UsageError("--use_fsdp shards the teacher of distill, and pretrain has none; launch without it")
     start = _open_start(options, weights=weights)
     head_of_objective(options.objective, family_name(start))
+    if options.generator:
+        open_checkpoint(options.generator, weights=weights)
     for source in options.corpus:
         find_corpus(source)
     check_tracker(options)

@@ -28,6 +28,10 @@ class Learner(nn.Module):
         """Return the optimiser's parameter groups."""
         return parameter_groups(self, options.weight_decay)
 
+    def encoders(self) -> tuple[Any, ...]:
+        """Return the transformers models that are trained."""
+        return (self.model,)
+
     def modules_to_compile(self) -> tuple[nn.Module, ...]:
         """Return the modules that --compile compiles."""
-        return (self.model.base_model,)
+        return tuple(encoder.base_model for encoder in self.encoders())

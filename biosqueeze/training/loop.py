@@ -59,9 +59,11 @@ def train(job: TrainingJob) -> TrainingSummary:
     # Each process draws its own dropout masks; those of the first process follow from the seed alone.
     set_seed(job.options.seed, device_specific=True)
     options = job.options
-    if options.gradient_checkpointing:
-        checkpoint_activations(job.learner.model)
-    with training_attention(job.learner.model.base_model):
+    with ExitStack() as contexts:
+        for encoder in job.learner.encoders():
+            contexts.enter_context(training_attention(encoder.base_model))
+            if options.gradient_checkpointing:
+                checkpoint_activations(encoder)
         if options.auto_batch:
             job = fit_batch_size(job, accelerator)
         modules = job.learner.modules_to_compile()
