@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
@@ -33,9 +33,16 @@ class Hyperparameters:
     max_length: int | None = None  # None if not reported
     warmup: float | None = None  # share of the steps
     dropout: float | None = None
+    eval_every: int | None = None  # steps between two evaluations on dev; None: one after each epoch
+    patience: int | None = None  # evaluations without a better score after which a run stops early
     runs: int = 1  # with different seeds
     reported: str = ""  # the statistic of these runs that is published
     note: str = ""
+
+    @property
+    def statistic(self) -> Literal["mean", "median"]:
+        """The statistic of the runs that is compared with the paper's."""
+        return "median" if self.reported.startswith("median") else "mean"
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Benchmark:
     counts: Mapping[str, int] = field(default_factory=dict)  # by split, or ALL_SPLITS
     formulation: Mapping[str, Any] = field(default_factory=dict)  # fields of the paper's Formulation
     folds: int = 0  # number of cross-validation folds, in sub-directories 1, 2, ...
+    folds_used: int = 0  # the first of them; 0: all
+    published_on: str = ""  # the split of the published scores, where it is not test
     note: str = ""
 
     @property

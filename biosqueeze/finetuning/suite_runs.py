@@ -15,15 +15,15 @@ from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.finetuning.grid import find_option, parse_value
+from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
 from biosqueeze.finetuning.runs import FineTuningRun
 from biosqueeze.options import OptionField
 from biosqueeze.progress import warn
 from biosqueeze.tasks import open_task
 from biosqueeze.tasks.formulation import Formulation
 
-# The papers give a range of epochs; this many are trained at most, and the best on dev is kept.
-MOST_EPOCHS = 20.0
+EPOCHS = 20.0  # where the paper does not say; the best epoch on dev is kept
+PAPER_GRID = "paper"  # --grid paper
 DEV_SHARE = 0.1  # of train, where a benchmark has no dev split
 
 Overrides = Mapping[str, Mapping[str, Any]]  # option values by field name, by benchmark; "" is all benchmarks
@@ -123,9 +123,11 @@ def paper_options(benchmark: Benchmark) -> dict[str, Any]:
         "metric": benchmark.metric if benchmark.metric != kind.METRIC else None,
         "lr": max(hyper.learning_rates),
         "batch_size": min(hyper.batch_sizes),
-        "epochs": min(hyper.epochs or MOST_EPOCHS, MOST_EPOCHS),
+        "epochs": hyper.epochs or EPOCHS,
         "max_length": hyper.max_length,
         "warmup": hyper.warmup,
+        "eval_every": hyper.eval_every,
+        "patience": hyper.patience,
         **benchmark.formulation,
     }
     return {name: value for name, value in options.items() if value is not None}
@@ -136,7 +138,7 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
 
     Where there is no dev split (BioASQ, the folds of GAD and EU-ADR), a share of train is held out as dev.
     """
-    parts = folds(data) if benchmark.folds else ()
+    parts = folds(data)[: benchmark.folds_used or None] if benchmark.folds else ()
     read = partial(_read_splits, benchmark, parts or (data,), options)
     if "dev_share" in options:
         return BenchmarkFineTuning(benchmark, data, options, parts, read(("train", "test")))
@@ -160,11 +162,13 @@ def _read_splits(
     task = open_task(benchmark.kind, Formulation(**formulation))
     data = [task.read(str(directory), splits) for directory in directories]
     # Of a cross-validated set the papers count the whole, not the folds.
-    return "" if benchmark.folds else "; ".join(warn_of_counts(benchmark, data[0], options.get("negative")))
+    differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))
+    other_split = [f"the published scores are those of {benchmark.published_on}"] if benchmark.published_on else []
+    return "; ".join([*differences, *other_split])
 
 
 def runs_of(
-    checkpoint: Checkpoint, column: str, fine_tuning: BenchmarkFineTuning, seeds: int, out: Path
+    checkpoint: Checkpoint, column: str, fine_tuning: BenchmarkFineTuning, seeds: int | None, out: Path
 ) -> Iterator[FineTuningRun]:
     """Yield one run for each fold and seed.
 
@@ -172,18 +176,55 @@ def runs_of(
         checkpoint: that is fine-tuned.
         column: its name in the table.
         fine_tuning: the benchmark.
-        seeds: how many, from 0.
+        seeds: how many, from 0; None: as many as in the paper.
         out: directory of all runs.
     """
-    digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
-    name = fine_tuning.benchmark.name
+    place, name = _directory(checkpoint, fine_tuning, out), fine_tuning.benchmark.name
     for directory in fine_tuning.directories:
         fold = [f"fold-{directory.name}"] if fine_tuning.folds else []
-        for seed in range(seeds):
+        for seed in range(seeds or fine_tuning.benchmark.hyper.runs):
             yield FineTuningRun(
                 ", ".join([column, name, *fold, f"seed {seed}"]),
                 checkpoint.name,
-                out.joinpath(f"{checkpoint.short_name}-{digest}", name, *fold, f"seed-{seed}"),
+                place.joinpath(*fold, f"seed-{seed}"),
                 {"data": str(directory), **fine_tuning.options, "seed": seed},
                 group=f"{column}, {name}",
             )
+
+
+def grid_runs(
+    checkpoint: Checkpoint, column: str, fine_tuning: BenchmarkFineTuning, points: Sequence[GridPoint], out: Path
+) -> list[FineTuningRun]:
+    """Return one run for each point of a grid, with seed 0 and on the first fold, scored on dev alone."""
+    name, data = fine_tuning.benchmark.name, str(fine_tuning.directories[0])
+    labels = [",".join(f"{option}={format_value(value)}" for option, value in point.items()) for point in points]
+    return [
+        FineTuningRun(
+            f"{column}, {name}, {label}",
+            checkpoint.name,
+            _directory(checkpoint, fine_tuning, out).joinpath("grid", label),
+            {"data": data, **fine_tuning.options, **point, "seed": 0},
+            group=f"{column}, {name}, grid",
+            test=False,
+        )
+        for point, label in zip(points, labels, strict=True)
+    ]
+
+
+def grid_points(axes: Sequence[str], benchmark: Benchmark, options: Mapping[str, OptionField]) -> list[GridPoint]:
+    """Return the points of --grid: `paper`, or OPTION=A,B as of finetune.
+
+    Raises:
+        UsageError: see `grid.parse_grid`; or `paper` is not alone.
+    """
+    if PAPER_GRID not in axes:
+        return parse_grid(axes, options)
+    if len(axes) > 1:
+        raise UsageError(f"--grid {PAPER_GRID} is the grid of the paper; leave out the other --grid")
+    hyper = benchmark.hyper
+    return [{"lr": lr, "batch_size": size} for lr in hyper.learning_rates for size in hyper.batch_sizes]
+
+
+def _directory(checkpoint: Checkpoint, fine_tuning: BenchmarkFineTuning, out: Path) -> Path:
+    digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
+    return out / f"{checkpoint.short_name}-{digest}" / fine_tuning.benchmark.name

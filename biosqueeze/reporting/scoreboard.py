@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from biosqueeze import text_table
 from biosqueeze.benchmarks.suite import Benchmark, Suite
@@ -17,6 +17,12 @@ class ScoreCell:
 
     scores: tuple[float, ...]
     minutes: float
+    statistic: Literal["mean", "median"] = "mean"  # that the paper reports
+
+    @property
+    def score(self) -> float:
+        """The statistic of the runs."""
+        return self.mean if self.statistic == "mean" else statistics.median(self.scores)
 
     @property
     def mean(self) -> float:
@@ -55,7 +61,7 @@ class Scoreboard:
 
     def mean_of(self, checkpoint: str) -> float | None:
         """Return the suite's average over the benchmarks that were run, in percent."""
-        return self.suite.total.of({b.name: self.cells[checkpoint, b.name].mean for b in self.benchmarks})
+        return self.suite.total.of({b.name: self.cells[checkpoint, b.name].score for b in self.benchmarks})
 
     @property
     def is_partial(self) -> bool:
@@ -63,9 +69,9 @@ class Scoreboard:
         return bool(self.suite.total.missing(dict.fromkeys((b.name for b in self.benchmarks), 0.0)))
 
     def retained(self, checkpoint: str, name: str) -> float | None:
-        """Return a checkpoint's mean in percent of the first checkpoint's; None where that is 0."""
-        first = self.cells[self.checkpoints[0], name].mean
-        return 100 * self.cells[checkpoint, name].mean / first if first else None
+        """Return a checkpoint's score in percent of the first checkpoint's; None where that is 0."""
+        first = self.cells[self.checkpoints[0], name].score
+        return 100 * self.cells[checkpoint, name].score / first if first else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""
@@ -81,6 +87,8 @@ class Scoreboard:
     def _row_as_dict(self, benchmark: Benchmark) -> dict[str, Any]:
         results = {
             name: {
+                "score": self.cells[name, benchmark.name].score,
+                "statistic": self.cells[name, benchmark.name].statistic,
                 "mean": self.cells[name, benchmark.name].mean,
                 "deviation": self.cells[name, benchmark.name].deviation,
                 "runs": list(self.cells[name, benchmark.name].scores),
@@ -118,7 +126,7 @@ class Scoreboard:
 
     def _scores(self, checkpoint: str, name: str) -> list[str]:
         cell = self.cells[checkpoint, name]
-        score = f"{cell.mean:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
+        score = f"{cell.score:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
         kept = self.retained(checkpoint, name)
         return [score] if checkpoint == self.checkpoints[0] else [score, "-" if kept is None else f"{kept:.1f}"]
 
@@ -142,8 +150,10 @@ class Scoreboard:
         """Return the notes below the table."""
         differing = [f"* {self.suite[name].title}: {text}" for name, text in self.notes.items()]
         absent = [f"{self.suite[name].title}: not run, {why}" for name, why in self.skipped.items()]
+        medians = [b.title for b in self.benchmarks if b.hyper.statistic == "median"]
+        statistic = [f"Medians, as in the paper: {', '.join(medians)}."] if medians else []
         averages = f"Published averages are over the same {len(self.benchmarks)} benchmarks." if self.is_partial else ""
-        return [*differing, *absent, *([averages] if averages and self.published else [])]
+        return [*differing, *absent, *statistic, *([averages] if averages and self.published else [])]
 
 
 def best_published(suite: Suite, requested: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Fine-tune and score checkpoints on a whole suite of named benchmarks, and draw its table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,6 +26,7 @@ from biosqueeze.progress import note, table
 
 if TYPE_CHECKING:
     from biosqueeze.benchmarks.suite import Suite
+    from biosqueeze.finetuning.grid import GridPoint
     from biosqueeze.finetuning.runs import FineTuningRun, RunResult
     from biosqueeze.finetuning.suite_runs import BenchmarkFineTuning
     from biosqueeze.reporting.scoreboard import Scoreboard
@@ -35,6 +36,10 @@ EXAMPLES = (
     (
         "Compare a student with its teacher on BLURB, with 5 seeds",
         "biosqueeze benchmark teacher student --suite blurb --data benchmarks --seeds 5",
+    ),
+    (
+        "Search the paper's grid on dev, then run as many seeds as the paper",
+        "biosqueeze benchmark student --data benchmarks --suite bioformer --grid paper",
     ),
     (
         "Run one benchmark with another learning rate",
@@ -54,7 +59,8 @@ class Options(StageOptions):
     """Fine-tune and score checkpoints on a suite of benchmarks.
 
     Every benchmark of the suite that is found under --data is trained with several seeds and the hyperparameters of the
-    paper (of a grid, its highest learning rate and smallest batch) and scored once on its test split. The table, beside
+    paper (of a grid, its highest learning rate and smallest batch, or the best on dev with --grid paper) and scored
+    once on its test split. The table, beside
     the paper's scores, is written to OUT as SUITE.json, SUITE.md and SUITE.tex. Repeat the command to continue an
     interrupted run.
     """
@@ -65,7 +71,19 @@ class Options(StageOptions):
     data: Annotated[str, "Directory that holds the benchmarks, each in its own folder.", OnDisk()]
     suite: Annotated[str, "Suite of benchmarks; `biosqueeze tasks` lists them."] = "blurb"
     only: Annotated[tuple[str, ...], "Name of a benchmark, repeatable: run only these."] = ()
-    seeds: Annotated[int, "Runs of each benchmark, with the seeds 0, 1, ...", Bounds(least=1), Group.SEARCH] = 3
+    seeds: Annotated[
+        int | None,
+        "Runs of each benchmark, with the seeds 0, 1, ... Default: as many as in the paper.",
+        Bounds(least=1),
+        Group.SEARCH,
+    ] = None
+    grid: Annotated[
+        tuple[str, ...],
+        "Search these options of finetune on dev first, for each checkpoint and benchmark with one seed; repeatable. "
+        "paper: the learning rates and batch sizes of the paper.",
+        Syntax("paper|OPTION=A,B,..."),
+        Group.SEARCH,
+    ] = ()
     set: Annotated[
         tuple[str, ...],
         "Option of finetune for one benchmark or for all, repeatable.",
@@ -91,6 +109,9 @@ class Options(StageOptions):
     ] = None
 
 
+_Cell = tuple[str, str]  # of the table: the names of checkpoint and benchmark
+
+
 @dataclass(frozen=True)
 class _BenchmarkPlan:
     """What is decided before the first run."""
@@ -99,12 +120,13 @@ class _BenchmarkPlan:
     fine_tunings: tuple["BenchmarkFineTuning", ...]
     skipped: Mapping[str, str]  # why a benchmark is left out, by its name
     checkpoints: Mapping[str, Checkpoint]  # by the name of their column
+    grids: Mapping[str, Sequence["GridPoint"]]  # by benchmark; empty without --grid
     out: Path
 
 
 def _plan(options: Options) -> _BenchmarkPlan:
     from biosqueeze.benchmarks.suite import load_suite
-    from biosqueeze.finetuning.suite_runs import find_benchmarks, parse_overrides
+    from biosqueeze.finetuning.suite_runs import find_benchmarks, grid_points, parse_overrides
 
     suite = load_suite(options.suite)
     names = [benchmark.name for benchmark in suite.benchmarks]
@@ -115,7 +137,10 @@ def _plan(options: Options) -> _BenchmarkPlan:
     overrides = parse_overrides(options.set, names, settable)
     fine_tunings, skipped = find_benchmarks(suite, Path(options.data).expanduser(), options.only, overrides)
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
-    return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, Path(options.out or f"{suite.name}-benchmark"))
+    found = [item.benchmark for item in fine_tunings]
+    grids = {each.name: grid_points(options.grid, each, settable) for each in found} if options.grid else {}
+    out = Path(options.out or f"{suite.name}-benchmark")
+    return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, grids, out)
 
 
 def _check_known(flag: str, names: Sequence[str], known: Sequence[str], suite: str) -> None:
@@ -139,7 +164,9 @@ def plan(options: Options) -> Plan:
     from biosqueeze.finetuning.grid import format_value
 
     decided = _plan(options)
-    steps = [f"fine-tune and score {len(_runs(options, decided))} times"]
+    searched = sum(map(len, decided.grids.values())) * len(decided.checkpoints)
+    steps = [f"search a grid on dev: {searched} runs"] if searched else []
+    steps.append(f"fine-tune and score {len(_runs(options, decided, {}))} times")
     for fine_tuning in decided.fine_tunings:
         values = (f"{name.replace('_', '-')} {format_value(value)}" for name, value in fine_tuning.options.items())
         steps.append(f"{fine_tuning.benchmark.key}: {fine_tuning.data}, {', '.join(values)}")
@@ -156,10 +183,11 @@ def run(options: Options) -> Outcome:
     from biosqueeze.finetuning.runs import execute
 
     decided = _plan(options)
-    runs = _runs(options, decided)
+    chosen = _search(options, decided)
+    runs = _runs(options, decided, chosen)
     note(f"{len(runs)} runs in {decided.out}; finished ones are skipped")
     results = execute([run for _, run in runs], jobs=options.jobs, keep=options.keep)
-    by_cell: dict[tuple[str, str], list[RunResult]] = {}
+    by_cell: dict[_Cell, list[RunResult]] = {}
     for (cell, _), result in zip(runs, results, strict=True):
         by_cell.setdefault(cell, []).append(result)
     board = _scoreboard(options, decided, by_cell)
@@ -170,20 +198,58 @@ def run(options: Options) -> Outcome:
     return Outcome(decided.out, board.as_dict(), summary=Summary(result=f"scored {len(runs)} runs on test"))
 
 
-def _runs(options: Options, decided: _BenchmarkPlan) -> "list[tuple[tuple[str, str], FineTuningRun]]":
-    """Return all runs, each with its cell of the table: the names of checkpoint and benchmark."""
+def _runs(
+    options: Options, decided: _BenchmarkPlan, chosen: "Mapping[_Cell, GridPoint]"
+) -> "list[tuple[_Cell, FineTuningRun]]":
+    """Return all runs, each with its cell of the table."""
     from biosqueeze.finetuning.suite_runs import runs_of
 
     return [
-        ((column, fine_tuning.benchmark.name), run)
-        for column, checkpoint in decided.checkpoints.items()
-        for fine_tuning in decided.fine_tunings
-        for run in runs_of(checkpoint, column, fine_tuning, options.seeds, decided.out)
+        (cell, run)
+        for cell, checkpoint, fine_tuning in _cells(decided)
+        for run in runs_of(
+            checkpoint,
+            cell[0],
+            replace(fine_tuning, options={**fine_tuning.options, **chosen.get(cell, {})}),
+            options.seeds,
+            decided.out,
+        )
     ]
 
 
+def _cells(decided: _BenchmarkPlan) -> "Iterator[tuple[_Cell, Checkpoint, BenchmarkFineTuning]]":
+    for column, checkpoint in decided.checkpoints.items():
+        for fine_tuning in decided.fine_tunings:
+            yield (column, fine_tuning.benchmark.name), checkpoint, fine_tuning
+
+
+def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint]":
+    """Return the point of the grid that is best on dev, for each cell of the table."""
+    from biosqueeze.finetuning.grid import format_value
+    from biosqueeze.finetuning.runs import execute
+    from biosqueeze.finetuning.suite_runs import grid_runs
+
+    if not decided.grids:
+        return {}
+    points = [(cell, point) for cell, _, _ in _cells(decided) for point in decided.grids[cell[1]]]
+    runs = [
+        run
+        for cell, checkpoint, item in _cells(decided)
+        for run in grid_runs(checkpoint, cell[0], item, decided.grids[cell[1]], decided.out)
+    ]
+    note(f"searching on dev: {len(runs)} runs")
+    best: dict[_Cell, tuple[float, GridPoint]] = {}
+    for (cell, point), result in zip(points, execute(runs, jobs=options.jobs, keep="none"), strict=True):
+        if cell not in best or result.dev_score > best[cell][0]:
+            best[cell] = (result.dev_score, point)
+    for (column, name), (score, point) in best.items():
+        values = ", ".join(f"{option.replace('_', '-')} {format_value(value)}" for option, value in point.items())
+        note(f"{column}, {name}: {values} (best on dev, {score:.4f})")
+    return {cell: point for cell, (_, point) in best.items()}
+
+
 def _scoreboard(
-    options: Options, decided: _BenchmarkPlan, results: "Mapping[tuple[str, str], Sequence[RunResult]]"
+    options: Options, decided: _BenchmarkPlan, results: "Mapping[_Cell, Sequence[RunResult]]"
 ) -> "Scoreboard":
     from biosqueeze.reporting.scoreboard import Scoreboard, ScoreCell, best_published
 
@@ -191,7 +257,8 @@ def _scoreboard(
     cells = {}
     for cell, cell_results in results.items():
         scores = tuple(100 * float((result.test or {})["metrics"][metrics[cell[1]]]) for result in cell_results)
-        cells[cell] = ScoreCell(scores, sum(result.seconds for result in cell_results) / 60)
+        statistic = decided.suite[cell[1]].hyper.statistic
+        cells[cell] = ScoreCell(scores, sum(result.seconds for result in cell_results) / 60, statistic)
     return Scoreboard(
         decided.suite,
         tuple(item.benchmark for item in decided.fine_tunings),

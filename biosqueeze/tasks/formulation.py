@@ -49,6 +49,11 @@ class Formulation(ReadingOptions):
         OnlyWith("tagger", "linear", "bilstm", why="a CRF has one tag per word"),
         Group.TASK,
     ] = False
+    merge_types: Annotated[
+        bool,
+        "Count all types of entities as one, without a name (ner, pico), as BLURB does with JNLPBA.",
+        Group.TASK,
+    ] = False
     tagger: Annotated[
         Literal["linear", "bilstm", "crf"], "Layer on the encoder that tags words (ner, pico).", Group.TASK
     ] = "linear"

@@ -40,7 +40,7 @@ class Kind:
     FORM: ClassVar[str] = "words with tags, or texts with entities"
     METRIC: ClassVar[str] = "f1"
     CONFIDENCE: ClassVar[float] = 0.8
-    USES: ClassVar[tuple[str, ...]] = ("column", "types", "scheme", "label_all_pieces", "tagger")
+    USES: ClassVar[tuple[str, ...]] = ("column", "types", "merge_types", "scheme", "label_all_pieces", "tagger")
 
     def with_scheme(self, scheme: str) -> Self:
         """Return the kind for labels of this tag scheme."""
@@ -148,7 +148,8 @@ class Kind:
 
     def _tags(self, ids: Ids, labels: Sequence[str]) -> list[str]:
         """Return tags by their ids, without those of types that are left out."""
-        return list(keep_types([labels[label] for label in ids.tolist()], self.formulation.types))
+        types = () if self.formulation.merge_types else self.formulation.types
+        return list(keep_types([labels[label] for label in ids.tolist()], types))
 
     def _tag_ids(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[TagIds]:
         """Return the label ids of every example's words, in the scheme of the labels."""

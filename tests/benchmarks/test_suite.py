@@ -23,7 +23,7 @@ ROUNDING = {"blurb": 0.0051, "biolm": 0.071, "bioformer": 0.0075}
 def test_suite_names() -> None:
     sizes = {name: len(suite.benchmarks) for name, suite in SUITES.items()}
     # The compact paper's ten data sets are eleven scores: BC5CDR has one for diseases and one for chemicals.
-    assert sizes == {"blurb": 13, "biolm": 18, "bioformer": 15, "compact": 11}
+    assert sizes == {"blurb": 13, "biolm": 18, "bioformer": 15, "compact": 11, "biom": 6}
     assert len({benchmark.key for benchmark in BENCHMARKS}) == len(BENCHMARKS)
 
 
@@ -165,3 +165,22 @@ def test_no_heavy_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_runs_and_hyperparameters_of_the_papers() -> None:
+    """Typed a second time, by hand, from the papers."""
+    blurb, biolm, compact = SUITES["blurb"], SUITES["biolm"], SUITES["compact"]
+    assert {b.name: b.hyper.runs for b in blurb.benchmarks if b.hyper.runs != 5} == dict.fromkeys(
+        ("biosses", "pubmedqa", "bioasq"), 10
+    )
+    assert {(b.hyper.epochs_from, b.hyper.epochs) for b in blurb.benchmarks} == {(2, 60)}
+    assert {b.hyper.statistic for b in biolm.benchmarks} == {"median"}
+    evaluated = {b.group: (b.hyper.eval_every, b.hyper.epochs) for b in biolm.benchmarks if b.name != "ddi-2013"}
+    assert evaluated["sequence labelling"] == (500, 20)
+    assert biolm["hoc"].hyper.eval_every == biolm["gad"].hyper.eval_every == 200
+    ner = {(b.hyper.epochs, b.hyper.learning_rates, b.hyper.batch_sizes) for b in compact.benchmarks if b.kind == "ner"}
+    assert ner == {(5, (5e-5,), (16,))}
+    biom = SUITES["biom"]
+    assert [(b.hyper.epochs, *b.hyper.learning_rates, *b.hyper.batch_sizes) for b in biom.benchmarks] == [
+        *[(5, 2e-4, 48)] * 3, (4, 1e-4, 32), (3, 1e-4, 32), (4, 2e-5, 24),
+    ]  # fmt: skip

@@ -33,7 +33,7 @@ def test_found_benchmarks_are_run_and_tabled(pico_bert: Path, root: Path, shell:
     assert row["name"] == "ncbi-disease"
     assert "entities where the paper counts 5,134" in row["note"]
     assert row["options"] == {
-        **{"task": "ner", "lr": 5e-5, "batch_size": 16, "epochs": 20.0, "warmup": 0.1},
+        **{"task": "ner", "lr": 5e-5, "batch_size": 16, "epochs": 60.0, "warmup": 0.1},
         **{"steps": 2, "precision": "fp32"},
     }
     (result,) = row["results"].values()
@@ -57,7 +57,7 @@ def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, 
     said = shell("benchmark", pico_bert, "--data", root, "--set", "bc5-chem.lr=1e-4", "--dry-run", "--json")
     assert said.code == 0, said.err
     steps = json.loads(said.out)["steps"]
-    assert steps[0] == "fine-tune and score 6 times"
+    assert steps[0] == "fine-tune and score 10 times"  # five seeds, as in the paper
     assert any(step.startswith("blurb/bc5-chem") and "lr 0.0001" in step for step in steps)
     assert any(step.startswith("blurb/ncbi-disease") and "lr 5e-05" in step for step in steps)
     assert any(step.startswith("bc2gm: left out") and "no train split" in step for step in steps)
@@ -88,6 +88,32 @@ def test_wrong_options_are_explained(
     assert says in said.err
     assert len(said.err.splitlines()) == 1
     assert not Path("blurb-benchmark").exists()
+
+
+def test_a_grid_is_searched_on_dev(pico_bert: Path, root: Path, shell: Shell) -> None:
+    words = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--set", "steps=1", "--out", "out")
+    planned = shell(*words, "--grid", "paper", "--dry-run", "--json")
+    assert json.loads(planned.out)["steps"][:2] == ["search a grid on dev: 6 runs", "fine-tune and score 5 times"]
+    refused = shell(*words, "--grid", "paper", "--grid", "lr=1e-5")
+    assert (refused.code, "--grid paper is the grid of the paper" in refused.err) == (2, True)
+    said = shell(*words, "--grid", "lr=0,2e-2", "--set", "precision=fp32", "--seeds", 1, "--json")
+    assert said.code == 0, said.err
+    assert "best on dev" in said.err
+    records = [json.loads(path.read_text()) for path in Path("out").rglob("grid/*.json")]
+    best = max(records, key=lambda record: record["dev"]["f1"])
+    (final,) = [json.loads(path.read_text()) for path in Path("out").rglob("seed-0.json")]
+    assert final["dev"]["f1"] == best["dev"]["f1"]
+    assert not any(record.get("test") for record in records)
+
+
+def test_medians_are_shown_where_the_paper_has_them(pico_bert: Path, root: Path, shell: Shell) -> None:
+    words = ("benchmark", pico_bert, "--data", root, "--suite", "biolm", "--only", "ncbi-disease", "--seeds", 2)
+    said = shell(*words, "--set", "steps=1", "--set", "eval_every=1", "--out", "out", "--json")
+    assert said.code == 0, said.err
+    (row,) = json.loads(said.out)["benchmarks"]
+    assert [result["statistic"] for result in row["results"].values()] == ["median"]
+    assert row["options"]["epochs"] == 20
+    assert "Medians, as in the paper: NCBI-Disease." in Path("out/biolm.md").read_text()
 
 
 def test_a_root_without_benchmarks_is_refused(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
@@ -122,6 +148,8 @@ def test_every_fold_is_a_run(pico_bert: Path, tmp_path: Path, shell: Shell) -> N
     said = shell("benchmark", pico_bert, "--suite", "biolm", "--data", tmp_path, "--seeds", 2, "--dry-run", "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["steps"][0] == "fine-tune and score 6 times"
+    said = shell("benchmark", pico_bert, "--suite", "compact", "--data", tmp_path, "--dry-run", "--json")
+    assert json.loads(said.out)["steps"][0] == "fine-tune and score 1 times"  # one held-out tenth, one seed
 
 
 def test_columns_can_be_named(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:

@@ -101,6 +101,8 @@ def build_dataset(source: str, read: Splits, splits: Sequence[str], formulation:
     """
     for sentence in _every(read):
         _check_tags(sentence)
+    if formulation.merge_types:
+        read, formulation = _with_merged_types(source, read, formulation)
     labelling = _labelling(source, read, formulation)
     _check_letters(read)
     _check_order(read, labelling.scheme)
@@ -118,6 +120,29 @@ def build_dataset(source: str, read: Splits, splits: Sequence[str], formulation:
 def count_entities(tags: Sequence[str]) -> int:
     """Return the number of entities in a sentence."""
     return len(spans_of(tags))
+
+
+def _with_merged_types(source: str, read: Splits, formulation: Formulation) -> tuple[Splits, Formulation]:
+    """Return the splits without the names of the types that are kept, and the formulation without these types.
+
+    Tags in a scheme that does not always show where an entity begins become BIO: neighbours of two types stay two.
+
+    Raises:
+        UsageError: a requested type does not occur.
+    """
+    scheme = detect_scheme(sentence.tags for sentence in _every(read))
+    types = _types(read, formulation.types)
+
+    def merged(tags: Sequence[str]) -> tuple[str, ...]:
+        kept = keep_types(tags, types)
+        clear = kept if scheme in ("BIO", "BIOUL") else convert(kept, "BIO")
+        return tuple(split_tag(tag)[0] for tag in clear)
+
+    splits = {split: [replace(each, tags=merged(each.tags)) for each in rows] for split, rows in read.items()}
+    count = len({kind for each in _every(read) for tag in each.tags if (kind := split_tag(tag)[1])})
+    if count > 1:
+        note(f"{source}: {count} types of entities count as one")
+    return splits, replace(formulation, types=())
 
 
 def _every(read: Splits) -> Iterator[SourceSentence]:
