@@ -18,16 +18,16 @@ output and to OUT/table.md.
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from stage_runs import StageRuns, metrics_of
 
 BASE = "demo:minilm"
 SCREENED = "ncbi-disease"
@@ -89,81 +89,23 @@ class Cell:
         return f"{self.data}.{self.student}.{losses}.{self.steps}.{self.lr:g}.{self.unlabelled:g}.{self.seed}"
 
 
-class Workspace:
+class Workspace(StageRuns):
     """Runs biosqueeze in a directory and records the results."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.out: Path = arguments.out
-        for name in ("records", "logs", "checkpoints"):
-            (self.out / name).mkdir(parents=True, exist_ok=True)
-        self._check_text()
-
-    def _check_text(self) -> None:
-        """Check that earlier runs of the directory used the same data and text.
-
-        Raises:
-            SystemExit: they did not.
-        """
-        inputs = {name: str(getattr(self.arguments, name)) for name in ("data", "text")}
-        path = self.out / "text.json"
-        if not path.exists():
-            path.write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
-        elif (earlier := json.loads(path.read_text(encoding="utf-8"))) != inputs:
-            other = ", ".join(f"{name} {value}" for name, value in earlier.items() if inputs.get(name) != value)
-            raise SystemExit(f"{self.out} holds runs with {other}; give the same, or another --out")
+        super().__init__(arguments.out, arguments.threads, {"data": str(arguments.data), "text": str(arguments.text)})
 
     def data(self, name: str) -> str:
         """Return the directory of a data set."""
         return str(Path(self.arguments.data, name))
-
-    def make(self, name: str, stage: str, *words: str) -> Path:
-        """Run a stage into OUT/checkpoints/NAME, unless it is finished; resume an interrupted training."""
-        target = self.out / "checkpoints" / name
-        if (target / "biosqueeze.json").exists():
-            return target
-        partial = target.with_name(f"{target.name}.partial")
-        restart = ["--resume"] if any(partial.glob("state*")) else ["--force"]
-        self.biosqueeze(name, [stage, *words, "--out", str(target), *restart])
-        return target
-
-    def biosqueeze(self, log: str, words: Sequence[str]) -> dict[str, Any]:
-        """Run a stage and return its JSON result; its messages go to OUT/logs.
-
-        Raises:
-            RuntimeError: it failed; with the last line of its messages.
-        """
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
-        command = [sys.executable, "-m", "biosqueeze", *words, "--json"]
-        path = self.out / "logs" / f"{log}.log"
-        with path.open("a", encoding="utf-8") as messages:
-            process = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, stderr=messages, text=True, check=False
-            )
-        if process.returncode:
-            raise RuntimeError(f"biosqueeze {' '.join(words)}: {_last_line(path)}")
-        result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-        return result
-
-    def record(self, name: str) -> dict[str, Any] | None:
-        """Read the result of an earlier run."""
-        path = self.out / "records" / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-    def save_record(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
-        """Write a result atomically."""
-        path = self.out / "records" / f"{name}.json"
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
-        return result
 
     def evaluate(self, name: str, checkpoint: Path, data: str) -> dict[str, Any]:
         """Return F1 on test (in percent), the best on dev and the minutes of the training."""
         result = self.biosqueeze(
             name, ["evaluate", str(checkpoint), "--data", self.data(data), *SCORED_LENGTH, "--backend", "torch"]
         )
-        training = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
+        training = metrics_of(checkpoint)
         minutes = (training["seconds"] + _warm_seconds(checkpoint)) / 60
         return {
             "f1": 100 * result["metrics"]["f1"],
@@ -206,11 +148,6 @@ def _warm_seconds(checkpoint: Path) -> float:
     log = checkpoint / "warm-start.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return max((json.loads(line).get("seconds", 0.0) for line in lines), default=0.0)
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").strip().splitlines()
-    return lines[-1] if lines else "no message"
 
 
 def run_all(workspace: Workspace, cells: Iterable[Cell]) -> list[dict[str, Any]]:

@@ -23,8 +23,9 @@ def test_defaults_of_both_kinds() -> None:
     assert parse_losses((), "mlm").weights == {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
 
 
-def test_task_default_is_a_row_of_the_benchmark() -> None:
+def test_task_default_is_a_row_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
+    monkeypatch.syspath_prepend(script.parent)
     rows = runpy.run_path(str(script))["COMBINATIONS"]
     default = parse_losses((), "task")
     measured = [(parse_losses(losses, "task"), "per-layer" in words) for losses, words in rows.values()]
