@@ -295,7 +295,7 @@ def pretrain(
     mask_rate: str = "0.15",
     maskings: int | None = None,
     probe: str | Sequence[str] = (),
-    probe_at: str | None = None,
+    probe_at: str | float | Sequence[float] | None = None,
     quiet: bool = False,
 ) -> Result:
     """Train an encoder on plain text: masked tokens, pairs of texts."""

@@ -9,6 +9,9 @@ from biosqueeze.errors import UsageError
 _COUNTS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 _INDICES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 _LOCAL_INDEX = "LOCAL_RANK"
+_OF_TORCHRUN = ("LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "TORCHELASTIC_", "MASTER_", "ACCELERATE_")
+LAUNCHER = (*_COUNTS, *_INDICES, _LOCAL_INDEX, *_OF_TORCHRUN)
+"""Beginnings of the names of the environment variables that a launcher sets."""
 _LONGEST = 10  # digits of a number of processes
 _SHARDING = "ACCELERATE_USE_FSDP"
 

@@ -17,7 +17,7 @@ from biosqueeze.training.interrupt import TERMINATION, handled
 
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
 # Environment variables of this command, which must not set options of the commands that it starts.
-_FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
+FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
 
 Slot = Mapping[str, str]  # environment variables
 
@@ -29,6 +29,8 @@ class RunProcesses:
     slots: SimpleQueue[Slot] = field(default_factory=SimpleQueue)
     running: set["subprocess.Popen[str]"] = field(default_factory=set)
     stopping: threading.Event = field(default_factory=threading.Event)
+    dropped: tuple[str, ...] = FOREIGN_OPTIONS
+    """Beginnings of the names of environment variables that the subprocesses do not get."""
 
     def interrupt(self) -> None:
         """Send SIGINT to every subprocess once: it saves its state and ends."""
@@ -52,7 +54,7 @@ class RunProcesses:
         Raises:
             SqueezeError: the command failed; the message is its own.
         """
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN_OPTIONS)}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(self.dropped)}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(

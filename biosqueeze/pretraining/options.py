@@ -7,6 +7,7 @@ from biosqueeze.data.mask_rate import MaskRate, MaskUnit
 from biosqueeze.options import (
     Bounds,
     Common,
+    Excludes,
     Group,
     Hidden,
     OnDisk,
@@ -14,6 +15,7 @@ from biosqueeze.options import (
     Suggests,
     Syntax,
     between_0_and_1,
+    whole_numbers,
 )
 from biosqueeze.pretraining.rtd_options import ReplacedTokenOptions
 from biosqueeze.pretraining.shapes import SHAPES
@@ -98,6 +100,7 @@ class PretrainingOptions(ReplacedTokenOptions):
         int | None,
         "Tokens in a sequence for the last part of the steps, see --long-share.",
         Bounds(least=3),
+        Excludes("auto_batch", why="it tries one length alone"),
         Group.DATA,
     ] = None
     long_share: Annotated[
@@ -153,7 +156,7 @@ class PretrainingOptions(ReplacedTokenOptions):
     probe_at: Annotated[
         str | None,
         "Steps of --probe, such as 1000,5000. Default: the last step.",
-        Syntax("STEP,STEP,..."),
+        Syntax("STEP,STEP,...", whole_numbers, "1000,5000", is_list=True),
         Requires("probe"),
         Group.HELD_OUT,
     ] = None

@@ -1,24 +1,29 @@
 """Run a pretraining from its request to the trained model; the package's docstring lists the steps."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.detection import config_with_family
 from biosqueeze.models.families import family_of
+from biosqueeze.options import whole_numbers
 from biosqueeze.pretraining.data import PretrainingData, PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_start
 from biosqueeze.pretraining.objectives import build_learner, head_of_objective
+from biosqueeze.pretraining.options import PretrainingOptions
+from biosqueeze.pretraining.probe import FineTuningProbe, parse_probes, read_probes
 from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, PretrainingRequest
+from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
-from biosqueeze.training.job import TrainingJob
-from biosqueeze.training.loop import check_options, train
+from biosqueeze.training.job import LongPhase, TrainingJob
+from biosqueeze.training.loop import METRICS_FILE, check_options, train
 from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 
@@ -29,7 +34,7 @@ class PretrainingResult:
 
     learner: PretrainingLearner
     start: StartModel
-    metrics: dict[str, Any]
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
         """Write weights, configs and tokenizer."""
@@ -40,6 +45,26 @@ class PretrainingResult:
 def family_name(start: Checkpoint | NewModel) -> str:
     """Return the family of the model that is trained."""
     return start.family if isinstance(start, NewModel) else str(config_with_family(start)["model_type"])
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The data of both lengths."""
+
+    short: PretrainingData
+    long: PretrainingData | None
+
+    @property
+    def held_out(self) -> ItemSource | None:
+        """The text that is only scored: at the length that the training ends with."""
+        return (self.long or self.short).held_out
+
+    @property
+    def identity(self) -> dict[str, str | None]:
+        """Hashes of all texts by name."""
+        sources = {"corpus": self.short.source, "corpus at --long-length": self.long and self.long.source}
+        named = {**sources, "held-out text": self.held_out}
+        return {name: source_hash(source) if source else None for name, source in named.items()}
 
 
 def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
@@ -56,30 +81,58 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
     """
     options = request.options
     start = load_start(request.start, head_of_objective(options.objective, family_name(request.start)), options.seed)
-    data = _load_data(request, start, options.max_length)
-    _check_held_out(request, data)
-    check_options(options, start.model, evaluated=data.held_out is not None)
+    texts = _read_texts(request, start)
+    if options.eval_every and texts.held_out is None:
+        raise UsageError("--eval-every needs held-out text; give --held-out 0.01 too, or leave --eval-every out")
+    check_options(options, start.model, evaluated=texts.held_out is not None)
     learner = build_learner(start, options)
+    result = PretrainingResult(learner, start)
+    identity = _identity(request.start) | texts.identity
     summary = train(
         TrainingJob(
             title="pretrain",
-            identity=_identity(request, data),
+            identity=identity,
             uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
-            source=data.source,
+            source=texts.short.source,
             options=options,
             directory=directory,
             maskings=options.maskings,
-            evaluate=_evaluator(learner, data, start, precision_of(options)),
+            evaluate=_evaluator(learner, texts, start, precision_of(options)),
             metric=None,
+            long=LongPhase(texts.long.source, long_batch_size(options), options.long_share) if texts.long else None,
+            probe=_probe(options, result, directory),
         )
     )
-    metrics = {**summary.as_metrics(), "objective": options.objective, "corpus_sha256": source_hash(data.source)}
-    return PretrainingResult(learner, start, metrics)
+    result.metrics.update(summary.as_metrics() | {"objective": options.objective, "corpus_sha256": identity["corpus"]})
+    if options.probe and processes.is_main():
+        result.metrics["probes"] = read_probes(directory / METRICS_FILE)
+    return result
 
 
-def _load_data(request: PretrainingRequest, start: StartModel, length: int) -> PretrainingData:
-    options = request.options
+def _read_texts(request: PretrainingRequest, start: StartModel) -> _Texts:
+    """Read the corpus at each length.
+
+    Raises:
+        UsageError: --long-length is no longer than --max-length, or than the positions of the model.
+    """
+    options, positions = request.options, start.positions
+    short, long = fitting_length(options.max_length, positions), options.long_length
+    if long is not None and not short < long <= positions:
+        raise UsageError(
+            f"--long-length {long} must be above --max-length, {short}, and at most {positions}, the positions of the "
+            "model"
+        )
+    return _Texts(_read(options, start, short), _read(options, start, long) if long else None)
+
+
+def long_batch_size(options: PretrainingOptions) -> int:
+    """Return --long-batch-size, or the size that has as many tokens as a batch of short sequences."""
+    same_tokens = options.batch_size * options.max_length // (options.long_length or options.max_length)
+    return options.long_batch_size or max(1, same_tokens)
+
+
+def _read(options: PretrainingOptions, start: StartModel, length: int) -> PretrainingData:
     settings = PretrainingDataSettings(
         corpus=options.corpus,
         field=options.field,
@@ -91,27 +144,26 @@ def _load_data(request: PretrainingRequest, start: StartModel, length: int) -> P
         pack=family_of(start.model.config).supports_packing,
         seed=options.seed,
     )
-    return load_pretraining_data(settings, start.tokenizer, fitting_length(length, start.positions))
-
-
-def _check_held_out(request: PretrainingRequest, data: PretrainingData) -> None:
-    if request.options.eval_every and data.held_out is None:
-        raise UsageError("--eval-every needs held-out text; give --held-out 0.01 too, or leave --eval-every out")
+    return load_pretraining_data(settings, start.tokenizer, length)
 
 
 def _evaluator(
-    learner: PretrainingLearner, data: PretrainingData, start: StartModel, precision: str
+    learner: PretrainingLearner, texts: _Texts, start: StartModel, precision: str
 ) -> Callable[[Any], dict[str, float]] | None:
     """Return a function that scores the learner, of whose weights the model that is passed is a part."""
-    if data.held_out is None:
+    if texts.held_out is None:
         return None
-    held_out = HeldOut.of(data.held_out, start.tokenizer, precision)
+    held_out = HeldOut.of(texts.held_out, start.tokenizer, precision)
     return lambda _model: held_out.scores(learner)
 
 
-def _identity(request: PretrainingRequest, data: PretrainingData) -> dict[str, Any]:
-    """Return what must be unchanged for --resume, beside the options."""
-    start = request.start
-    model = checkpoint_hash(start) if isinstance(start, Checkpoint) else str(start.shape)
-    held_out = source_hash(data.held_out) if data.held_out else None
-    return {"checkpoint": model, "corpus": source_hash(data.source), "held-out text": held_out}
+def _probe(options: PretrainingOptions, result: PretrainingResult, directory: Path) -> FineTuningProbe | None:
+    data = parse_probes(options.probe)
+    steps = whole_numbers(options.probe_at) if options.probe_at else ()
+    flags = ("--seed", str(options.seed), "--device", options.device)
+    return FineTuningProbe(data, steps, result.save, directory, flags) if data else None
+
+
+def _identity(start: Checkpoint | NewModel) -> dict[str, Any]:
+    """Return what the first weights follow from, beside the options."""
+    return {"checkpoint or shape": checkpoint_hash(start) if isinstance(start, Checkpoint) else str(start.shape)}

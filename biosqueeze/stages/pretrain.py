@@ -83,10 +83,13 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
+    from biosqueeze.pretraining.probe import parse_probes
     from biosqueeze.training.trackers import check_tracker
 
     if processes.sharding():
         raise UsageError("--use_fsdp shards the teacher of distill, and pretrain has none; launch without it")
+    if options.maskings and ":" in options.mask_rate:
+        raise UsageError("--maskings repeats maskings, and a --mask-rate that climbs never does; give one of the two")
     start = _open_start(options, weights=weights)
     head_of_objective(options.objective, family_name(start))
     if options.generator:
@@ -94,6 +97,7 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     for source in options.corpus:
         find_corpus(source)
     check_tracker(options)
+    parse_probes(options.probe)
     select_device(options.device)
     return PretrainingRequest(start, options)
 

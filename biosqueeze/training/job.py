@@ -1,14 +1,37 @@
 """The input of the training loop (`TrainingJob`) and its result (`TrainingSummary`)."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions
+
+
+@dataclass(frozen=True)
+class LongPhase:
+    """The last part of a training, on longer sequences."""
+
+    source: ItemSource
+    batch_size: int  # of one process
+    share: float  # of the optimiser steps
+
+    def steps_of(self, total: int) -> int:
+        """Return its number of steps, at least one."""
+        return max(1, round(total * self.share))
+
+
+class Probe(Protocol):
+    """Scores of the model that take far longer than an evaluation, at a few steps."""
+
+    def is_due(self, step: int, total: int) -> bool:
+        """Return whether the model is scored after a step of the whole run."""
+
+    def scores(self, step: int) -> dict[str, float]:
+        """Compute the scores, in the main process, without any effect on the training."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +52,8 @@ class TrainingJob:
     identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
     uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`
     maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
+    long: LongPhase | None = None
+    probe: Probe | None = None
 
     def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> BatchSchedule:
         """Return the batches of one of the processes."""
@@ -42,6 +67,29 @@ class TrainingJob:
             processes,
             self.maskings,
         )
+
+    def phases(self, process: int, processes: int, *, steps: int, start: int) -> Iterator[BatchSchedule]:
+        """Yield the batches that are left to one of the processes, by their sequence length.
+
+        Args:
+            process: its number.
+            processes: how many there are.
+            steps: of the optimiser, in the whole run.
+            start: the steps that were taken already.
+        """
+        size, whole = self.options.accumulate, self.schedule(process, processes)
+        border = steps - self.long.steps_of(steps) if self.long else steps
+        if start < border:
+            yield replace(whole, total=border * size, start=start * size, done_to=border / steps)
+        if self.long:
+            yield replace(
+                whole,
+                source=self.long.source,
+                batch_size=self.long.batch_size,
+                total=(steps - border) * size,
+                start=max(0, start - border) * size,
+                done_from=border / steps,
+            )
 
 
 def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import check_compiler, compiled
 from biosqueeze.training.fingerprint import fingerprint_of
 from biosqueeze.training.interrupt import interrupt_handler
-from biosqueeze.training.job import TrainingJob, TrainingSummary, steps_of
+from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
@@ -109,6 +110,7 @@ class TrainingLoop:
         placeholder = single_item_batch(batches) if accelerator.num_processes > 1 else {}
         self.stepper = Stepper(accelerator, job.learner, self.learner, prepared, self.options.clip, placeholder)
         self.progress = state.Progress(fingerprint=self._fingerprint())
+        self.probing = 0.0  # seconds that are no part of the training
         self.monitor = failures.LossMonitor({})
         self.last_batches: Sequence[Batch] = ()
         self.best = BestWeights(job, accelerator)
@@ -160,8 +162,9 @@ class TrainingLoop:
     def _steps(self) -> Iterator[StepResult]:
         """Take the optimiser steps that are left; yield the result of each."""
         size = self.options.accumulate
-        schedule = self.job.schedule(*self.share, total=self.total * size, start=self.progress.step * size)
-        for batches in group_batches(loader(schedule, self.options.workers), size):
+        phases = self.job.phases(*self.share, steps=self.total, start=self.progress.step)
+        stream = chain.from_iterable(loader(schedule, self.options.workers) for schedule in phases)
+        for batches in group_batches(stream, size):
             self.rng_before_step = RngState(self.accelerator.device)
             result = self._step(batches)
             self.last_batches = batches
@@ -218,7 +221,7 @@ class TrainingLoop:
     def _after_step(self, result: StepResult, started: float) -> None:
         self.progress.step += 1
         self.progress.tokens += result.tokens
-        self.progress.seconds = time.monotonic() - started
+        self.progress.seconds = time.monotonic() - started - self.probing
         self.summary.last = result.terms
         rate = self.rates.get_last_lr()[0]
         self.rates.step()
@@ -229,11 +232,20 @@ class TrainingLoop:
             self.log.write(step, {"dev": scores})
             self.summary.held_out = scores if self.job.metric is None else {}
             self.best.update(scores, self.progress, is_last_step=step == self.total)
+        if self.job.probe and self.job.probe.is_due(step, self.total):
+            self._probe(self.job.probe)
         if self._is_interrupted():
             self._save()
             raise KeyboardInterrupt(f"the state at step {step} of {self.total} is saved; --resume goes on from there")
         if step % self.options.save_every == 0 and step < self.total:
             self._save()
+
+    def _probe(self, probe: Probe) -> None:
+        began = time.monotonic()
+        if self.accelerator.is_main_process:
+            self.log.write(self.progress.step, {"probe": probe.scores(self.progress.step)})
+        self.accelerator.wait_for_everyone()
+        self.probing += time.monotonic() - began
 
     def _is_interrupted(self) -> bool:
         """Return whether any process was interrupted; the result is the same in all processes."""
@@ -251,7 +263,7 @@ class TrainingLoop:
         if self.accelerator.is_main_process:  # left by a process that was killed while it saved
             shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)
         progress = self.progress
-        self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started
+        self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
         self.summary.best = progress.best
         model = self.job.learner.model

@@ -31,12 +31,12 @@ class MetricsLog:
             yield
 
     def write(self, step: int, entry: Mapping[str, Any]) -> None:
-        """Write the values of a step, or the scores under the key `dev`."""
+        """Write the values of a step, or the scores under the key `dev` or `probe`."""
         if self._file is not None:
             self._file.write(json.dumps({"step": step, **entry}) + "\n")
             self._file.flush()
-        scores = entry.get("dev")
-        values = {f"dev/{name}": value for name, value in scores.items()} if scores else dict(entry)
+        kind = next((name for name in ("dev", "probe") if name in entry), None)
+        values = {f"{kind}/{name}": value for name, value in entry[kind].items()} if kind else dict(entry)
         self.accelerator.log(values, step=step)
 
     def discard(self) -> None:

@@ -1,0 +1,90 @@
+"""--probe: fine-tune a copy of the model at chosen steps of its pretraining, each in a process of its own."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from biosqueeze import processes
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.data import certain_task
+from biosqueeze.finetuning.run_processes import RunProcesses
+from biosqueeze.manifest import read_manifest
+from biosqueeze.progress import note, warn
+from biosqueeze.tasks.formulation import Formulation
+
+_FOLDER = "probe"
+_NAME = re.compile(r"[\w.-]+")
+
+
+def parse_probes(texts: Sequence[str]) -> dict[str, str]:
+    """Return the data of each probe by its name, from NAME=DIR.
+
+    Raises:
+        UsageError: a name is missing or repeated, or the data fit no task, or several.
+        SqueezeError: there are no such data.
+    """
+    probes: dict[str, str] = {}
+    for text in texts:
+        name, _, data = text.partition("=")
+        if not _NAME.fullmatch(name) or not data:
+            raise UsageError(f"--probe {text!r}: write NAME=DIR, such as ncbi-disease=data/NCBI-disease")
+        if name in probes:
+            raise UsageError(f"--probe: {name} is given twice; give each probe a name of its own")
+        certain_task(data, Formulation())
+        probes[name] = data
+    return probes
+
+
+@dataclass(frozen=True)
+class FineTuningProbe:
+    """Fine-tunes copies with the defaults of `biosqueeze finetune`, or those of BIOSQUEEZE_FINETUNE_*.
+
+    A process of its own leaves the training as it is: random states, memory and the group of processes.
+    """
+
+    data: Mapping[str, str]
+    steps: tuple[int, ...]  # none: the last step
+    save: Callable[[Path], None]  # writes a checkpoint with the current weights
+    directory: Path  # for temporary files
+    flags: tuple[str, ...] = ()  # further options of finetune
+
+    def is_due(self, step: int, total: int) -> bool:
+        """Return whether the model is scored after a step."""
+        return step in self.steps if self.steps else step == total
+
+    def scores(self, step: int) -> dict[str, float]:
+        """Fine-tune one copy for each data set; return the dev scores. One that fails is left out with a warning."""
+        folder = self.directory / _FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        copy = folder / "model"
+        copy.mkdir(parents=True)
+        self.save(copy)
+        scores: dict[str, float] = {}
+        for name, data in self.data.items():
+            try:
+                scores[name] = self._score(name, data, copy)
+            except SqueezeError as error:
+                warn(f"step {step}: no score of the probe {name}: {error}")
+        note(f"step {step}: probe " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+        shutil.rmtree(folder)
+        return scores
+
+    def _score(self, name: str, data: str, copy: Path) -> float:
+        out = copy.with_name(name)
+        arguments = ["finetune", str(copy), "--data", data, "--out", str(out), *self.flags]
+        run = RunProcesses(dropped=processes.LAUNCHER)
+        run.call(f"probe {name}", arguments, {}, copy.with_name(f"{name}.log"))
+        written = read_manifest(out)
+        metric = written.task.metric if written and written.task else None
+        if written is None or metric is None:
+            raise SqueezeError("the fine-tuning wrote no score")
+        return float(written.metrics[metric])
+
+
+def read_probes(log: Path) -> dict[str, dict[str, float]]:
+    """Return the scores of the probes in metrics.jsonl by step, for the manifest."""
+    lines = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if '"probe"' in line)
+    return {str(line["step"]): line["probe"] for line in lines}
