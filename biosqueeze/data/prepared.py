@@ -21,6 +21,7 @@ from biosqueeze.data.demo import demo_text
 from biosqueeze.data.hashed_share import HashedShare
 from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.packing import lay_out
+from biosqueeze.data.prepared_documents import Documents, write_document_index
 from biosqueeze.data.shards import Shard, ShardEntry, ShardLayout, open_shard, write_shards
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, write_json
@@ -146,25 +147,6 @@ class Packed:
         return f"packed into {len(self):,} blocks of {self.corpus.length} ({self.padding:.2%} padding)"
 
 
-@dataclass(frozen=True)
-class Documents:
-    """The documents of a corpus, each with its sentences; both are numbered over all shards."""
-
-    corpus: Corpus
-
-    def __len__(self) -> int:
-        """Return the number of documents."""
-        return sum(entry.blocks for entry in self.corpus.entries)
-
-    @property
-    def sentences(self) -> int:
-        """The number of sentences."""
-        return sum(entry.sequences for entry in self.corpus.entries)
-
-    def __str__(self) -> str:
-        return f"{len(self):,} documents of {self.sentences:,} sentences"
-
-
 def _find(corpus: Corpus, starts: Ids, item: int) -> tuple[Shard, int]:
     """Return the shard that holds an item, and the row of the item in it."""
     if not 0 <= item < starts[-1]:
@@ -233,6 +215,8 @@ def _load(folder: Path) -> Corpus | None:
         return None
     try:
         corpus = open_corpus(folder)
+        if not corpus.length:
+            Documents(corpus).check()
         return corpus if corpus.shards else None
     except (SqueezeError, OSError, ValueError):
         return None
@@ -296,6 +280,8 @@ class _Preparation:
         if changed:
             raise SqueezeError(f"{changed[0]} changed while it was read; run the command again when it is complete")
         facts = {"length": length, "before": self.frame.before.tolist(), "after": self.frame.after.tolist()}
+        if self.length is None:
+            write_document_index(folder, entries)
         write_json(folder / _FILE, {**facts, "shards": [asdict(entry) for entry in entries]})
 
     @contextmanager

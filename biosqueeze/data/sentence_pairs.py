@@ -1,23 +1,22 @@
 """Pairs of segments for next-sentence prediction (NSP) and sentence order (SOP), drawn from tokenised documents."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.blocks import Ids
-from biosqueeze.data.prepared import Documents
-from biosqueeze.data.shards import Shard
+from biosqueeze.data.prepared_documents import Documents
 from biosqueeze.errors import SqueezeError
 
+Floats = NDArray[np.float64]
 PairKind = Literal["nsp", "sop"]
 
 SHORT_SHARE = 0.1
 """The share of the documents whose pairs are shorter than the room (`short_seq_prob` of google-research/bert)."""
-FIRST, SECOND = 0, 1
-"""NSP: B follows A, or is from another document; SOP: the segments are in order, or swapped."""
+_DOCUMENTS_AT_ONCE = 1 << 20
+_GAMMA = 0x9E3779B97F4A7C15
 
 
 class Pair(NamedTuple):
@@ -25,7 +24,7 @@ class Pair(NamedTuple):
 
     first: Ids  # (tokens,)
     second: Ids  # (tokens,)
-    label: int
+    label: int  # NSP: 1 where the second is from another document; SOP: 1 where the two are swapped
 
 
 @dataclass(frozen=True)
@@ -57,26 +56,30 @@ def group_sentences(documents: Documents, room: int, seed: int, least: int = 1) 
         least: sentences in a group; a document with fewer is left out.
     """
     rng = np.random.default_rng(seed)
-    parts, offset = [], 0
-    for shard in documents.corpus.shards:
-        count = len(shard.blocks) - 1
-        short = rng.random(count) < SHORT_SHARE
-        targets = np.where(short, rng.integers(2, room + 1, size=count), room)
-        starts, ends, owners = _groups_of(shard, targets, least)
-        parts.append((starts + offset, ends + offset, targets[owners]))
-        offset += len(shard.sequences) - 1
+    parts = []
+    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+        starts = np.array(documents.starts[first : first + _DOCUMENTS_AT_ONCE + 1])
+        short = rng.random(len(starts) - 1) < SHORT_SHARE
+        targets = np.where(short, rng.integers(2, room + 1, size=len(short)), room)
+        parts.append(_groups_of(documents.edges, starts, targets, least))
     return SentenceGroups(*(np.concatenate(arrays).astype(np.int32) for arrays in zip(*parts, strict=True)))
 
 
-def _groups_of(shard: Shard, targets: Ids, least: int) -> tuple[Ids, Ids, Ids]:
-    """Return first sentence, end, and document of each group, in the order of the text; (groups,) each.
+def _groups_of(edges: Ids, documents: Ids, targets: Ids, least: int) -> tuple[Ids, Ids, Ids]:
+    """Return first sentence, end, and target of each group, in the order of the text; (groups,) each.
 
     The next group of every document is found in one step, because there are far fewer groups in a document than
     documents.
+
+    Args:
+        edges: tokens before each sentence of the corpus, (sentences + 1,).
+        documents: first sentence of each document, and end of the last, (documents + 1,).
+        targets: tokens in a group of each document, (documents,).
+        least: sentences in a group.
     """
-    edges, limits = shard.sequences, shard.blocks[1:]
-    owners: Ids = np.flatnonzero(np.diff(shard.blocks) >= least)
-    starts: Ids = shard.blocks[owners]
+    limits = documents[1:]
+    owners: Ids = np.flatnonzero(np.diff(documents) >= least)
+    starts: Ids = documents[owners]
     found = [(starts[:0], starts[:0], owners[:0])]
     while len(owners):
         reached = np.searchsorted(edges, edges[starts] + targets[owners], side="left")
@@ -87,20 +90,30 @@ def _groups_of(shard: Shard, targets: Ids, least: int) -> tuple[Ids, Ids, Ids]:
         owners, starts = owners[left], ends[left]
     starts, ends, owners = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     order = np.argsort(starts)
-    return starts[order], ends[order], owners[order]
+    return starts[order], ends[order], targets[owners[order]]
+
+
+class _Segments(NamedTuple):
+    """Which sentences are in some pairs: numbers of sentences, (pairs,) each."""
+
+    starts: tuple[Ids, Ids]  # of both segments
+    ends: tuple[Ids, Ids]
+    labels: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Pairs of segments from documents, one for each group of sentences.
+    """Pairs of segments from documents, one for each group of sentences in each epoch.
 
-    Which pair a group gives (where it is split, which segment is second or first) is drawn from the generator alone.
+    Item `epoch * len(self) + group` is the pair of a group in an epoch. The sentences of a pair follow from the seed
+    and the item alone, so that its length is known before it is read.
     """
 
     documents: Documents
     groups: SentenceGroups
     room: int  # tokens of both segments together at most
     kind: PairKind
+    seed: int
 
     @classmethod
     def of(cls, documents: Documents, room: int, kind: PairKind, seed: int) -> "SentencePairs":
@@ -123,73 +136,74 @@ class SentencePairs:
                 "blank line after each document, as `biosqueeze corpus` does, or give more text"
             )
         # A single sentence has no order, so the last one of a document goes to the group before.
-        return cls(documents, group_sentences(documents, room, seed, least=2 if kind == "sop" else 1), room, kind)
+        groups = group_sentences(documents, room, seed, least=2 if kind == "sop" else 1)
+        return cls(documents, groups, room, kind, seed)
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
+        """Return the number of pairs in an epoch."""
         return len(self.groups)
 
     def lengths_of(self, items: Ids) -> Ids:
-        """Return the tokens of some pairs whose second segment follows the first, (items,)."""
-        starts, ends = self.groups.starts[items], self.groups.ends[items]
-        numbers = np.searchsorted(self._first_sentences, starts, side="right") - 1
-        lengths = np.empty(len(items), dtype=np.int64)
-        for number in np.unique(numbers):
-            own, edges = numbers == number, self.documents.corpus.shards[number].sequences
-            first = self._first_sentences[number]
-            lengths[own] = edges[ends[own] - first] - edges[starts[own] - first]
-        return np.minimum(lengths, self.room)
+        """Return the tokens of some pairs, (items,)."""
+        segments, edges = self._segments(items), self.documents.edges
+        sizes = [edges[ends] - edges[starts] for starts, ends in zip(segments.starts, segments.ends, strict=True)]
+        return np.minimum(sizes[0] + sizes[1], self.room)
 
-    def draw(self, item: int, rng: np.random.Generator) -> Pair:
-        """Draw a pair of a group: NSP as google-research/bert, SOP as google-research/albert.
+    def pair(self, item: int, rng: np.random.Generator) -> Pair:
+        """Return a pair: NSP as google-research/bert, SOP as google-research/albert.
 
         NSP: in half of the pairs, and where the group is a single sentence, the second segment is replaced by one from
         a random other document, which is as long as the target allows. SOP: half of the pairs are swapped (ALBERT's
         code takes another document where the group is a single sentence, which no group is here). Segments that exceed
-        the room lose tokens at random ends, the longer one first.
+        the room lose tokens at ends drawn from rng, the longer one first.
         """
-        number = int(np.searchsorted(self._first_sentences, self.groups.starts[item], side="right")) - 1
-        shard, offset = self.documents.corpus.shards[number], self._first_sentences[number]
-        start, end = int(self.groups.starts[item] - offset), int(self.groups.ends[item] - offset)
-        split = start + (1 if end - start == 1 else int(rng.integers(1, end - start)))
-        label = SECOND if end - start == 1 else int(rng.random() < 0.5)
-        first, second = (_sentences(shard, *span) for span in ((start, split), (split, end)))
-        if label and self.kind == "nsp":
-            own = int(np.searchsorted(shard.blocks, start, side="right")) - 1 + int(self._first_documents[number])
-            second = self._other(own, max(1, int(self.groups.targets[item]) - len(first)), rng)
-        elif label:
-            first, second = second, first
+        segments = self._segments(np.array([item]))
+        spans = zip(segments.starts, segments.ends, strict=True)
+        first, second = (self.documents.tokens(int(start[0]), int(end[0])) for start, end in spans)
         first, second = truncate(first, second, self.room, rng)
-        return Pair(first, second, label)
+        return Pair(first, second, int(segments.labels[0]))
 
-    def _other(self, own: int, target: int, rng: np.random.Generator) -> Ids:
-        """Return sentences of another document from a random one on, until they reach the target."""
-        other = int(rng.integers(0, len(self.documents) - 1))
-        other += other >= own
-        number = int(np.searchsorted(self._first_documents, other, side="right")) - 1
-        shard = self.documents.corpus.shards[number]
-        row = other - int(self._first_documents[number])
-        start = int(rng.integers(shard.blocks[row], shard.blocks[row + 1]))
-        edges = shard.sequences[start : shard.blocks[row + 1] + 1]
-        end = start + int(np.searchsorted(edges, edges[0] + target, side="left"))
-        return _sentences(shard, start, min(end, int(shard.blocks[row + 1])))
+    def _segments(self, items: Ids) -> _Segments:
+        """Draw where groups are split, and which segments are replaced or swapped."""
+        groups = items % len(self)
+        starts, ends = (numbers[groups].astype(np.int64) for numbers in (self.groups.starts, self.groups.ends))
+        where, which, *other = _draws(items, self.seed)
+        splits = starts + 1 + (where * np.maximum(ends - starts - 1, 1)).astype(np.int64)
+        labels = (which < 0.5) | (ends - starts == 1)
+        if self.kind == "sop":
+            swapped = (np.where(labels, a, b) for a, b in ((splits, starts), (ends, splits)))
+            in_order = (np.where(labels, a, b) for a, b in ((starts, splits), (splits, ends)))
+            (first_starts, first_ends), (second_starts, second_ends) = swapped, in_order
+            return _Segments((first_starts, second_starts), (first_ends, second_ends), labels)
+        edges = self.documents.edges
+        rest = np.maximum(self.groups.targets[groups] - (edges[splits] - edges[starts]), 1)
+        other_starts, other_ends = self._others(starts, rest, *other)
+        seconds = np.where(labels, other_starts, splits), np.where(labels, other_ends, ends)
+        return _Segments((starts, seconds[0]), (splits, seconds[1]), labels)
 
-    @cached_property
-    def _first_sentences(self) -> Ids:
-        """The number of the first sentence of each shard, (shards,)."""
-        return np.cumsum([0, *(entry.sequences for entry in self.documents.corpus.entries)])[:-1]
-
-    @cached_property
-    def _first_documents(self) -> Ids:
-        """The number of the first document of each shard, (shards,)."""
-        return np.cumsum([0, *(entry.blocks for entry in self.documents.corpus.entries)])[:-1]
+    def _others(self, own: Ids, targets: Ids, which: Floats, where: Floats) -> tuple[Ids, Ids]:
+        """Return sentences of another document than `own` is in, from a random one on, until they reach the targets."""
+        documents, edges = self.documents.starts, self.documents.edges
+        others = (which * (len(self.documents) - 1)).astype(np.int64)
+        others += others >= np.searchsorted(documents, own, side="right") - 1
+        firsts, limits = documents[others], documents[others + 1]
+        starts = firsts + (where * (limits - firsts)).astype(np.int64)
+        return starts, np.minimum(np.searchsorted(edges, edges[starts] + targets, side="left"), limits)
 
     def __str__(self) -> str:
         return f"{len(self):,} pairs of at most {self.room} tokens"
 
 
-def _sentences(shard: Shard, start: int, end: int) -> Ids:
-    return shard.ids[shard.sequences[start] : shard.sequences[end]].astype(np.int64)
+def _draws(items: Ids, seed: int) -> Floats:
+    """Return four numbers from 0 to 1 for each item, (4, items), by SplitMix64 (Steele et al. 2014, section 3)."""
+    (origin,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    numbers = items.astype(np.uint64) * np.uint64(4) + np.arange(4, dtype=np.uint64)[:, None]  # (4, items)
+    state = numbers * np.uint64(_GAMMA) + origin
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    draws: Floats = (state >> np.uint64(11)) * 2.0**-53
+    return draws
 
 
 def truncate(first: Ids, second: Ids, room: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

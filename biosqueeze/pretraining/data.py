@@ -11,6 +11,7 @@ from biosqueeze.data.prepared import DocumentText
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.sources import ClimbingMasking, FixedDraws, MaskedPairs
+from biosqueeze.progress import note
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import MaskedBlocks
 
@@ -70,7 +71,9 @@ def _masked(
         blocks = text.joined(tokenizer, length, pack=settings.pack)
         masking = (GeneratorMasking if settings.for_generator else Masking).of(tokenizer, unit)
         return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate)
-    return MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
+    source = MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
+    note(f"corpus: {source.pairs}")
+    return source
 
 
 def _fixed(

@@ -19,5 +19,6 @@ class PretrainingDataSettings:
     for_generator: bool = False  # mask as ELECTRA's generator needs it
     held_out: float | None = None
     """The share of the documents to hold out; None: the held-out share that `biosqueeze corpus` made, if any."""
+    maskings: int | None = None  # epochs after which pairs repeat, as masks do; None: they never do
     pack: bool = True  # single texts into blocks of the full length
     seed: int = 0

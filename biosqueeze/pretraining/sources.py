@@ -9,7 +9,7 @@ from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, PAIR_LABEL, TOKEN_TYPE_IDS
 from biosqueeze.data.mask_rate import MaskRate
 from biosqueeze.data.masking import Masking
-from biosqueeze.data.prepared import Documents
+from biosqueeze.data.prepared_documents import Documents
 from biosqueeze.data.sentence_pairs import SentencePairs
 from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
@@ -29,6 +29,7 @@ class MaskedPairs:
     pad_token_id: int
     masking: Masking
     rate: float
+    maskings: int | None = None  # epochs after which the pairs repeat, as the masks do; None: they never do
 
     @classmethod
     def of(
@@ -49,20 +50,21 @@ class MaskedPairs:
         frame = SequenceFrame.of(tokenizer, 2)
         pairs = SentencePairs.of(documents, length - len(frame), settings.pairs, settings.seed)
         masking = Masking.of(tokenizer, settings.mask_unit)
-        return cls(pairs, frame, int(tokenizer.pad_token_id), masking, settings.mask_rate.first)
+        return cls(pairs, frame, int(tokenizer.pad_token_id), masking, settings.mask_rate.first, settings.maskings)
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
-        """Return all pairs."""
-        del epoch, rng
-        return np.arange(len(self.pairs))
+        """Return all pairs of an epoch."""
+        del rng
+        count = len(self.pairs)
+        return (epoch % self.maskings if self.maskings else epoch) * count + np.arange(count)
 
     def length(self, items: Ids) -> Ids:
-        """Return the lengths in tokens, special tokens included; only near where the second segment is replaced."""
+        """Return the lengths in tokens, special tokens included."""
         return self.pairs.lengths_of(items) + len(self.frame)
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         """Return masked `input_ids`, `token_type_ids` and `labels`, (length,) each, and `pair_label` ()."""
-        pair = self.pairs.draw(item, rng)
+        pair = self.pairs.pair(item, rng)
         ids, types = self.frame.framed([pair.first, pair.second])
         masked, labels = self.masking(ids, rng, self.rate)
         label = np.array(pair.label, dtype=np.int64)
@@ -86,6 +88,11 @@ class FixedDraws(WrappedSource):
     """Text that is paired and masked in the same way whenever it is read, for scores that can be compared."""
 
     seed: int
+
+    def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
+        """Return the items of the first epoch."""
+        del epoch, rng
+        return self.source.draw(0, np.random.default_rng(self.seed))
 
     def features(self, item: int, rng: np.random.Generator) -> Features:
         """Return the features of an item, which depend on the seed and the item alone."""

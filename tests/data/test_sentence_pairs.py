@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.data.blocks import EncodedDocuments, Frame
-from biosqueeze.data.prepared import Corpus, Documents
+from biosqueeze.data.prepared import Corpus
+from biosqueeze.data.prepared_documents import Documents, write_document_index
 from biosqueeze.data.sentence_pairs import SentencePairs, group_sentences, truncate
 from biosqueeze.data.shards import ShardLayout, write_shards
 from biosqueeze.errors import SqueezeError
@@ -33,6 +34,7 @@ def _documents(texts: Texts, folder: Path, shard_tokens: int = 10**6) -> Documen
     )
     with patch("biosqueeze.data.shards.SHARD_TOKENS", shard_tokens):
         entries = write_shards(folder, parts, ShardLayout(0, 0, 1 << 20))
+    write_document_index(folder, entries)
     empty = np.array([], dtype=np.int64)
     return Documents(Corpus(folder, 0, Frame(empty, empty), tuple(entries)))
 
@@ -141,7 +143,7 @@ def documents(request, texts, tmp_path_factory) -> Documents:
 def _all_draws(pairs: SentencePairs, epochs: int = 8):
     for epoch in range(epochs):
         for item in range(len(pairs)):
-            yield item, pairs.draw(item, np.random.default_rng([epoch, item]))
+            yield item, pairs.pair(epoch * len(pairs) + item, np.random.default_rng([epoch, item]))
 
 
 def _group(texts: Texts, pairs: SentencePairs, item: int) -> list[list[int]]:
@@ -225,7 +227,7 @@ def test_every_split_is_drawn(documents, texts):
     pairs = SentencePairs.of(documents, 60, "sop", seed=0)
     item = int(np.argmax(pairs.groups.ends - pairs.groups.starts))
     group = _group(texts, pairs, item)
-    drawn = [pairs.draw(item, np.random.default_rng(seed)) for seed in range(600)]
+    drawn = [pairs.pair(epoch * len(pairs) + item, np.random.default_rng(epoch)) for epoch in range(600)]
     lengths = np.array([len(pair.second if pair.label else pair.first) for pair in drawn])
     splits = np.cumsum([len(sentence) for sentence in group])[:-1]
     if splits[-1] + len(group[-1]) <= 60:
@@ -235,11 +237,11 @@ def test_every_split_is_drawn(documents, texts):
 
 def test_lengths(documents):
     pairs = SentencePairs.of(documents, 24, "nsp", seed=0)
-    lengths = pairs.lengths_of(np.arange(len(pairs)))
-    for item, (first, second, label) in _all_draws(pairs, 3):
-        if not label:
-            assert len(first) + len(second) == lengths[item]
-    some = np.random.default_rng(0).permutation(len(pairs))[:7]
+    lengths = pairs.lengths_of(np.arange(3 * len(pairs)))
+    drawn = list(_all_draws(pairs, 3))
+    assert [len(first) + len(second) for _, (first, second, _) in drawn] == lengths.tolist()
+    assert len({label for _, (_, _, label) in drawn}) == 2
+    some = np.random.default_rng(0).permutation(3 * len(pairs))[:7]
     assert pairs.lengths_of(some).tolist() == lengths[some].tolist()
 
 
@@ -259,4 +261,4 @@ def test_unsuitable_documents(tmp_path, texts, kind, room, message):
 
 def test_one_document_has_an_order(tmp_path):
     pairs = SentencePairs.of(_documents([[[5], [6, 7]]], tmp_path), 9, "sop", seed=0)
-    assert {pairs.draw(0, np.random.default_rng(seed)).label for seed in range(9)} == {0, 1}
+    assert {pairs.pair(epoch, np.random.default_rng(0)).label for epoch in range(9)} == {0, 1}

@@ -114,12 +114,26 @@ def _runs(ids: list[int], special: set[int]) -> list[list[int]]:
     return [run for run in runs if run]
 
 
+@pytest.mark.parametrize("kind", PAIRS)
+def test_pairs_are_drawn_again_in_each_epoch(text, kind):
+    source = _load(text, pairs=kind).source
+    drawn = [[source.pairs.pair(int(item), _rng(0)) for item in source.draw(epoch, _rng(0))] for epoch in range(3)]
+    splits = np.array([[len(pair.first) for pair in epoch] for epoch in drawn])
+    assert (splits[0] != splits[1]).mean() > 0.2
+    assert (splits[1] != splits[2]).mean() > 0.2
+    repeated = _load(text, pairs=kind, maskings=2).source
+    assert np.array_equal(repeated.draw(2, _rng(0)), source.draw(0, _rng(0)))
+    assert np.array_equal(repeated.draw(3, _rng(0)), source.draw(1, _rng(0)))
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", PAIRS)
 def test_batches_of_pairs(text, kind, workers):
     source = _load(text, pairs=kind).source
-    schedule = BatchSchedule(source, batch_size=8, seed=0, total=3)
+    schedule = BatchSchedule(source, batch_size=8, seed=0, total=12)
     for batch in loader(schedule, workers):
+        # Lengths are known, so that batches of similar length have little padding.
+        assert batch["attention_mask"].float().mean() > 0.6
         assert batch["pair_label"].shape == batch["input_ids"].shape[:1]
         assert batch["token_type_ids"].shape == batch["labels"].shape == batch["input_ids"].shape
         masked = (batch["labels"] != IGNORED).sum(dim=1)
@@ -190,6 +204,7 @@ def _documents_of(source) -> range:
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_out_text_is_always_masked_in_the_same_way(text, kind):
     held = _load(text, pairs=kind, held_out=0.5, mask_rate=MaskRate(0.05, 0.4, 2)).held_out
+    assert np.array_equal(held.draw(0, _rng(0)), held.draw(1, _rng(1)))
     for item in _items(held):
         first, second = held.features(item, _rng(1)), held.features(item, _rng(2))
         assert all(np.array_equal(first[name], second[name]) for name in first)
@@ -221,7 +236,7 @@ def test_the_held_out_share_of_a_built_corpus(tmp_path, text, kind):
 def test_one_document_corpus_serves_every_length(text, capsys):
     _load(text, pairs="nsp", length=40)
     _load(text, pairs="nsp", length=64)
-    assert "prepared earlier" in capsys.readouterr().err.splitlines()[-1]
+    assert "prepared earlier" in capsys.readouterr().err.splitlines()[-2]
 
 
 def test_longer_sequences_hold_more_of_a_document(tmp_path):
