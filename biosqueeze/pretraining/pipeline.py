@@ -141,6 +141,7 @@ def _read(options: PretrainingOptions, start: StartModel, length: int) -> Pretra
         mask_rate=MaskRate.parse(options.mask_rate),
         for_generator=options.objective == "rtd",
         held_out=options.held_out,
+        maskings=options.maskings,
         pack=family_of(start.model.config).supports_packing,
         seed=options.seed,
     )
