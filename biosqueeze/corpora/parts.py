@@ -17,7 +17,7 @@ from biosqueeze.corpora.decontamination import TestSentences
 from biosqueeze.corpora.filters import ArticleFilters, KeptText
 from biosqueeze.corpora.selection import ArticleTable
 from biosqueeze.corpora.settings import CorpusSettings
-from biosqueeze.corpora.sources import SourceFile, open_hashed, read_source
+from biosqueeze.corpora.sources import SourceFile, open_source, read_source
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError
 from biosqueeze.errors import SqueezeError, require
 from biosqueeze.files import flush, read_json, write_json
@@ -172,7 +172,7 @@ def _read_file(
     report = SourceReport(str(source.path), source.bytes)
     first = len(writer.rows)
     before = filters.dropped.copy()
-    with open_hashed(source.path, advance) as file:
+    with open_source(source, advance) as file:
         try:
             for article in read_source(file, source.path, filters.settings.field):
                 if isinstance(article, Deletion):

@@ -45,18 +45,27 @@ def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:
     """
     for number, line in enumerate(_lines(stream), start=1):
         if line:
-            yield _record(line, field, number)
+            yield _article_of_line(line, field, number)
 
 
-def _record(line: str, field: str, number: int) -> Article:
+def _article_of_line(line: str, field: str, number: int) -> Article:
     try:
         record = parse_json(line)
     except ValueError as error:
         raise DamagedSourceError(f"line {number}: invalid JSON ({error})") from error
     if not isinstance(record, dict):
         raise DamagedSourceError(f"line {number}: a JSON {type(record).__name__}, and an object was expected")
+    return article_of_record(record, field, f"line {number}")
+
+
+def article_of_record(record: Mapping[str, Any], field: str, where: str) -> Article:
+    """Return the article of a record: its `id` (or `pmid`), `title`, `abstract`, and the field with the text.
+
+    Raises:
+        DamagedSourceError: it has none of the fields.
+    """
     if not any(key in record for key in (field, "abstract", "title")):
-        raise DamagedSourceError(f"line {number}: no field {field!r}; name the field with the text with --field")
+        raise DamagedSourceError(f"{where}: no field {field!r}; name the field with the text with --field")
     return Article(
         id=str(record.get("id", record.get("pmid", ""))),
         kind="text",

@@ -32,7 +32,7 @@ class CorpusRequest:
     @property
     def digest(self) -> str:
         """Hash of all that determines the corpus."""
-        files = [(str(file.path), file.bytes, file.modified) for file in self.files]
+        files = [(str(file.path), file.bytes, file.modified, file.revision) for file in self.files]
         facts = [files, asdict(self.settings), str(self.against)]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

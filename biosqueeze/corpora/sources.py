@@ -3,8 +3,10 @@
 import gzip
 import hashlib
 import io
+import json
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from typing import Any, BinaryIO
 from biosqueeze.corpora.article import Article, Deletion
 from biosqueeze.corpora.jats import read_jats
 from biosqueeze.corpora.pubmed import read_pubmed
-from biosqueeze.corpora.records import read_bioc_articles, read_json_lines, read_text
+from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
+from biosqueeze.data.hub import is_hub
+from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.lines import unpacked
 from biosqueeze.errors import SqueezeError
 
@@ -28,11 +32,17 @@ _BEGINNING = 1 << 16  # bytes that tell the format
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of articles, and what it was when the sources were listed."""
+    """A file of articles, or a data set on the Hub, and what it was when the sources were listed."""
 
     path: Path
     bytes: int
-    modified: int  # nanoseconds
+    modified: int = 0  # nanoseconds
+    revision: str = ""  # of a data set on the Hub
+
+    @property
+    def hub(self) -> HubCorpus | None:
+        """The data set on the Hub, or None for a file."""
+        return HubCorpus.parse(str(self.path)) if self.revision else None
 
     @classmethod
     def of(cls, path: Path) -> "SourceFile":
@@ -42,24 +52,29 @@ class SourceFile:
 
 
 def find_sources(names: tuple[str, ...]) -> list[SourceFile]:
-    """Return the files of all sources, those of a directory (read recursively) in sorted order.
+    """Return the files of all sources, those of a directory (read recursively) in sorted order; hub:NAME counts as one.
 
     Raises:
         SqueezeError: a source does not exist, is no regular file, or is a directory without files of articles.
     """
-    paths = [path for name in names for path in _files_of(name)]
-    twice = next((path for number, path in enumerate(paths) if path in paths[:number]), None)
-    if twice is not None:
-        raise SqueezeError(f"{twice} is given twice; name each source once")
-    return [SourceFile.of(path) for path in paths]
+    files = [file for name in names for file in _sources_of(name)]
+    twice = [path for path, count in Counter(str(file.path) for file in files).items() if count > 1]
+    if twice:
+        raise SqueezeError(f"{twice[0]} is given twice; name each source once")
+    return files
 
 
-def _files_of(name: str) -> list[Path]:
-    path = Path(name).expanduser()
+def _sources_of(name: str) -> list[SourceFile]:
+    if is_hub(name):
+        return [SourceFile(Path(name), 0, revision=HubCorpus.parse(name).revision())]
+    return [SourceFile.of(path) for path in _files_of(Path(name).expanduser())]
+
+
+def _files_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise SqueezeError(f"there is no file or directory {name}; name PubMed or PMC XML, BioC, JSON lines or text")
+        raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")
     files = sorted(
         p
         for p in path.rglob("*")
@@ -126,17 +141,48 @@ def _damage_explained() -> Iterator[None]:
         raise DamagedSourceError(f"it cannot be read ({error.strerror or error})") from error
 
 
-def read_source(file: HashedFile, path: Path, field: str) -> Articles:
+class HashedRecords:
+    """The records of a data set on the Hub; computes the SHA-256 of what is read."""
+
+    def __init__(self, corpus: HubCorpus) -> None:
+        self._corpus = corpus
+        self._digest = hashlib.sha256()
+
+    def articles(self, field: str) -> Iterator[Article]:
+        """Yield the articles; `field` holds the text where the source names none."""
+        for number, record in enumerate(self._corpus.records(), start=1):
+            self._digest.update(json.dumps(record, sort_keys=True, default=str).encode())
+            yield article_of_record(record, self._corpus.field or field, f"record {number}")
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the records that were read, as JSON."""
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[HashedFile | HashedRecords]:
+    """Open a source, whose bytes are counted by `advance` as they are read."""
+    if source.hub is not None:
+        yield HashedRecords(source.hub)
+        return
+    with open_hashed(source.path, advance) as file:
+        yield file
+
+
+def read_source(file: HashedFile | HashedRecords, path: Path, field: str) -> Articles:
     """Yield the articles of a file, whose format is told from its beginning; the file is never held whole.
 
     Args:
-        file: the open file.
+        file: as `open_source` opens it.
         path: its name tells archives, and is part of messages.
         field: the field of a JSON record that holds the text.
 
     Raises:
         DamagedSourceError: it is cut short, damaged, or of no known format.
     """
+    if isinstance(file, HashedRecords):
+        yield from file.articles(field)
+        return
     with _damage_explained():
         if path.name.lower().endswith(_ARCHIVES):
             yield from _read_archive(file, field)

@@ -1,10 +1,14 @@
-"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, or demo:text."""
+"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, the Hub, or demo:text."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
+from biosqueeze.data.hub import is_hub
+from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
@@ -40,37 +44,40 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
 
     Args:
         source: a file (.txt, .jsonl, either with .gz; any other name is read as text), a directory of such
-            files (read recursively, in sorted order), or `demo:text`.
-        field: the field of a JSONL record that holds the text.
+            files (read recursively, in sorted order), hub:NAME[:FIELD], or `demo:text`.
+        field: the field of a record (JSONL, or of the Hub) that holds the text.
 
     Raises:
         SqueezeError: the source does not exist (raised at once), a line cannot be read, or there is no text (raised
             during iteration).
     """
-    if find_corpus(source) is None:
-        return iter(demo_text())
     return read_files(source, corpus_files(source), field)
 
 
 def find_corpus(source: str) -> Path | None:
-    """Return the path of a corpus, or None for the built-in sample; nothing is read.
+    """Return the path of a corpus, or None for the built-in sample and for the Hub; nothing is read.
 
     Raises:
-        SqueezeError: there is no such path.
-        UsageError: there is no such built-in corpus.
+        SqueezeError: there is no such path, or `datasets`, which reads the Hub, is not installed.
+        UsageError: there is no such built-in corpus, or no name after hub:.
     """
+    if is_hub(source):
+        HubCorpus.parse(source)
+        return None
     if source.startswith("demo:"):
         if source != DEMO:
             raise UsageError(f"there is no corpus called {source}; the built-in sample is {DEMO}")
         return None
     path = Path(source).expanduser()
     if not path.exists():
-        raise SqueezeError(f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, or {DEMO}")
+        raise SqueezeError(
+            f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, hub:NAME, or {DEMO}"
+        )
     return path
 
 
 def corpus_files(source: str) -> tuple[Path, ...]:
-    """Return the files of a corpus in reading order.
+    """Return the files of a corpus in reading order; none for the built-in sample and for the Hub.
 
     Raises:
         SqueezeError: there is no such path, or it holds no corpus file.
@@ -88,6 +95,17 @@ def corpus_files(source: str) -> tuple[Path, ...]:
             "or .jsonl, either with .gz"
         )
     return (path,)
+
+
+def content_hash(source: str) -> str:
+    """Return what identifies the content of a corpus without files: the built-in sample, or the Hub's revision.
+
+    Raises:
+        SqueezeError: the Hub cannot be reached, or has no such data set.
+    """
+    if is_hub(source):
+        return HubCorpus.parse(source).revision()
+    return hashlib.sha256(json.dumps(demo_text()).encode()).hexdigest()
 
 
 def held_out_files(source: str) -> tuple[Path, ...]:
@@ -144,21 +162,26 @@ def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteP
     Args:
         source: the name of the corpus in error messages.
         files: as `corpus_files` returns them.
-        field: the field of a JSONL record that holds the text.
-        progress: is advanced by the bytes of the files that are read.
+        field: the field of a record that holds the text.
+        progress: is advanced by the bytes of the files (the Hub: of the texts) that are read.
 
     Raises:
         SqueezeError: a line cannot be read, or there is no text.
     """
     empty = True
-    for path in files:
-        for line in _texts(path, field, progress):
-            text = line.strip()
-            if text:
-                empty = False
-                yield text
+    streams = (_texts(path, field, progress) for path in files) if files else (_unfiled(source, field, progress),)
+    for line in chain.from_iterable(streams):
+        text = line.strip()
+        if text:
+            empty = False
+            yield text
     if empty:
         raise _empty(source)
+
+
+def _unfiled(source: str, field: str, progress: ByteProgress | None) -> Iterator[str]:
+    """Stream the texts of a corpus without files."""
+    return HubCorpus.parse(source).texts(field, progress) if is_hub(source) else iter(demo_text())
 
 
 def _empty(source: str) -> SqueezeError:
@@ -169,17 +192,15 @@ def read_text_documents(source: str, field: str = "text") -> Iterator[list[str]]
     """Stream the documents of a corpus as their lines, which are not blank.
 
     In a file with blank lines, as `biosqueeze corpus` writes it, these separate the documents; in any other file each
-    line is one.
+    line is one, and of the Hub each record.
 
     Args:
         source: as for `read_lines`.
-        field: the field of a JSONL record that holds the text.
+        field: the field of a record that holds the text.
 
     Raises:
         SqueezeError: as for `read_lines`.
     """
-    if find_corpus(source) is None:
-        return ([text] for text in demo_text())
     return read_documents(source, corpus_files(source), field)
 
 
@@ -191,6 +212,9 @@ def read_documents(
     Raises:
         SqueezeError: a line cannot be read, or there is no text.
     """
+    if not files:
+        yield from ([text] for text in read_files(source, files, field, progress))
+        return
     empty = True
     for path in files:
         lines = (line.strip() for line in _texts(path, field, progress))

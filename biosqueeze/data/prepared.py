@@ -16,8 +16,7 @@ import numpy as np
 
 from biosqueeze.data.blocks import NO_TOKEN, EncodedLines, Frame, Ids, encode_documents, encode_lines, room_within
 from biosqueeze.data.cache import cache_folder, load_or_build
-from biosqueeze.data.corpus import corpus_files, read_documents, read_files
-from biosqueeze.data.demo import demo_text
+from biosqueeze.data.corpus import content_hash, corpus_files, read_documents, read_files
 from biosqueeze.data.hashed_share import HashedShare
 from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.packing import lay_out
@@ -164,7 +163,7 @@ def prepare_corpus(
     max_length becomes several sequences.
 
     Args:
-        sources: files, directories and `demo:text`; see `corpus.read_lines`.
+        sources: files, directories, hub:NAME and `demo:text`; see `corpus.read_lines`.
         field: the field of a JSONL record that holds the text.
         tokenizer: a fast tokenizer.
         max_length: tokens in a sequence and in a block, special tokens included.
@@ -226,7 +225,7 @@ def _load(folder: Path) -> Corpus | None:
 class _Preparation:
     """The inputs of a prepared corpus."""
 
-    sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files; demo:text has none
+    sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files; the Hub and demo:text have none
     field: str
     tokenizer: "PreTrainedTokenizerBase"
     length: int | None  # None: whole documents
@@ -249,7 +248,9 @@ class _Preparation:
         """The hash of every input that affects the result."""
         content = {
             "format": FORMAT,
-            "sources": [[self._states[file] for file in files] or _digest(demo_text()) for _, files in self.sources],
+            "sources": [
+                [self._states[file] for file in files] or content_hash(source) for source, files in self.sources
+            ],
             "field": self.field,
             "tokenizer": _digest(_rules(self.tokenizer)),
             "frame": [self.frame.before.tolist(), self.frame.after.tolist()],
@@ -292,20 +293,14 @@ class _Preparation:
 
     def _encoded(self, progress: ByteProgress) -> Iterator[EncodedLines]:
         if self.documents is None:
-            lines = chain.from_iterable(self._lines(*source, progress) for source in self.sources)
+            lines = chain.from_iterable(read_files(*source, self.field, progress) for source in self.sources)
             return encode_lines(lines, self.tokenizer, room_within(self.length or 0, self.frame))
-        documents = chain.from_iterable(self._documents(*source, progress) for source in self.sources)
+        documents = chain.from_iterable(read_documents(*source, self.field, progress) for source in self.sources)
         encoded = encode_documents(filter(self.documents.side, documents), self.tokenizer)
         if self.length is None:
             return (part.whole() for part in encoded)
         room = room_within(self.length, self.frame)
         return (part.joined(room) for part in encoded)
-
-    def _lines(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[str]:
-        return read_files(source, files, self.field, progress) if files else iter(demo_text())
-
-    def _documents(self, source: str, files: tuple[Path, ...], progress: ByteProgress) -> Iterator[list[str]]:
-        return read_documents(source, files, self.field, progress) if files else ([text] for text in demo_text())
 
 
 def _state(file: Path) -> list[Any]:

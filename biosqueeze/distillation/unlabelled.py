@@ -3,7 +3,7 @@
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.hub import is_hub
+from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.incoming import open_input
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.prepared import prepare_corpus
@@ -169,12 +171,24 @@ def _without_labels(features: Features, models: DistillationModels) -> Features:
 
 def _records(source: str, task: Task) -> Iterator[Any]:
     """Build examples from the JSON records of a corpus, with the columns of the task or with the usual names."""
+    plain = _without_columns(task)
+    for values in _values(source):
+        try:
+            yield task.example_from_record(values)
+        except SqueezeError:  # the fields may have the usual names
+            yield plain.example_from_record(values)
+
+
+def _values(source: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON records of a corpus, or those of the Hub."""
+    if is_hub(source):
+        yield from HubCorpus.parse(source).records()
+        return
     if find_corpus(source) is None:
         raise SqueezeError(
             f"{source} is plain text, but this task reads more than one text; give JSON lines with its fields as "
             "--corpus"
         )
-    plain = _without_columns(task)
     for path in corpus_files(source):
         opened = open_input(str(path))
         if opened.format != "jsonl":
@@ -185,10 +199,7 @@ def _records(source: str, task: Task) -> Iterator[Any]:
         for incoming in opened.records:
             if incoming.error:
                 raise SqueezeError(incoming.error)
-            try:
-                yield task.example_from_record(incoming.values)
-            except SqueezeError:  # the fields may have the usual names
-                yield plain.example_from_record(incoming.values)
+            yield incoming.values
 
 
 def _without_columns(task: Task) -> Task:

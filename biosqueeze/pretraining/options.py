@@ -82,7 +82,8 @@ class PretrainingOptions(ReplacedTokenOptions):
     ] = None
     corpus: Annotated[
         tuple[str, ...],
-        "Plain text, repeatable: what biosqueeze corpus wrote, .txt, .jsonl, .gz, or a directory of them.",
+        "Plain text, repeatable: what biosqueeze corpus wrote, .txt, .jsonl, .gz, a directory of them, or "
+        "hub:NAME[:FIELD].",
         OnDisk(),
         Common(),
         Group.DATA,

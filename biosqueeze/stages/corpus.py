@@ -66,7 +66,7 @@ class Options(StageOptions):
 
     inputs: Annotated[
         tuple[str, ...],
-        "Files of articles, or directories of them; or the word inspect and a corpus.",
+        "Files of articles, directories of them, or hub:NAME[:FIELD]; or the word inspect and a corpus.",
         Argument(),
         OnDisk(),
     ]
@@ -207,7 +207,7 @@ def _resolve(options: Options) -> CorpusRequest:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
     if out.exists() and not (out / MANIFEST).is_file():
         raise SqueezeError(f"{out} is no corpus, so --force does not delete it; give another name with --out")
-    inside = next((file.path for file in files if out in file.path.absolute().parents), None)
+    inside = next((file.path for file in files if out in file.path.absolute().parents and not file.hub), None)
     if inside is not None:
         raise UsageError(f"--out {options.out} holds the source {inside}; give another directory")
     return CorpusRequest(

@@ -98,8 +98,8 @@ class Options(DistillationOptions):
     ] = None
     corpus: Annotated[
         tuple[str, ...],
-        "Unlabelled text (.txt, .jsonl, .gz) or a directory of it, repeatable. For relation, similarity, nli and qa: "
-        "JSON lines with the fields of the task.",
+        "Unlabelled text (.txt, .jsonl, .gz), a directory of it, or hub:NAME[:FIELD], repeatable. For relation, "
+        "similarity, nli and qa: JSON lines with the fields of the task.",
         OnDisk(),
         Common(),
         Group.DATA,
