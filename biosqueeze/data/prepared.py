@@ -184,6 +184,7 @@ class DocumentText:
     sources: tuple[tuple[str, tuple[Path, ...]], ...]  # each with its files, see `corpus.corpus_files`
     field: str = "text"
     side: HashedShare | None = None  # None: all documents
+    name: str = "corpus"  # in log lines
 
     def joined(self, tokenizer: "PreTrainedTokenizerBase", max_length: int, *, pack: bool) -> Packed | Sequences:
         """Prepare texts of whole sentences that follow each other in a document; otherwise as `prepare_corpus`."""
@@ -197,14 +198,15 @@ class DocumentText:
         """
         corpus, origin = _Preparation(self.sources, self.field, tokenizer, None, self).load()
         documents = Documents(corpus)
-        note(f"corpus: {documents}, {sum(entry.tokens for entry in corpus.entries):,} tokens, {origin}")
+        note(f"{self.name}: {documents}, {sum(entry.tokens for entry in corpus.entries):,} tokens, {origin}")
         return documents
 
 
 def _in_blocks(preparation: "_Preparation", *, pack: bool) -> Packed | Sequences:
+    name = preparation.documents.name if preparation.documents else "corpus"
     corpus, origin = preparation.load()
     blocks = Packed(corpus, int(preparation.tokenizer.pad_token_id)) if pack else Sequences(corpus)
-    note(f"corpus: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {origin}")
+    note(f"{name}: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {origin}")
     return blocks
 
 

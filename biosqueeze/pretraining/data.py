@@ -17,6 +17,8 @@ from biosqueeze.training.sources import MaskedBlocks
 
 __all__ = ["PretrainingData", "PretrainingDataSettings", "load_pretraining_data"]
 
+_HELD_OUT = "held-out text"
+
 
 @dataclass(frozen=True)
 class PretrainingData:
@@ -57,9 +59,9 @@ def _texts(settings: PretrainingDataSettings) -> tuple[DocumentText, DocumentTex
     files = tuple((source, corpus_files(source)) for source in settings.corpus)
     if settings.held_out:
         train, held_out = (HashedShare(settings.held_out, is_held_out) for is_held_out in (False, True))
-        return DocumentText(files, settings.field, train), DocumentText(files, settings.field, held_out)
+        return DocumentText(files, settings.field, train), DocumentText(files, settings.field, held_out, _HELD_OUT)
     own = tuple((source, shards) for source in settings.corpus if (shards := held_out_files(source)))
-    return DocumentText(files, settings.field), DocumentText(own, settings.field) if own else None
+    return DocumentText(files, settings.field), DocumentText(own, settings.field, name=_HELD_OUT) if own else None
 
 
 def _masked(
@@ -72,7 +74,7 @@ def _masked(
         masking = (GeneratorMasking if settings.for_generator else Masking).of(tokenizer, unit)
         return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate)
     source = MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
-    note(f"corpus: {source.pairs}")
+    note(f"{text.name}: {source.pairs}")
     return source
 
 
@@ -82,5 +84,5 @@ def _fixed(
     try:
         source = _masked(text, settings, tokenizer, length)
     except SqueezeError as error:
-        raise SqueezeError(f"held-out text: {error}") from error
+        raise SqueezeError(f"{_HELD_OUT}: {error}") from error
     return FixedDraws(replace(source, rate=settings.mask_rate.final), settings.seed)
