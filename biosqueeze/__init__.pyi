@@ -352,3 +352,24 @@ def shrink(
     quiet: bool = False,
 ) -> Result:
     """Remove layers, heads and neurons, or make a preset student."""
+
+def vocab(
+    inputs: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    kind: Literal["wordpiece", "bpe", "unigram"] | None = None,
+    family: Literal["bert", "roberta", "electra", "albert", "distilbert"] | None = None,
+    size: int = 32768,
+    uncased: bool = False,
+    min_frequency: int = 2,
+    limit_alphabet: int = 1000,
+    max_length: int = 512,
+    field: str = "text",
+    sample_mb: float | None = None,
+    corpus: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    terms: str | PathLike[str] | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Result:
+    """Train a tokenizer on text, or compare tokenizers."""

@@ -15,7 +15,7 @@ from biosqueeze.model_facts import ModelShape
 
 FILE_NAME = "biosqueeze.json"
 FORMAT = 1
-_FROM_RANDOM_WEIGHTS = ("pretrain",)  # stages whose model need not have a parent
+_WITHOUT_PARENT = ("pretrain", "vocab")  # stages that need not continue from a checkpoint
 _ADVICE = "restore the file or fetch it again, or delete it, which loses the checkpoint's task and history"
 
 
@@ -192,7 +192,7 @@ def parse_manifest(values: Mapping[str, Any], source: str) -> Manifest:
     json = JsonObject(values, source, _ADVICE)
     _check_format(json)
     stage, task = json.get("stage", str), json.optional_child("task")
-    parent = (json.optional_child if stage in _FROM_RANDOM_WEIGHTS else json.child)("parent")
+    parent = (json.optional_child if stage in _WITHOUT_PARENT else json.child)("parent")
     history = tuple(_parse_entry(entry) for entry in json.children("history"))
     if not history:
         raise json.error("history", "is empty, at least one stage was expected")
@@ -230,7 +230,7 @@ def _parse_parent(json: JsonObject) -> ParentRef:
 def _parse_entry(json: JsonObject) -> HistoryEntry:
     parents = {role: _parse_parent(parent) for role, parent in json.children_by_name("parents").items()}
     stage = json.get("stage", str)
-    if "parent" not in parents and stage not in _FROM_RANDOM_WEIGHTS:
+    if "parent" not in parents and stage not in _WITHOUT_PARENT:
         raise json.error("parents.parent", "is missing, an object was expected")
     layers = json.items("layers", int)
     if any(layer < 0 for layer in layers):

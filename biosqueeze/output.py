@@ -72,6 +72,14 @@ class OutputCheckpoint:
         write_text(self.path / card.FILE_NAME, text)
         for file in record.left_out:
             file.unlink()
+        self._seal(written)
+
+    def finish_without_model(self, written: Manifest) -> None:
+        """Complete a directory that holds no model, such as a tokenizer: it gets a manifest, and no card."""
+        rewrite_for_older_readers(self.path)
+        self._seal(written)
+
+    def _seal(self, written: Manifest) -> None:
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
         self.publish()
@@ -234,7 +242,8 @@ def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
 
 
 def _check_replaceable(out: Path) -> None:
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not (out / "config.json").is_file():
+    is_ours = any((out / name).is_file() for name in ("config.json", manifest.FILE_NAME))
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not is_ours:
         raise SqueezeError(f"{out} is not a checkpoint, so --force does not delete it; give another name with --out")
 
 

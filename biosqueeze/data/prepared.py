@@ -274,7 +274,7 @@ class _Preparation:
         """
         length = self.length or 0
         layout = ShardLayout(length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
-        with self._progress() as progress, _all_cores():
+        with self._progress() as progress, all_cores():
             entries = write_shards(folder, self._encoded(progress), layout)
         if not entries:
             side = self.documents.side if self.documents else None
@@ -291,7 +291,7 @@ class _Preparation:
     def _progress(self) -> Iterator[ByteProgress]:
         total = sum(file.stat().st_size for file in self._states)
         with track("prepare the corpus (MB)", total=round(total / 1e6) or None) as tracker:
-            yield _Megabytes(tracker)
+            yield Megabytes(tracker)
 
     def _encoded(self, progress: ByteProgress) -> Iterator[EncodedLines]:
         if self.documents is None:
@@ -327,7 +327,7 @@ def _digest(value: Any) -> str:
 
 
 @contextmanager
-def _all_cores() -> Iterator[None]:
+def all_cores() -> Iterator[None]:
     """Enable the threads of the tokenizer, which the command line disables because it forks processes later."""
     former = os.environ.get(_PARALLEL, "true")
     os.environ[_PARALLEL] = "true"
@@ -337,7 +337,7 @@ def _all_cores() -> Iterator[None]:
         os.environ[_PARALLEL] = former
 
 
-class _Megabytes:
+class Megabytes:
     """A byte counter that advances a tracker by whole megabytes."""
 
     def __init__(self, tracker: ProgressBar) -> None:

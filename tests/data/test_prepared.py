@@ -339,7 +339,7 @@ def test_progress_counts_bytes_on_disk(tmp_path, monkeypatch):
     path = tmp_path / "big.txt.gz"
     path.write_bytes(gzip.compress(b"\n".join(b"cells %d" % i for i in range(20_000)), compresslevel=0))
     amounts = []
-    monkeypatch.setattr("biosqueeze.data.prepared._Megabytes.advance", lambda self, amount: amounts.append(amount))
+    monkeypatch.setattr("biosqueeze.data.prepared.Megabytes.advance", lambda self, amount: amounts.append(amount))
     _prepare(path)
     assert sum(amounts) == path.stat().st_size
 
@@ -348,7 +348,7 @@ def test_megabytes():
     from biosqueeze.progress import ProgressBar
 
     tracker = ProgressBar("x", 3)
-    progress = prepared._Megabytes(tracker)
+    progress = prepared.Megabytes(tracker)
     seen = []
     for _ in range(10):
         progress.advance(300_000)

@@ -1,0 +1,168 @@
+"""Count the pieces of text by several tokenizers, and how many of their pieces they share.
+
+Words are runs of letters, digits and underscores: TNF-alpha is two words. Pieces of punctuation count as pieces. So the
+words of a text are the same for every tokenizer.
+"""
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as Core
+from tokenizers import decoders
+
+from biosqueeze.checkpoint import Checkpoint, locate
+from biosqueeze.checkpoint_files import check_files
+from biosqueeze.data.prepared import all_cores
+from biosqueeze.models.casing import lowers_case
+from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.tokenizer import build_tokenizer
+
+_WORD = re.compile(r"\w+")
+_NO_LIMIT = 1 << 30
+_QUANTILES = {"median": 0.5, "95%": 0.95, "99%": 0.99, "most": 1.0}
+_BEFORE_TERM = "a "  # a term within a sentence: byte-level BPE writes it with the space before it
+_WITHIN, _SPACE = "##", "\u2581"
+
+
+@dataclass(frozen=True)
+class NamedTokenizer:
+    """A tokenizer to compare."""
+
+    name: str
+    core: Core
+    unknown: int | None
+    """The id of unknown pieces; None where the tokenizer has none."""
+    special: frozenset[int]
+
+    @property
+    def kind(self) -> str:
+        """WordPiece, BPE or Unigram."""
+        return type(self.core.model).__name__
+
+    @property
+    def is_cased(self) -> bool:
+        """Whether capitals are kept."""
+        return not lowers_case(self.core)
+
+
+def load_named(name: str) -> NamedTokenizer:
+    """Load the tokenizer of a directory, of a model on the Hub, or of demo:minilm.
+
+    Raises:
+        SqueezeError: there is none, or it is damaged.
+    """
+    path = locate(name, weights=False)
+    check_files(path)
+    # The family determines the names of a model's inputs, which are not used here.
+    tokenizer = build_tokenizer(Checkpoint(path, name), FAMILIES["bert"], _NO_LIMIT)
+    special = frozenset(tokenizer.all_special_ids)
+    return NamedTokenizer(name, tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
+
+
+@dataclass
+class PieceCounts:
+    """Counts of one tokenizer over the lines of a text."""
+
+    words: int = 0
+    whole_words: int = 0
+    pieces: int = 0
+    unknown: int = 0
+    lengths: "array[int]" = field(default_factory=lambda: array("L"))
+    """Tokens of each line, with the special tokens."""
+
+    def facts(self, max_length: int) -> dict[str, Any]:
+        """Return shares and quantiles; `longer` is the share of lines with more than `max_length` tokens."""
+        lengths = np.array(self.lengths)
+        quantiles = {name: int(np.quantile(lengths, share, method="higher")) for name, share in _QUANTILES.items()}
+        return {
+            "pieces_per_word": self.pieces / max(self.words, 1),
+            "whole_words": self.whole_words / max(self.words, 1),
+            "unknown": self.unknown,
+            "tokens_of_a_line": {"mean": float(lengths.mean()), **quantiles},
+            "longer": float((lengths > max_length).mean()),
+        }
+
+
+def count_pieces(tokenizer: NamedTokenizer, batches: Iterable[Sequence[str]]) -> PieceCounts:
+    """Count the pieces of lines; a word is whole if one known piece holds all of it.
+
+    Args:
+        tokenizer: the tokenizer.
+        batches: lists of lines.
+    """
+    counts = PieceCounts()
+    for batch in batches:
+        with all_cores():
+            encodings = tokenizer.core.encode_batch(list(batch), add_special_tokens=False)
+        added = tokenizer.core.num_special_tokens_to_add(is_pair=False)
+        for line, encoding in zip(batch, encodings, strict=True):
+            counts.lengths.append(len(encoding.ids) + added)
+            counts.pieces += len(encoding.ids)
+            counts.unknown += encoding.ids.count(tokenizer.unknown) if tokenizer.unknown is not None else 0
+            _count_words(line, list(zip(encoding.offsets, encoding.ids, strict=True)), tokenizer.unknown, counts)
+    return counts
+
+
+def _count_words(
+    line: str, pieces: Sequence[tuple[tuple[int, int], int]], unknown: int | None, counts: PieceCounts
+) -> None:
+    """Count the words of a line, and those that lie within one piece."""
+    position = 0
+    for match in _WORD.finditer(line):
+        start, end = match.span()
+        while position < len(pieces) and pieces[position][0][1] <= start:
+            position += 1
+        counts.words += 1
+        if position < len(pieces):
+            (first, last), number = pieces[position]
+            counts.whole_words += first <= start and end <= last and number != unknown
+
+
+def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
+    """Return the pieces of a term within a sentence: without the space before it, and with ## within a word.
+
+    A piece that is nothing but the space before the term is shown as the mark that SentencePiece has for it.
+    """
+    encoding = tokenizer.core.encode(_BEFORE_TERM + term, add_special_tokens=False)
+    inside = zip(encoding.tokens, encoding.offsets, strict=True)
+    shown: list[str] = []
+    for piece, (_, end) in inside:
+        if end > len(_BEFORE_TERM) or (shown and end == len(_BEFORE_TERM)):
+            text, is_start = _split_mark(tokenizer, piece)
+            is_start = is_start or shown[-1:] == [_SPACE]
+            shown.append(text if is_start and text else _WITHIN + text if text else _SPACE)
+    return tuple(shown)
+
+
+def is_whole(pieces: Sequence[str]) -> bool:
+    """Return whether one piece of `term_pieces` holds all of a term."""
+    return len([piece for piece in pieces if piece != _SPACE]) == 1
+
+
+def _split_mark(tokenizer: NamedTokenizer, piece: str) -> tuple[str, bool]:
+    """Return the text of a piece, and whether it starts a word."""
+    if isinstance(tokenizer.core.decoder, decoders.ByteLevel):
+        text = str(tokenizer.core.decoder.decode([piece]))
+        return text.lstrip(), text[:1].isspace()
+    if tokenizer.kind == "WordPiece":
+        return piece.removeprefix(_WITHIN), not piece.startswith(_WITHIN)
+    return piece.removeprefix(_SPACE), piece.startswith(_SPACE)
+
+
+def shared_pieces(tokenizers: Sequence[NamedTokenizer]) -> list[list[int]]:
+    """Return how many pieces each two vocabularies share: with the same text, and the same place in a word.
+
+    The marks of the kinds (## of WordPiece, the spaces of the others) are not compared; special tokens are left out.
+    """
+    sets = [set(_comparable(tokenizer)) for tokenizer in tokenizers]
+    return [[len(one & other) for other in sets] for one in sets]
+
+
+def _comparable(tokenizer: NamedTokenizer) -> Iterator[tuple[str, bool]]:
+    for piece, number in tokenizer.core.get_vocab().items():
+        if number not in tokenizer.special:
+            yield _split_mark(tokenizer, piece)
