@@ -8,7 +8,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer as Core
@@ -87,6 +87,14 @@ class PieceCounts:
         }
 
 
+class _Piece(NamedTuple):
+    """The place of a piece in its line, in characters, and its id."""
+
+    first: int
+    last: int
+    number: int
+
+
 def count_pieces(tokenizer: NamedTokenizer, batches: Iterable[Sequence[str]]) -> PieceCounts:
     """Count the pieces of lines; a word is whole if one known piece holds all of it.
 
@@ -103,23 +111,23 @@ def count_pieces(tokenizer: NamedTokenizer, batches: Iterable[Sequence[str]]) ->
             counts.lengths.append(len(encoding.ids) + added)
             counts.pieces += len(encoding.ids)
             counts.unknown += encoding.ids.count(tokenizer.unknown) if tokenizer.unknown is not None else 0
-            _count_words(line, list(zip(encoding.offsets, encoding.ids, strict=True)), tokenizer.unknown, counts)
+            places = zip(encoding.offsets, encoding.ids, strict=True)
+            pieces = [_Piece(first, last, number) for (first, last), number in places]
+            _count_words(line, pieces, tokenizer.unknown, counts)
     return counts
 
 
-def _count_words(
-    line: str, pieces: Sequence[tuple[tuple[int, int], int]], unknown: int | None, counts: PieceCounts
-) -> None:
+def _count_words(line: str, pieces: Sequence[_Piece], unknown: int | None, counts: PieceCounts) -> None:
     """Count the words of a line, and those that lie within one piece."""
     position = 0
     for match in _WORD.finditer(line):
         start, end = match.span()
-        while position < len(pieces) and pieces[position][0][1] <= start:
+        while position < len(pieces) and pieces[position].last <= start:
             position += 1
+        # A piece that is only the space before a word has the place of the word's first character.
+        near = [piece for piece in pieces[position : position + 2] if piece.number != unknown]
         counts.words += 1
-        if position < len(pieces):
-            (first, last), number = pieces[position]
-            counts.whole_words += first <= start and end <= last and number != unknown
+        counts.whole_words += any(piece.first <= start and end <= piece.last for piece in near)
 
 
 def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
@@ -131,7 +139,7 @@ def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
     inside = zip(encoding.tokens, encoding.offsets, strict=True)
     shown: list[str] = []
     for piece, (_, end) in inside:
-        if end > len(_BEFORE_TERM) or (shown and end == len(_BEFORE_TERM)):
+        if end >= len(_BEFORE_TERM):
             text, is_start = _split_mark(tokenizer, piece)
             is_start = is_start or shown[-1:] == [_SPACE]
             shown.append(text if is_start and text else _WITHIN + text if text else _SPACE)
