@@ -30,7 +30,7 @@ _NOT_CONTENT = {
     LOCK_FILE,
 }
 # A parsed object takes up to 30 times the bytes of its text. The vocabularies of the largest BPE tokenizers take 10 MB.
-_JSON_BYTES = 1 << 24
+_SMALL_BYTES = 1 << 24
 # The ends of directory names that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
@@ -42,9 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
         SqueezeError: the file is too large, not UTF-8, not JSON, not an object, nested too deeply, or holds a number
             without end.
     """
-    size = path.stat().st_size
-    if size > _JSON_BYTES:
-        raise SqueezeError(f"{path} has {size:,} bytes, at most {_JSON_BYTES:,} were expected; fetch the file again")
+    _check_size(path)
     try:
         value = parse_json(read_text(path))
     except ValueError as error:
@@ -52,6 +50,25 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SqueezeError(f"{path} holds a {type(value).__name__}, a JSON object was expected; fetch it again")
     return value
+
+
+def read_small_text(path: Path) -> str:
+    """Read a text file of a checkpoint, such as a vocabulary; with line ends as Python has them.
+
+    Raises:
+        SqueezeError: the file is too large, or not UTF-8.
+    """
+    _check_size(path)
+    try:
+        return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise SqueezeError(f"{path} is not UTF-8; fetch or copy it again") from error
+
+
+def _check_size(path: Path) -> None:
+    size = path.stat().st_size
+    if size > _SMALL_BYTES:
+        raise SqueezeError(f"{path} has {size:,} bytes, at most {_SMALL_BYTES:,} were expected; fetch the file again")
 
 
 @contextmanager

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOG_EVERY_SECONDS = 15.0
 _LOG_WIDTH = 160
+# Of a long error or warning; its end says what to do.
+_MESSAGE_START, _MESSAGE_END, _LEAST_LEFT_OUT = 1200, 600, 200
 # Control characters, and the marks that reverse the direction of text: a terminal obeys them.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -62,6 +64,15 @@ def show_tables(*, shown: bool) -> None:
 def plain_text(text: str) -> str:
     """Return text that a terminal shows and does not obey: its control characters, such as ESC, are spelled out."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def plain_message(text: str) -> str:
+    """Return an error or warning for a terminal; where it quotes a value of many characters, the middle is left out."""
+    plain = plain_text(text)
+    left_out = len(plain) - _MESSAGE_START - _MESSAGE_END
+    if left_out <= _LEAST_LEFT_OUT:
+        return plain
+    return f"{plain[:_MESSAGE_START]} [{left_out:,} characters left out] {plain[-_MESSAGE_END:]}"
 
 
 def _console() -> "Console":
@@ -115,7 +126,7 @@ def warn(message: str | CountedWarning) -> None:
     if _state.collected is not None:
         _state.collected.append(message)
         return
-    _console().print(plain_text(f"warning: {message}"), style="yellow")
+    _console().print(plain_message(f"warning: {message}"), style="yellow")
 
 
 @contextmanager

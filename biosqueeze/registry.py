@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parent
 
 # Files in a plugin folder that all plugins share and that are no plugins themselves.
 SUPPORT = {
-    "backends": {"deployed", "finite", "onnx-export", "onnx-files", "parity", "predict"},
+    "backends": {"deployed", "finite", "onnx-export", "onnx-files", "onnx-limits", "parity", "predict"},
     "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
     "tasks": {"formulation", "sequence-kind", "sniffing"},
 }

@@ -78,13 +78,14 @@ def test_no_json(file: str, content: str, pico_ner: Path, copy_of: Files, fails:
         ("special_tokens_map.json", [], "holds a list, a JSON object was expected"),
     ],
 )
-@pytest.mark.parametrize("command", ["shrink", "predict"])
+@pytest.mark.parametrize("command", ["shrink", "predict", "inspect", "shrink --dry-run", "predict --dry-run"])
 def test_tokenizer_settings(
     command: str, name: str, value: Any, says: str, pico_ner: Path, copy_of: Files, fails: Callable[..., Said]
 ) -> None:
     path = copy_of(pico_ner)
     (path / name).write_text(json.dumps(value))
-    fails(command, path, says=says)
+    name, *more = command.split()
+    fails(name, path, *more, says=says)
 
 
 def _set(path: Sequence[str | int], value: Any) -> Callable[[dict[str, Any]], None]:
@@ -109,7 +110,7 @@ def _set(path: Sequence[str | int], value: Any) -> Callable[[dict[str, Any]], No
         (_set(["normalizer"], 3), "tokenizer.json is not a valid tokenizer"),
     ],
 )
-@pytest.mark.parametrize("command", ["shrink", "predict"])
+@pytest.mark.parametrize("command", ["shrink", "predict", "inspect", "shrink --dry-run", "predict --dry-run"])
 def test_tokenizers(
     command: str,
     change: Callable[[dict[str, Any]], None],
@@ -122,7 +123,8 @@ def test_tokenizers(
     content = json.loads((path / "tokenizer.json").read_text())
     change(content)
     (path / "tokenizer.json").write_text(json.dumps(content))
-    fails(command, path, says=says)
+    name, *more = command.split()
+    fails(name, path, *more, says=says)
 
 
 # ------------------------------------------------------------------ weights
@@ -201,6 +203,37 @@ def _other_input(content: bytes) -> bytes:
     return model.SerializeToString()
 
 
+def _with_loop(content: bytes) -> bytes:
+    model = onnx.load_from_string(content)
+    kind = onnx.TensorProto
+    values = {name: onnx.helper.make_tensor_value_info(name, kind.BOOL, []) for name in ("going", "on")}
+    count = onnx.helper.make_tensor_value_info("count", kind.INT64, [])
+    step = onnx.helper.make_node("Identity", ["going"], ["on"])
+    body = onnx.helper.make_graph([step], "body", [count, values["going"]], [values["on"]])
+    model.graph.initializer.append(onnx.helper.make_tensor("times", kind.INT64, [], [1 << 60]))
+    model.graph.initializer.append(onnx.helper.make_tensor("true", kind.BOOL, [], [True]))
+    model.graph.node.append(onnx.helper.make_node("Loop", ["times", "true"], [], body=body))
+    return model.SerializeToString()
+
+
+def _with_giant(content: bytes) -> bytes:
+    """Add a constant of 40,000 x 40,000 elements; its shape is computed too."""
+    model = onnx.load_from_string(content)
+    for name, side in (("one", 200), ("other", 200)):
+        model.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.INT64, [2], [side, side]))
+    model.graph.node.append(onnx.helper.make_node("Mul", ["one", "other"], ["shape"]))
+    model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["shape"], ["giant"]))
+    return model.SerializeToString()
+
+
+def _with_function(content: bytes) -> bytes:
+    model = onnx.load_from_string(content)
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    opset = [onnx.helper.make_opsetid("", 20)]
+    model.functions.append(onnx.helper.make_function("own", "f", ["x"], ["y"], [node], opset))
+    return model.SerializeToString()
+
+
 GRAPHS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda content: b"",
     "half": lambda content: content[: len(content) // 2],
@@ -209,6 +242,11 @@ GRAPHS: dict[str, Callable[[bytes], bytes]] = {
     "data above": _external("../config.json"),
     "missing data": _external("none.data"),
     "another input": _other_input,
+}
+BOMBS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "loop": (_with_loop, "holds the subgraph of a node Loop"),
+    "function": (_with_function, "holds a function"),
+    "giant": (_with_giant, "computes 'giant' with 1,600,000,000 elements"),
 }
 
 
@@ -222,3 +260,44 @@ def test_graphs(
     fails("quantize", path, says=str(file))
     said = shell("predict", path, "in.txt", "--backend", "onnxruntime")
     assert said.code == 1 and said.err.splitlines()[-1].startswith("error: ") and str(file) in said.err
+
+
+@pytest.mark.parametrize("case", ["loop", "function", "giant"])
+def test_graphs_without_bounds(
+    case: str, exported: Callable[[str, str], Path], copy_of: Files, fails: Callable[..., Said]
+) -> None:
+    path = copy_of(exported("bert", "token-classification"))
+    file = path / "onnx" / "model.onnx"
+    damage, says = BOMBS[case]
+    file.write_bytes(damage(file.read_bytes()))
+    fails("quantize", path, says=f"{file} {says}")
+    fails("predict", path, "--backend", "onnxruntime", says=f"{file} {says}")
+
+
+# ------------------------------------------------------------------ vocabularies
+
+MERGES: dict[str, tuple[bytes, str]] = {
+    "one word": (b"word\n", "are no tokenizer ("),
+    "unknown pieces": (b"zzzz qqqq\n", "are no tokenizer ("),
+    "no text": (b"\xff\xfe", "is not UTF-8"),
+    "too large": (b"a b\n" * (5 << 20), "has 20,971,520 bytes, at most "),
+}
+
+
+@pytest.mark.parametrize("case", MERGES)
+def test_merges(case: str, pico_roberta: Path, copy_of: Files, fails: Callable[..., Said]) -> None:
+    path = copy_of(pico_roberta)
+    core = json.loads((path / "tokenizer.json").read_text())["model"]
+    (path / "tokenizer.json").unlink()
+    (path / "vocab.json").write_text(json.dumps(core["vocab"]))
+    content, says = MERGES[case]
+    (path / "merges.txt").write_bytes(content)
+    fails("shrink", path, says=says)
+
+
+def test_a_large_vocabulary(pico_bert: Path, copy_of: Files, fails: Callable[..., Said]) -> None:
+    path = copy_of(pico_bert)
+    (path / "tokenizer.json").unlink()
+    (path / "vocab.txt").write_bytes(b"word\n" * (4 << 20))
+    for command in ("shrink", "inspect"):
+        fails(command, path, says=f"{path / 'vocab.txt'} has 20,971,520 bytes, at most ")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from biosqueeze import progress
+from tests.cli.run import Shell
 
 
 class Terminal(io.StringIO):
@@ -85,3 +86,18 @@ def test_control_characters_are_spelled_out(terminal: Terminal) -> None:
     assert terminal.getvalue().count(shown) == 4
     assert "\x1b[31m" not in terminal.getvalue()
     assert not set("\r\x07\x9b\u202e") & set(terminal.getvalue())
+
+
+def test_a_long_message_keeps_its_cause_and_its_advice() -> None:
+    message = f"error: the option {'x' * 10_000} is unknown; see --help"
+    shown = progress.plain_message(message)
+    assert shown.startswith("error: the option xxx") and shown.endswith("xxx is unknown; see --help")
+    assert "characters left out" in shown
+    assert len(shown) < 2_000
+    assert progress.plain_message(message[:1_900]) == message[:1_900]
+
+
+def test_a_long_value_is_not_printed_whole(shell: Shell) -> None:
+    said = shell("shrink", "x" * 10_000, "--layers", "2")
+    assert said.code in (1, 2)
+    assert len(said.err) < 2_500

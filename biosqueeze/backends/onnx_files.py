@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 
@@ -37,10 +38,12 @@ def read_graph(path: Path) -> "onnx.ModelProto":
     """Read an ONNX file with its external data, which lie beside it.
 
     Raises:
-        SqueezeError: it is damaged or cut short, or its external data are missing, too short, or elsewhere.
+        SqueezeError: it is damaged or cut short, may take any time or memory, or its external data are missing, too
+            short, or elsewhere.
     """
     import onnx
 
+    check_limits(path)
     try:
         model = onnx.load(path)
         for tensor in model.graph.initializer:

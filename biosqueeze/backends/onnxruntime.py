@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
+from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 
@@ -26,10 +27,11 @@ class OnnxPredictor:
     """Predict with an ONNX file.
 
     Raises:
-        SqueezeError: ONNX Runtime cannot load the file.
+        SqueezeError: ONNX Runtime cannot load the file, or it may take any time or memory.
     """
 
     def __init__(self, path: Path, threads: int | None = None) -> None:
+        check_limits(path)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.inter_op_num_threads = 1

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
+from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, require
 
@@ -30,6 +31,7 @@ class OpenVinoPredictor:
     """
 
     def __init__(self, path: Path, precision: str = "fp32", threads: int | None = None) -> None:
+        check_limits(path)
         core = _openvino().Core()
         settings: dict[str, Any] = {
             "PERFORMANCE_HINT": "LATENCY",

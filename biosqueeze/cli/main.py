@@ -15,7 +15,7 @@ from biosqueeze.cli.help import write_examples, write_overview
 from biosqueeze.errors import SqueezeError, UsageError, is_lost_process, is_out_of_memory
 from biosqueeze.options import Purpose
 from biosqueeze.os_errors import advice_for
-from biosqueeze.progress import plain_text
+from biosqueeze.progress import plain_message
 
 EXAMPLES = (
     (
@@ -130,9 +130,9 @@ def _run(args: list[str] | None) -> int:
 def _print(text: str, *, in_all: bool = False) -> None:
     """Print on standard error: in the main process alone, or with `in_all` in every process that trains."""
     if processes.is_main():
-        click.echo(plain_text(text), err=True)
+        click.echo(plain_message(text), err=True)
     elif in_all:
-        click.echo(plain_text(f"process {processes.index()}: {text}"), err=True)
+        click.echo(plain_message(f"process {processes.index()}: {text}"), err=True)
 
 
 def _report_click_error(error: click.ClickException) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
+from biosqueeze.files import read_json, read_small_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,12 +45,9 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     """Read the pieces of a vocab.txt and their ids: one piece a line, ids from 0.
 
     Raises:
-        SqueezeError: it is not UTF-8.
+        SqueezeError: it is too large, or not UTF-8.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").rstrip("\r\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise SqueezeError(f"{file} is not UTF-8; fetch or copy it again") from error
+    lines = read_small_text(file).rstrip("\r\n").split("\n")
     return {line.rstrip("\r"): row for row, line in enumerate(lines)}
 
 

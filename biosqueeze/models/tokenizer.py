@@ -13,7 +13,7 @@ from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
+from biosqueeze.files import read_json, read_small_text
 from biosqueeze.models.casing import is_cased, read_sentencepiece, read_vocabulary
 from biosqueeze.models.families import Family
 from biosqueeze.models.notices import note_once
@@ -122,14 +122,20 @@ def _from_sentencepiece(
 
 def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     vocabulary = read_json(path / "vocab.json")
-    lines = (path / "merges.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_small_text(path / "merges.txt").splitlines()
     merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     build: Any = RobertaTokenizer
-    tokenizer: PreTrainedTokenizerFast = build(
-        vocab=vocabulary,
-        merges=merges,
-        add_prefix_space=settings.get("add_prefix_space", False),
-        **special_tokens(settings, vocabulary),
-        **common,
-    )
+    try:
+        tokenizer: PreTrainedTokenizerFast = build(
+            vocab=vocabulary,
+            merges=merges,
+            add_prefix_space=settings.get("add_prefix_space", False),
+            **special_tokens(settings, vocabulary),
+            **common,
+        )
+    except SqueezeError:
+        raise
+    except Exception as error:  # the Rust side raises no narrower class
+        cause = f"vocab.json and merges.txt of {path} are no tokenizer ({error})"
+        raise SqueezeError(f"{cause}; fetch or copy them again") from error
     return tokenizer

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ FILE_NAME = "metrics.jsonl"
 _NOT_LOSS_TERMS = ("step", "lr", "tokens", "seconds")
 _SMOOTHED_SHARE = 60  # a value is averaged over 1/60 of the curve's length to either side, and over 1 step at least
 _BUCKETS = 500
+_LINE_BYTES, _MOST_LINES = 1 << 20, 1_000_000
 
 Array = NDArray[np.float64]
 
@@ -62,7 +64,13 @@ def read_curves(directory: Path) -> Curves | None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    """Yield the entries of a log; of a giant one the first million, and of a giant line none."""
+    with path.open("rb") as file:
+        yield from islice(_entries(iter(lambda: file.readline(_LINE_BYTES), b"")), _MOST_LINES)
+
+
+def _entries(texts: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    for text in texts:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):

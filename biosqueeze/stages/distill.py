@@ -189,6 +189,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
+    from biosqueeze.models.text_tokenizer import load_text_tokenizer
 
     inputs = _open_inputs(options, weights=False)
     request = _request(options, inputs)
@@ -196,6 +197,8 @@ def plan(options: Options) -> Plan:
         _output(options, inputs), request.models.checkpoints, force=options.force, resume=options.resume is True
     )
     losses = check_request(request)
+    for checkpoint in request.models.checkpoints:
+        load_text_tokenizer(checkpoint)  # raises what the run would raise
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"

@@ -51,6 +51,7 @@ def run(options: Options) -> Outcome:
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     from biosqueeze.backends.deployed import deployed_megabytes  # imports NumPy
 
+    _check_tokenizer(checkpoint)
     shapes = {} if checkpoint.is_slim else _shapes(checkpoint)
     files = [path.name for path in checkpoint.path.iterdir()]
     family = checkpoint.config.get("model_type") or infer_family(tuple(shapes), checkpoint.config, files)
@@ -70,6 +71,21 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
         "history": [_history_line(entry) for entry in checkpoint.history],
     }
+
+
+def _check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Check the tokenizer's files as a run would; without tokenizer.json, which transformers converts, the settings.
+
+    Raises:
+        SqueezeError: they are damaged, or of another model.
+    """
+    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.tokenizer_settings import read_settings
+
+    if (checkpoint.path / "tokenizer.json").is_file() and checkpoint.config.get("model_type") in FAMILIES:
+        load_text_tokenizer(checkpoint)
+    else:
+        read_settings(checkpoint.path)
 
 
 def _parameters(checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:

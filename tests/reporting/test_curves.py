@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from biosqueeze.reporting import curves
 from biosqueeze.reporting.curves import read_curves, smoothed, speed, thinned
 from tests.stages.test_report import write_metrics
 
@@ -54,3 +55,11 @@ def test_hostile_lines_are_skipped_or_empty(tmp_path):
     assert curves.steps.tolist() == [1, 2]
     assert np.isnan(curves.terms["kl"][0]) and curves.terms["kl"][1] == 0.5
     assert curves.dev == ((2, {"f1": 0.5}),)
+
+
+def test_a_giant_log_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "_MOST_LINES", 3)
+    monkeypatch.setattr(curves, "_LINE_BYTES", 1000)
+    lines = [json.dumps({"step": step, "loss": 1.0}) for step in range(5)]
+    (tmp_path / curves.FILE_NAME).write_text("\n".join([lines[0], "x" * 5000, *lines[1:]]))
+    assert read_curves(tmp_path).steps.tolist() == [0, 1, 2]
