@@ -30,6 +30,7 @@ _ATTRIBUTES = {
     "special_tokens_mask": "special_tokens_mask",
     "offset_mapping": "offsets",
 }
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
 _SIZES = ("vocab_size", "max_position_embeddings")
 
 
@@ -103,6 +104,16 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> InferenceTokenizer:
     )
     check_tokenizer(tokenizer, config["vocab_size"])
     return tokenizer
+
+
+def check_tokenizer_files(checkpoint: Checkpoint) -> None:
+    """Check the tokenizer of a plan, which needs nothing but config.json, where its files are there.
+
+    Raises:
+        SqueezeError: they are damaged, or the tokenizer has more pieces than the model has embeddings.
+    """
+    if any((checkpoint.path / name).is_file() for name in _FILES):
+        load_text_tokenizer(checkpoint)
 
 
 def _add_special_tokens(core: "Core", specials: Mapping[str, str]) -> None:

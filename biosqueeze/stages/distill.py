@@ -189,7 +189,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     inputs = _open_inputs(options, weights=False)
     request = _request(options, inputs)
@@ -198,7 +198,7 @@ def plan(options: Options) -> Plan:
     )
     losses = check_request(request)
     for checkpoint in request.models.checkpoints:
-        load_text_tokenizer(checkpoint)  # raises what the run would raise
+        check_tokenizer_files(checkpoint)
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"

@@ -86,10 +86,10 @@ def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
 
 def plan(options: Options) -> Plan:
     """Return what would be scored; read the data and the config, no weights."""
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     evaluation = _resolved(options, weights=False)
-    load_text_tokenizer(evaluation.checkpoint)  # raises what the run would raise
+    check_tokenizer_files(evaluation.checkpoint)
     count = len(evaluation.examples())
     return Plan(
         out=None,

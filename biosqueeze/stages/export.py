@@ -49,11 +49,11 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def plan(options: Options) -> Plan:
     """Return what would be exported; read the config."""
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "export", allowed=("crf",))
-    load_text_tokenizer(source)  # raises what the run would raise
+    check_tokenizer_files(source)
     parameters = parameters_of(source)
     return Plan(
         out=check_output(_out(options, source), (source,), force=options.force),

@@ -204,12 +204,12 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
     from biosqueeze.models.load import load_config
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     request = _resolve(options, weights=False)
     options, source, setup = request.options, request.source, request.setup
     out = check_output(request.out, (source,), force=options.force, resume=options.resume is True)
-    load_text_tokenizer(source)  # raises what the run would raise
+    check_tokenizer_files(source)
     if _is_search(options):
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))

@@ -121,10 +121,10 @@ class _PredictionRequest:
 
 def plan(options: Options) -> Plan:
     """Return what would be predicted, and where it would be written; read the config and the input's beginning."""
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     request = _resolve(options, weights=False)
-    load_text_tokenizer(request.checkpoint)  # raises what the run would raise
+    check_tokenizer_files(request.checkpoint)
     if options.input != STDIN and not (options.input and is_stream(Path(options.input))):
         _task_of_format(request, _open(options, request), options.column)
     source = {None: "--text", STDIN: "standard input"}.get(options.input, options.input)

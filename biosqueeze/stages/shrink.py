@@ -102,11 +102,11 @@ def plan(options: Options) -> Plan:
     """Return what would be cut; read config.json and no weights."""
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "shrink", allowed=("crf",))
-    load_text_tokenizer(source)  # raises what the run would raise
+    check_tokenizer_files(source)
     if options.student:
         preset = find_preset(options.student)
         steps: tuple[str, ...] = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
