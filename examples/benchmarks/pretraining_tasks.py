@@ -175,7 +175,8 @@ def _training(workspace: Workspace, model: Model, path: str) -> list[str]:
     if not model.words:
         return [parameters, "-", "-", "-"]
     metrics = metrics_of(Path(path))
-    loss = f"{metrics['mlm']:.3f}" if "mlm" in metrics else "-"
+    held_out = metrics.get("held_out", {})
+    loss = f"{held_out['mlm']:.3f}" if "mlm" in held_out else "-"
     return [parameters, f"{metrics['tokens']:,}", f"{metrics['seconds'] / 60:.1f}", loss]
 
 
