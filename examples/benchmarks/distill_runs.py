@@ -77,10 +77,10 @@ def run_biosqueeze(setting: Setting, cache: Path | None = None) -> StepTimes:
                 **({"cache_teacher": str(cache)} if cache else {}),
             )
         )
-        return _step_times(out / "metrics.jsonl")
+        return step_times(out / "metrics.jsonl")
 
 
-def _step_times(metrics: Path) -> StepTimes:
+def step_times(metrics: Path) -> StepTimes:
     """Read the times of the steps; the file was last written at the end of the last step."""
     entries = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     steps = [entry for entry in entries if "tokens" in entry]
