@@ -273,6 +273,8 @@ def pretrain(
     compile: bool = False,
     tracker: Literal["tensorboard", "wandb", "mlflow"] | None = None,
     eval_every: int | None = None,
+    gpu: str | None = None,
+    utilization: float = 0.4,
     generator_share: float = 0.25,
     generator: str | PathLike[str] | None = None,
     rtd_weight: float = 50.0,

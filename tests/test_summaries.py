@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.cli.summary import duration
+from biosqueeze.progress import duration
 from biosqueeze.summaries import scored, teacher_dev_score, trained_summary
 
 

@@ -3,7 +3,7 @@
 import shlex
 
 from biosqueeze.options import Summary
-from biosqueeze.progress import note
+from biosqueeze.progress import duration, note
 
 
 def print_summary(summary: Summary | None, seconds: float, *, with_next: bool = True) -> None:
@@ -15,11 +15,3 @@ def print_summary(summary: Summary | None, seconds: float, *, with_next: bool = 
     note("; ".join(filter(None, [summary.machine, summary.size, f"took {duration(seconds)}"])))
     if with_next and summary.next_words:
         note(f"next: {shlex.join(['biosqueeze', *summary.next_words])}")
-
-
-def duration(seconds: float) -> str:
-    """Return a time as one would say it: 0.4 s, 12 s, 3 min 12 s, 2 h 5 min."""
-    if seconds < 59.5:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -45,7 +45,9 @@ class PerturbedForward:
             handle.remove()
 
 
-def smoothness(perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors) -> Tensor:
+def smoothness(
+    perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors, radius: float | None = None
+) -> Tensor:
     """Compute the distance of the predictions with and without adversarial noise: scalar, at least 0.
 
     Gradients flow through both predictions.
@@ -55,17 +57,22 @@ def smoothness(perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors
         clean: logits without noise.
         batch: model inputs; padding (`attention_mask`, (batch, length)) gets no noise.
         tensors: of the output type.
+        radius: the largest noise; None: RADIUS times the size of the embeddings.
     """
-    noise = adversarial_noise(perturbed, clean.detach(), batch, tensors)
+    noise = adversarial_noise(perturbed, clean.detach(), batch, tensors, radius)
     return tensors.mean_distance(perturbed(noise), clean, batch)
 
 
-def adversarial_noise(perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors) -> Tensor:
+def adversarial_noise(
+    perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors, largest_noise: float | None = None
+) -> Tensor:
     """Return noise (batch, length, width) within the ball that moves the prediction away from `clean`."""
     real = batch["attention_mask"].unsqueeze(-1)  # (batch, length, 1)
     with torch.no_grad():
         embedded = perturbed.embedding(batch["input_ids"])
         radius = RADIUS * _size(embedded, real)  # (batch, 1, 1)
+        if largest_noise is not None:
+            radius = torch.full_like(radius, largest_noise)
         noise = torch.randn_like(embedded) * START * radius * real
     for _ in range(STEPS):
         noise.requires_grad = True

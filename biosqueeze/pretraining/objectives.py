@@ -5,6 +5,7 @@ from transformers import PreTrainedModel
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.dropout import set_dropout
+from biosqueeze.pretraining.adversarial import AdversarialLearner
 from biosqueeze.pretraining.learner import MaskedLanguageLearner, PretrainingLearner
 from biosqueeze.pretraining.models import StartModel
 from biosqueeze.pretraining.options import PretrainingOptions
@@ -43,6 +44,8 @@ def build_learner(start: StartModel, options: PretrainingOptions) -> Pretraining
         set_dropout(start.model, options.dropout)
     if options.objective == "rtd":
         return ReplacedTokenLearner(start.model, _generator_of(start, options), options.rtd_weight)
+    if options.adversarial:
+        return AdversarialLearner(start.model, options.pair)
     return MaskedLanguageLearner(start.model, options.pair)
 
 

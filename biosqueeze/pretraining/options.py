@@ -11,12 +11,14 @@ from biosqueeze.options import (
     Group,
     Hidden,
     OnDisk,
+    OnlyWith,
     Requires,
     Suggests,
     Syntax,
     between_0_and_1,
     whole_numbers,
 )
+from biosqueeze.pretraining.cost_options import CostOptions
 from biosqueeze.pretraining.rtd_options import ReplacedTokenOptions
 from biosqueeze.pretraining.shapes import SHAPES
 
@@ -24,7 +26,7 @@ Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "rtd"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(ReplacedTokenOptions):
+class PretrainingOptions(ReplacedTokenOptions, CostOptions):
     """What to train on plain text, from which weights, and how it is scored."""
 
     shape: Annotated[
@@ -125,6 +127,13 @@ class PretrainingOptions(ReplacedTokenOptions):
         Common(),
         Group.OBJECTIVE,
     ] = "mlm"
+    adversarial: Annotated[
+        bool,
+        "Also train for equal predictions under small noise on the embeddings (ALUM, PubMedBERT's table 9): a step takes "
+        "almost three times as long.",
+        OnlyWith("objective", "mlm", "mlm+nsp", "mlm+sop"),
+        Group.OBJECTIVE,
+    ] = False
     mask_unit: Annotated[
         MaskUnit, "What is masked at once: single pieces, whole words, or spans of words.", Common(), Group.OBJECTIVE
     ] = "piece"

@@ -123,7 +123,7 @@ def _read_texts(request: PretrainingRequest, start: StartModel) -> _Texts:
             f"--long-length {long} must be above --max-length, {short}, and at most {positions}, the positions of the "
             "model"
         )
-    return _Texts(_read(options, start, short), _read(options, start, long) if long else None)
+    return _Texts(read_text(options, start, short), read_text(options, start, long) if long else None)
 
 
 def long_batch_size(options: PretrainingOptions) -> int:
@@ -132,7 +132,8 @@ def long_batch_size(options: PretrainingOptions) -> int:
     return options.long_batch_size or max(1, same_tokens)
 
 
-def _read(options: PretrainingOptions, start: StartModel, length: int) -> PretrainingData:
+def read_text(options: PretrainingOptions, start: StartModel, length: int) -> PretrainingData:
+    """Read the corpus at one length."""
     settings = PretrainingDataSettings(
         corpus=options.corpus,
         field=options.field,

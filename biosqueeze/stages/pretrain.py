@@ -114,8 +114,9 @@ def _inputs(start: Checkpoint | NewModel) -> tuple[Checkpoint, ...]:
 
 
 def plan(options: Options) -> Plan:
-    """Describe the pretraining; read configs and the tokenizer, and no weights."""
+    """Describe the pretraining and its costs; read configs, the tokenizer and some text, and no weights."""
     from biosqueeze.models.count import parameters_of
+    from biosqueeze.pretraining.cost import cost_lines
     from biosqueeze.pretraining.models import new_parameters
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
@@ -133,6 +134,7 @@ def plan(options: Options) -> Plan:
             *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
             f"train on {', '.join(options.corpus)}: {length}, batch {options.batch_size} x {options.accumulate} "
             f"sequences of {options.max_length}, lr {options.lr:g}",
+            *cost_lines(request),
         ),
         parameters_before=parameters_of(start) if isinstance(start, Checkpoint) else None,
         parameters_after=new_parameters(start, head) if isinstance(start, NewModel) else parameters_of(start, head),
@@ -143,6 +145,8 @@ def run(options: Options) -> Outcome:
     """Load or build the model, train it, write it."""
     from biosqueeze.pretraining.pipeline import pretrain
 
+    if options.gpu:
+        raise UsageError("--gpu is for --dry-run, which computes the time there; give that too, or leave --gpu out")
     request = _request(options)
     out = _output(options, request.start)
     if done := take_over(out, "pretrain", options):

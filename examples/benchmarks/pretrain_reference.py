@@ -22,7 +22,8 @@ DETECTION_WEIGHT = 50.0
 
 def documents_of(setting: "Setting", tokenizer: Any) -> list[list[list[int]]]:
     """Return the token ids of the sentences of each document."""
-    texts = [document.splitlines() for document in setting.corpus.read_text(encoding="utf-8").split("\n\n")]
+    text = setting.corpus.read_text(encoding="utf-8")
+    texts = [document.splitlines() for document in text.split("\n\n") if document.strip()]
     encoded = iter(tokenizer([line for text in texts for line in text], add_special_tokens=False)["input_ids"])
     return [[next(encoded) for _ in text] for text in texts]
 

@@ -1,0 +1,66 @@
+"""Adversarial pretraining, as PubMedBERT's (Gu et al. 2020, section 6.4 and table 9): ALUM (Liu et al. 2020).
+
+To the losses of pretraining it adds the distance of the predictions with and without small noise on the embeddings
+that is chosen to change them (equation 3 of ALUM, with the symmetric divergence of the authors' code). The noise is
+found as SMART's in fine-tuning, by one step of gradient ascent. Gu et al. give no constants; these are ALUM's.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
+from biosqueeze.data.output_types import SINGLE
+from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
+from biosqueeze.models.heads import mlm_logits
+from biosqueeze.models.output_tensors import tensors_of
+from biosqueeze.objectives import full
+from biosqueeze.pretraining.learner import MaskedLanguageLearner
+from biosqueeze.training.rng_state import RngState
+
+WEIGHT = 10.0
+"""Alpha of equation 3 in pretraining (Liu et al. 2020, section 4.2)."""
+RADIUS = 1e-3
+"""The size of the step (section 4.2). The noise before it has a standard deviation of 1e-5, a hundredth of it."""
+
+
+class AdversarialLearner(MaskedLanguageLearner):
+    """Masked language modelling with the term `adversarial`, a mean over the masked tokens."""
+
+    def __init__(self, model: PreTrainedModel, pair: str | None = None) -> None:
+        """Take the model as `MaskedLanguageLearner` does."""
+        super().__init__(model, pair)
+        self.weights = {**self.weights, "adversarial": WEIGHT}
+
+    def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
+        """Return the number of masked tokens, for both terms on them, and of pairs."""
+        counts = super().counts(batch)
+        return {**counts, "adversarial": counts["mlm"]}
+
+    def forward(self, **batch: Tensor) -> dict[str, Tensor]:
+        """Compute the losses without noise, and the distance that the noise makes. Scalars."""
+        rng = RngState(batch[INPUT_IDS].device)
+        encoded = self.encode(batch)
+        terms = self.losses(encoded, batch)
+        masked = batch[LABELS] >= 0  # (batch, length)
+        if not masked.any():
+            return {**terms, "adversarial": encoded.hidden.sum() * 0}
+        perturbed = PerturbedForward(lambda: self._logits(batch, masked), word_embedding(self.model), rng)
+        clean = full(mlm_logits(self.model, encoded.hidden[masked]))  # (rows, vocabulary)
+        return {**terms, "adversarial": smoothness(perturbed, clean, batch, tensors_of(SINGLE), RADIUS)}
+
+    def _logits(self, batch: Mapping[str, Tensor], masked: Tensor) -> Tensor:
+        """Return the logits of the masked tokens, (rows, vocabulary)."""
+        logits: Tensor = full(mlm_logits(self.model, self.encode(batch).hidden[masked]))
+        return logits
+
+
+def adversarial_passes() -> float:
+    """Return the operations of a step relative to one without noise.
+
+    Forward and backward (3 forward passes), the same under noise (3), and for the step of ascent a forward pass and
+    the gradients of the inputs alone (2).
+    """
+    return 8 / 3

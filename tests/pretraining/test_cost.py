@@ -1,0 +1,106 @@
+"""Costs of a pretraining: operations against hand-computed and counted ones, tokens, and what --dry-run prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig
+
+from biosqueeze.errors import UsageError
+from biosqueeze.models.heads import mlm_logits
+from biosqueeze.models.load import skeleton
+from biosqueeze.pretraining.flops import Work, forward_flops, training_flops
+from biosqueeze.pretraining.gpus import parse_gpus
+from biosqueeze.stages.pretrain import Options, plan, run
+from tests import pico
+
+LENGTH, MASKED = 16, 3
+
+
+def test_operations_of_bert_base_by_hand():
+    model = skeleton(BertConfig(vocab_size=30_522), "BertForPreTraining")
+    layer = 2 * (4 * 768 * 768 + 2 * 768 * 3072) * 512 + 4 * 768 * 512 * 512
+    head = 2 * (768 * 768 + 768 * 30_522) * 77
+    assert forward_flops(model, Work(512, 77)) == 12 * layer + head == pytest.approx(1.003e11, rel=1e-3)
+    assert training_flops(model, Work(512, 77, paired=True)) == 3 * (12 * layer + head + 2 * (768 * 768 + 2 * 768))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "mobilebert", "electra"])
+def test_operations_equal_those_that_torch_counts(family):
+    model = pico.model_of(family, 100, "mlm")
+    model.set_attn_implementation("eager")
+    ids = torch.arange(5, 5 + LENGTH).unsqueeze(0)
+    with FlopCounterMode(display=False) as counter:
+        hidden = model.base_model(input_ids=ids).last_hidden_state
+        mlm_logits(model, hidden[0, :MASKED]).sum().backward()
+    pooler = getattr(model.base_model, "pooler", None) is not None
+    ours = training_flops(model, Work(LENGTH, MASKED, paired=False))
+    assert not pooler
+    assert ours == counter.get_total_flops()
+
+
+def test_operations_of_a_discriminator():
+    model = pico.model_of("electra", 100)
+    model.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0)).logits.sum().backward()
+    assert training_flops(model, Work(LENGTH, MASKED)) == counter.get_total_flops()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("cost")
+    for family in ("bert", "electra"):
+        pico.save(family, path / family)
+    (path / "text.txt").write_text("\n\n".join("\n".join(pico.sentences(3, seed)) for seed in range(60)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIOSQUEEZE_CACHE", str(path / "cache"))
+        yield path
+
+
+def _plan(folder: Path, family: str = "bert", **options):
+    corpus = (str(folder / "text.txt"),)
+    chosen = Options(checkpoint=str(folder / family), corpus=corpus, batch_size=4, out=str(folder / "out"), **options)
+    return "\n".join(plan(chosen).steps)
+
+
+def _number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm"), ("bert", "mlm+nsp"), ("electra", "rtd")])
+def test_dry_run_prints_tokens_operations_and_time(folder, family, objective):
+    text = _plan(folder, family, objective=objective, steps=10, max_length=32, gpu="h100:8", utilization=0.5)
+    tokens, padded = _number(r"tokens: ([\d,]+) in 10 steps", text), _number(r"steps, ([\d,]+) with", text)
+    assert 10 * 4 * 8 < tokens <= padded <= 10 * 4 * 32
+    flops = _number(r"operations: (\S+) FLOPs", text)
+    assert 6 * 4 * 8_000 * padded < flops < 6 * 4 * 30_000 * padded
+    assert _number(r"time on this machine: about [^,]+, ([\d,]+) tokens/s", text) > 0
+    assert "time on 8 x H100: about 0.0 s at 50% of their 7,912 TFLOP/s" in text
+    assert not (folder / "out").exists()
+
+
+def test_long_sequences_and_epochs_in_the_costs(folder):
+    short = _plan(folder, steps=10, max_length=32)
+    both = _plan(folder, steps=10, max_length=32, long_length=64, long_share=0.5, long_batch_size=4)
+    pattern = r"steps, ([\d,]+) with"
+    assert _number(pattern, both) == pytest.approx(1.5 * _number(pattern, short), rel=0.05)
+    tokens = _number(r"tokens: ([\d,]+) in", _plan(folder, epochs=2, max_length=32))
+    twice = _number(r"tokens: ([\d,]+) in", _plan(folder, epochs=4, max_length=32))
+    assert twice == pytest.approx(2 * tokens, rel=0.05)
+
+
+@pytest.mark.parametrize("text", ["h101", "h100:0", "h100:x", ""])
+def test_gpus_that_do_not_exist(text):
+    with pytest.raises(ValueError):
+        parse_gpus(text)
+
+
+def test_gpus_are_for_dry_runs(folder):
+    options = {"checkpoint": str(folder / "bert"), "corpus": (str(folder / "text.txt"),), "out": str(folder / "out")}
+    with pytest.raises(UsageError, match="--gpu is for --dry-run"):
+        run(Options(**options, gpu="h100"))
