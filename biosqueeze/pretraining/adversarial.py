@@ -7,7 +7,6 @@ found as SMART's in fine-tuning, by one step of gradient ascent. Gu et al. give 
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -129,7 +129,7 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
     ] = "mlm"
     adversarial: Annotated[
         bool,
-        "Also train for equal predictions under small noise on the embeddings (ALUM, PubMedBERT's table 9): a step takes "
+        "Also train for equal predictions with small noise on the embeddings (ALUM; PubMedBERT, table 9): a step takes "
         "almost three times as long.",
         OnlyWith("objective", "mlm", "mlm+nsp", "mlm+sop"),
         Group.OBJECTIVE,
