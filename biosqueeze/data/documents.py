@@ -10,13 +10,15 @@ from biosqueeze.data.bioc import read_bioc
 from biosqueeze.data.lines import read_beginning
 from biosqueeze.data.pubtator import TEXT_LINE, parse_pubtator, pubtator_lines, read_pubtator
 from biosqueeze.data.sentences import sentences_of, words_of
-from biosqueeze.data.tagging import TaggedSentence, tag_document, tag_documents, without_overlaps
+from biosqueeze.data.tagging import TaggedSentence, TypeRanks, by_rank, tag_document, tag_documents, without_overlaps
 from biosqueeze.errors import SqueezeError
 
 __all__ = [
     "Annotation",
     "Document",
     "TaggedSentence",
+    "TypeRanks",
+    "by_rank",
     "detect_format",
     "format_of_text",
     "parse_pubtator",

@@ -1,12 +1,15 @@
 """Convert annotated text to tagged words; of overlapping annotations only the longest is kept."""
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from biosqueeze.data.annotated import Annotation, Document
 from biosqueeze.data.sentences import CharacterSpan, sentences_of, words_of
 from biosqueeze.progress import note
+
+TypeRanks = Mapping[str, int]  # by type in lower case
 
 
 class TaggedSentence(NamedTuple):
@@ -61,6 +64,31 @@ def tag_document(document: Document, types: Collection[str] = ()) -> list[Tagged
         spans = tuple(words[begin:index])
         sentences.append(TaggedSentence(tuple(document.text[a:b] for a, b in spans), tuple(tags[begin:index]), spans))
     return sentences
+
+
+def by_rank(document: Document, ranks: TypeRanks) -> Document:
+    """Cut the annotations of a document where one of a higher rank lies over them, so that none overlap.
+
+    Of equal ranks the longest is kept, as in `without_overlaps`. A type without a rank has the lowest.
+    """
+    kept, _ = without_overlaps(document.annotations)
+    if len(kept) == len(document.annotations):
+        return document
+    borders = sorted({offset for each in document.annotations for offset in (each.start, each.end)})
+    covered = [(start, end, _highest(document.annotations, start, ranks)) for start, end in pairwise(borders)]
+    parts = []
+    for annotation, run in groupby(covered, key=lambda part: part[2]):
+        pieces = list(run)
+        start, end = pieces[0][0], pieces[-1][1]
+        if annotation is not None:
+            parts.append(replace(annotation, start=start, end=end, text=document.text[start:end]))
+    return replace(document, annotations=tuple(parts))
+
+
+def _highest(annotations: Sequence[Annotation], offset: int, ranks: TypeRanks) -> Annotation | None:
+    """Return the annotation of the highest rank at an offset, None without any."""
+    over = [each for each in annotations if each.start <= offset < each.end]
+    return max(over, key=lambda each: (ranks.get(each.type.casefold(), -1), each.end - each.start), default=None)
 
 
 def without_overlaps(annotations: Sequence[Annotation]) -> tuple[list[Annotation], int]:

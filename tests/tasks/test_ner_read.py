@@ -1,7 +1,7 @@
 import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.tasks import open_task
+from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.readers.tagged import count_entities
 
 KIND = open_task("ner")
@@ -187,3 +187,18 @@ def test_ncbi_disease_windows_lose_nothing(real_data, pico_bert, max_length):
     predicted = KIND.decode(windows, _logits_of(windows, 3), sentences, dataset.labels)
     scores = KIND.score([s.gold for s in sentences], predicted)
     assert (scores["f1"], scores["support"]) == (1.0, 960)
+
+
+def test_types_are_merged_as_in_blurb(tmp_path):
+    source = _write(tmp_path, train=TRAIN, dev="a\tB-Gene\nb\tB-Disease\nc\tI-Disease\nd\tO\n")
+    merged = open_task("ner", Formulation(merge_types=True)).read(source, ("train", "dev"))
+    assert merged.labels == ("O", "B", "I")
+    assert merged.splits["dev"][0].gold == ("B", "B", "I", "O")
+    only = open_task("ner", Formulation(merge_types=True, types=("Disease",))).read(source, ("train", "dev"))
+    assert only.splits["dev"][0].gold == ("O", "B", "I", "O")
+
+
+def test_merged_neighbours_of_two_types_stay_two(tmp_path):
+    source = _write(tmp_path, train="a\tI-Gene\nb\tI-Disease\nc\tO\n")
+    merged = open_task("ner", Formulation(merge_types=True)).read(source, ("train",))
+    assert merged.splits["train"][0].gold == ("B", "B", "O")

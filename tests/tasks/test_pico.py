@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +116,28 @@ def test_ebm_nlp_counts_as_published(real_data, version):
         assert [tags.count(f"I-{element}") for element in ("PAR", "INT", "OUT")] == elements
         scores = KIND.score([s.gold for s in dataset.splits[split]], [s.gold for s in dataset.splits[split]])
         assert [scores[f"support-{element}"] for element in ("PAR", "INT", "OUT")] == elements
+
+
+def test_overlapping_elements_are_cut_as_in_blurb(tmp_path):
+    """The last of P, I and O wins word by word: compared with the rule of the corpus's script."""
+    text = "old men on zinc had less pain"
+    spans = [(0, 15, "Participants"), (11, 15, "Interventions"), (4, 29, "Outcomes")]
+    entities = [{"start": a, "end": b, "label": kind} for a, b, kind in spans]
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps({"text": f"{text} {split}", "entities": entities}) + "\n")
+    gold = KIND.read(str(tmp_path), ("train",)).splits["train"][0]
+    naive, start = [], 0
+    for word in f"{text} train".split():
+        start = f"{text} train".index(word, start)
+        elements = [kind for a, b, kind in spans if a <= start < b]
+        naive.append(elements[-1] if elements else "")
+        start += len(word)
+    assert [tag.partition("-")[2] for tag in gold.gold] == naive
+    assert naive == ["Participants", *["Outcomes"] * 6, ""]
+
+
+def test_elements_apart_are_unchanged(tmp_path):
+    for split in ("train", "dev", "test"):
+        entities = [{"start": 0, "end": 3, "label": "PAR"}, {"start": 4, "end": 7, "label": "INT"}]
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps({"text": f"old men {split}", "entities": entities}) + "\n")
+    assert KIND.read(str(tmp_path), ("train",)).splits["train"][0].gold == ("B-PAR", "B-INT", "O")

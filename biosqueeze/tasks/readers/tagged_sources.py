@@ -12,6 +12,8 @@ from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.documents import (
     Annotation,
     Document,
+    TypeRanks,
+    by_rank,
     detect_format,
     format_of_text,
     read_documents,
@@ -42,6 +44,7 @@ from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
 from biosqueeze.tasks.readers.tagged import Sentence, SourceSentence, build_dataset
 
 DEMO = "demo:ner"
+NO_RANKS: TypeRanks = {}
 _SUFFIXES = (
     ".tsv", ".txt", ".conll", ".iob", ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
@@ -51,7 +54,7 @@ _TEXTS = Columns({"text": ("text",), "entities": ("entities", "spans", "label", 
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
-def read(source: str, splits: Sequence[str], formulation: Formulation) -> Dataset:
+def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: TypeRanks = NO_RANKS) -> Dataset:
     """Read splits of a data set, and log their files and formats.
 
     Args:
@@ -62,6 +65,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation) -> Datase
             NCBItrainset_corpus.txt. brat's .txt and .ann are in directories train, dev and test.
         splits: of train, dev and test. The labels are those of train if it is among them, else those of all.
         formulation: columns, types and scheme.
+        ranks: of types: where annotations overlap, words are of the highest; without ranks the longest is kept.
 
     Raises:
         SqueezeError: a file is missing, empty or malformed, or has a label that train lacks.
@@ -73,11 +77,11 @@ def read(source: str, splits: Sequence[str], formulation: Formulation) -> Datase
         return build_dataset(source, _demo(source, splits, requested), splits, formulation)
     if is_hub(source) or is_saved(Path(source).expanduser()):
         names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
-        read = {split: _of_records(rows, formulation, ()) for split, rows in read_records(source, names).items()}
+        read = {split: _of_records(rows, formulation, (), ranks) for split, rows in read_records(source, names).items()}
         return build_dataset(source, read, splits, formulation)
     files = _files(source, splits)
     check_files(files)
-    parsed = {split: _read_file(path, formulation) for split, path in files.items()}
+    parsed = {split: _read_file(path, formulation, ranks) for split, path in files.items()}
     dataset = build_dataset(source, {split: rows for split, (rows, _) in parsed.items()}, splits, formulation)
     _log_files(source, {split: files[split] for split in splits}, {split: kind for split, (_, kind) in parsed.items()})
     return dataset
@@ -203,19 +207,19 @@ def _is_named(path: Path, split: str) -> bool:
     return splits_within(path.name) == (split,) and path.name.lower().removesuffix(".gz").endswith(suffixes)
 
 
-def _read_file(path: Path, formulation: Formulation) -> tuple[list[SourceSentence], str]:
+def _read_file(path: Path, formulation: Formulation, ranks: TypeRanks) -> tuple[list[SourceSentence], str]:
     """Return the sentences of a file, and its format for messages."""
     requested = parse_column_options(formulation.column)
     if path.is_dir():
-        return _of_documents(read_brat(path), path, formulation), "brat"
+        return _of_documents(read_brat(path), path, formulation, ranks), "brat"
     kind = detect_format(path)
     if kind:
         if requested:  # not an error: a model that was fine-tuned on columns may be evaluated on PubTator
             warn(f"{path} is {_FORMAT_NAMES[kind]}, which has no columns: {', '.join(requested.values())} not used")
-        return _of_documents(read_documents(path), path, formulation), _FORMAT_NAMES[kind]
+        return _of_documents(read_documents(path), path, formulation, ranks), _FORMAT_NAMES[kind]
     first = next((line for _, line in numbered_lines(path) if line.strip()), "")
     if _is_json(path, first):
-        return _of_records(read_file(path), formulation, tag_names(path.parent)), "JSON"
+        return _of_records(read_file(path), formulation, tag_names(path.parent), ranks), "JSON"
     sentences, layout = read_columns(path, requested)
     return sentences, f"columns: {layout}"
 
@@ -225,8 +229,10 @@ def _is_json(path: Path, text: str) -> bool:
     return kind in (".json", ".jsonl") or (kind == ".txt" and text.lstrip().startswith('{"'))
 
 
-def _of_documents(documents: Iterable[Document], path: Path, formulation: Formulation) -> list[SourceSentence]:
-    read = list(documents)
+def _of_documents(
+    documents: Iterable[Document], path: Path, formulation: Formulation, ranks: TypeRanks
+) -> list[SourceSentence]:
+    read = [by_rank(document, ranks) for document in documents] if ranks else list(documents)
     types_in_data = {annotation.type for document in read for annotation in document.annotations}
     # Of overlapping annotations one is dropped; only the requested types compete.
     types = [name for name in formulation.types if name in types_in_data]
@@ -237,11 +243,13 @@ def _of_documents(documents: Iterable[Document], path: Path, formulation: Formul
     ]
 
 
-def _of_records(records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str]) -> list[SourceSentence]:
+def _of_records(
+    records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str], ranks: TypeRanks
+) -> list[SourceSentence]:
     """Read records with tokens and tags (or the numbers of `names`), or with a text and its entities."""
     documents = _documents_of(records, formulation)
     if documents is not None:
-        return _of_documents(documents, Path(records[0].where), formulation)
+        return _of_documents(documents, Path(records[0].where), formulation, ranks)
     return list(_sentences_of_tokens(records, formulation, names))
 
 
