@@ -314,7 +314,7 @@ def test_shell_completion_knows_commands_and_choices() -> None:
         ("finetune x --task", "blurb/bc5", ["blurb/bc5-chem", "blurb/bc5-disease"]),
         ("evaluate x --task", "blurb/ho", ["blurb/hoc"]),
         ("predict x --task", "q", ["qa"]),
-        ("tasks", "b", ["bioformer", "biolm", "blurb"]),
+        ("tasks", "b", ["bioformer", "biolm", "biom", "blurb"]),
     ],
 )
 def test_shell_completion_knows_names(words: str, begun: str, completed: list[str]) -> None:
