@@ -1,0 +1,243 @@
+"""biosqueeze pretrain: what is written, what stock transformers loads, and that a resumed run equals a whole one."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+
+from biosqueeze.pretraining import probe
+from biosqueeze.training import loop
+from tests import pico
+from tests.cli.run import Shell
+from tests.training.test_loop import press_ctrl_c
+
+SMALL = ("--layers", "1", "--hidden", "16", "--heads", "2", "--ffn", "32", "--positions", "40")
+SHORT = ("--steps", "4", "--batch-size", "4", "--max-length", "24", "--precision", "fp32", "--lr", "1e-3")
+SHAPES = {"bert": "bert-base", "roberta": "roberta-base", "electra": "electra-base", "albert": "albert-base"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    sentences, rng = list(pico.sentences(120, seed=5)), random.Random(0)
+    lines: list[str] = []
+    while sentences:
+        lines += [*(sentences.pop() for _ in range(min(len(sentences), rng.randint(2, 6)))), ""]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for family in pico.FAMILIES:
+        pico.save(family, folder / family)
+    return folder
+
+
+def missing(kind: type, path: Path | str) -> set[str]:
+    """Return the tensors that stock transformers does not find in a checkpoint."""
+    return set(kind.from_pretrained(path, output_loading_info=True)[1]["missing_keys"])
+
+
+def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
+    return load_file(Path(path) / "model.safetensors")
+
+
+def same(one: Path | str, other: Path | str) -> bool:
+    first, second = weights_of(one), weights_of(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def log_of(path: Path | str) -> list[dict[str, object]]:
+    lines = (Path(path) / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+@pytest.mark.parametrize("family", pico.FAMILIES)
+def test_a_continued_model_loads_with_no_missing_key(family, models, text, tmp_path, shell: Shell) -> None:
+    out = tmp_path / "out"
+    assert shell("pretrain", models / family, "--corpus", text, *SHORT, "--steps", "1", "--out", out).code == 0
+    assert not missing(AutoModelForMaskedLM, out)
+    assert {name.partition(".")[0] for name in missing(AutoModel, out)} <= {"pooler"}
+    assert len(AutoTokenizer.from_pretrained(out)) == json.loads((out / "config.json").read_text())["vocab_size"]
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"), [("bert", "mlm+nsp"), ("mobilebert", "mlm+nsp"), ("albert", "mlm+sop")]
+)
+def test_a_model_of_pairs_loads_with_no_missing_key(family, objective, models, text, tmp_path, shell: Shell) -> None:
+    out = tmp_path / "out"
+    options = (*SHORT, "--steps", "1", "--objective", objective, "--out", out)
+    ran = shell("pretrain", models / family, "--corpus", text, *options)
+    assert "tensors of its head" in ran.err
+    for kind in (AutoModelForPreTraining, AutoModelForMaskedLM, AutoModel):
+        assert not missing(kind, out)
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_a_new_model_has_its_shape_and_vocabulary(family, models, text, tmp_path, shell: Shell) -> None:
+    tokenizer, out = tmp_path / "vocabulary", tmp_path / "out"
+    AutoTokenizer.from_pretrained(models / family).save_pretrained(tokenizer)
+    new = ("--shape", SHAPES[family], "--tokenizer", tokenizer, *SMALL)
+    ran = shell("pretrain", *new, "--corpus", text, *SHORT, "--out", out)
+    assert ran.code == 0, ran.err
+    assert "random weights (seed 0)" in ran.err
+    assert not missing(AutoModelForMaskedLM, out)
+    manifest = json.loads((out / "biosqueeze.json").read_text())
+    assert manifest["parent"] is None
+    shape = {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "positions": 42 if family == "roberta" else 40}
+    assert manifest["model"]["shape"] | shape == manifest["model"]["shape"]
+    assert manifest["metrics"]["objective"] == "mlm"
+    assert manifest["metrics"]["tokens"] > 0
+    again = tmp_path / "again"
+    assert shell("pretrain", *new, "--corpus", text, *SHORT, "--out", again).code == 0
+    assert same(out, again)
+    assert shell("inspect", out).code == 0
+
+
+def test_what_follows_works_with_a_model_of_pairs(models, text, tmp_path, shell: Shell) -> None:
+    out = tmp_path / "out"
+    shell("pretrain", models / "bert", "--corpus", text, *SHORT, "--objective", "mlm+nsp", "--out", out)
+    cut = shell("shrink", out, "--layers", "2", "--out", tmp_path / "cut")
+    assert cut.code == 0, cut.err
+    few = ("--corpus", text, "--steps", "1", "--batch-size", "4", "--max-length", "24")
+    student = shell("distill", tmp_path / "cut", "--teacher", out, *few, "--out", tmp_path / "student")
+    assert student.code == 0, student.err
+    further = shell("pretrain", out, *few, "--out", tmp_path / "further")
+    assert further.code == 0, further.err
+    tuned = shell("finetune", out, "--data", "demo:ner", "--steps", "1", "--train-size", "4", "--out", tmp_path / "ner")
+    assert tuned.code == 0, tuned.err
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Press Ctrl-C after a step."""
+    after = loop.TrainingLoop._after_step
+
+    def press(self, result, started) -> None:
+        if self.progress.step + 1 == step:
+            press_ctrl_c()
+        after(self, result, started)
+
+    monkeypatch.setattr(loop.TrainingLoop, "_after_step", press)
+
+
+@pytest.mark.parametrize(
+    ("objective", "ends"), [("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,))]
+)
+def test_resumed_equals_uninterrupted(objective, ends, models, text, tmp_path, shell: Shell, monkeypatch) -> None:
+    start = models / ("electra" if objective == "rtd" else "bert")
+    long = ("--long-length", "40", "--long-share", "0.5", "--held-out", "0.2", "--eval-every", "3")
+    options = (start, "--corpus", text, *SHORT, "--steps", "6", "--objective", objective, *long, "--dropout", "0.1")
+    assert shell("pretrain", *options, "--out", tmp_path / "whole").code == 0
+    out = tmp_path / "out"
+    # The longer sequences begin after step 3.
+    for step in ends:
+        with monkeypatch.context() as patch:
+            interrupted(patch, step)
+            assert shell("pretrain", *options, "--out", out, "--resume", "auto").code == 130
+    assert shell("pretrain", *options, "--out", out, "--resume").code == 0
+    assert same(out, tmp_path / "whole")
+    assert log_of(out) == log_of(tmp_path / "whole")
+
+
+def test_held_out_scores_are_logged_and_the_last_weights_kept(models, text, tmp_path, shell: Shell) -> None:
+    out = tmp_path / "out"
+    options = (*SHORT, "--held-out", "0.2", "--eval-every", "2", "--objective", "mlm+nsp", "--out", out)
+    ran = shell("pretrain", models / "bert", "--corpus", text, *options)
+    assert "kept the weights of the last step, 4; held-out mlm" in " ".join(ran.err.split())
+    scores = {line["step"]: line["dev"] for line in log_of(out) if "dev" in line}
+    assert list(scores) == [2, 4]
+    assert list(scores[4]) == ["mlm", "perplexity", "word_accuracy", "nsp_accuracy"]
+    metrics = json.loads((out / "biosqueeze.json").read_text())["metrics"]
+    assert metrics["held_out"] == pytest.approx(scores[4], abs=1e-6)
+    assert "best_step" not in metrics
+
+
+def test_a_probe_leaves_the_training_as_it_is(models, text, tmp_path, shell: Shell, monkeypatch) -> None:
+    options = (models / "bert", "--corpus", text, *SHORT, "--dropout", "0.3")
+    assert shell("pretrain", *options, "--out", tmp_path / "without").code == 0
+    tuned = tmp_path / "tuned"
+    few = ("--data", "demo:ner", "--steps", "1", "--train-size", "4", "--out", tuned)
+    assert shell("finetune", models / "bert", *few).code == 0
+    calls: list[list[str]] = []
+
+    def fine_tune(self, name, arguments, slot, log) -> str:
+        """Stand in for the process of its own: check that the copy loads, and write a fine-tuned model."""
+        del self, name, slot, log
+        calls.append(arguments)
+        assert not missing(AutoModelForMaskedLM, arguments[1])
+        shutil.copytree(tuned, arguments[arguments.index("--out") + 1])
+        return ""
+
+    monkeypatch.setattr(probe.RunProcesses, "call", fine_tune)
+    ran = shell("pretrain", *options, "--probe", "ner=demo:ner", "--probe-at", "2,4", "--out", tmp_path / "with")
+    assert ran.code == 0, ran.err
+    assert same(tmp_path / "with", tmp_path / "without")
+    assert [line for line in log_of(tmp_path / "with") if "probe" not in line] == log_of(tmp_path / "without")
+    score = json.loads((tuned / "biosqueeze.json").read_text())["metrics"]["f1"]
+    metrics = json.loads((tmp_path / "with" / "biosqueeze.json").read_text())["metrics"]
+    assert metrics["probes"] == {"2": {"ner": score}, "4": {"ner": score}}
+    assert [call[0] for call in calls] == ["finetune", "finetune"]
+    assert not (tmp_path / "with" / "probe").exists()
+
+
+def test_the_plan_shows_shape_and_size(models, text, shell: Shell, tmp_path: Path) -> None:
+    new = ("--shape", "bioformer-8l", "--tokenizer", models / "bert", "--corpus", text, "--out", tmp_path / "out")
+    ran = shell("pretrain", *new, "--dry-run")
+    assert ran.code == 0, ran.err
+    words = " ".join((ran.out + ran.err).split())
+    assert "bert, 8 layers x 512, 8 heads, ffn 2,048, 512 positions" in words
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shape", "bert-base"), "--shape needs --tokenizer"),
+        (("{bert}", "--shape", "bert-base", "--tokenizer", "{bert}"), "both were given"),
+        (("--shape", "roberta-base", "--tokenizer", "{bert}"), "has the id 0, and roberta counts positions from"),
+        (("--shape", "bert-base", "--tokenizer", "{bert}", "--heads", "7"), "cannot be divided into 7 heads"),
+        (("{roberta}", "--objective", "mlm+nsp"), "has no head for pairs of texts"),
+        (("{bert}", "--long-length", "24"), "--long-length 24 must be above --max-length, 24"),
+        (("{bert}", "--long-length", "999"), "at most 128, the positions of the model"),
+        (("{bert}", "--long-length", "48", "--auto-batch"), "cannot be combined with --auto-batch"),
+        (("{bert}", "--eval-every", "2"), "--eval-every needs held-out text"),
+        (("{bert}", "--maskings", "2", "--mask-rate", "0.05:0.25:5"), "give one of the two"),
+        (("{bert}", "--probe", "demo:ner"), "write NAME=DIR"),
+        (("{bert}", "--probe", "a=demo:ner", "--probe", "a=demo:ner"), "a is given twice"),
+        (("{bert}", "--probe", "a=nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_are_explained(words, message, models, text, tmp_path, shell: Shell) -> None:
+    filled = [word.format(bert=models / "bert", roberta=models / "roberta") for word in words]
+    ran = shell("pretrain", *filled, "--corpus", text, *SHORT, "--out", tmp_path / "out")
+    assert ran.code in (1, 2)
+    assert message in " ".join(ran.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_a_mask_token_is_explained(models, text, tmp_path, shell: Shell) -> None:
+    tokenizer = tmp_path / "tokenizer"
+    AutoTokenizer.from_pretrained(models / "bert").save_pretrained(tokenizer)
+    path = tokenizer / "tokenizer.json"
+    path.write_text(path.read_text().replace("[MASK]", "[mask]"))
+    settings = tokenizer / "tokenizer_config.json"
+    settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_text()).items() if k != "mask_token"}))
+    ran = shell("pretrain", "--shape", "bert-base", "--tokenizer", tokenizer, "--corpus", text, "--out", tmp_path / "o")
+    assert ran.code == 1
+    assert "has no mask token" in " ".join(ran.err.split())
+
+
+def test_a_fine_tuned_model_is_refused(text, tmp_path, shell: Shell) -> None:
+    model = pico.save("bert", tmp_path / "model")
+    few = ("--steps", "1", "--train-size", "4")
+    assert shell("finetune", model, "--data", "demo:ner", *few, "--out", tmp_path / "ner").code == 0
+    ran = shell("pretrain", tmp_path / "ner", "--corpus", text, "--out", tmp_path / "out")
+    assert ran.code == 2
+    assert "is fine-tuned on a task" in " ".join(ran.err.split())
