@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILE_NAME = "metrics.jsonl"
+_PERPLEXITY = "perplexity"
 _NOT_LOSS_TERMS = ("step", "lr", "tokens", "seconds")
 _SMOOTHED_SHARE = 60  # a value is averaged over 1/60 of the curve's length to either side, and over 1 step at least
 _BUCKETS = 500
@@ -21,7 +22,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curves:
-    """One training run. All arrays are (steps,), NaN where a line lacks the value; `dev` has the dev scores by step."""
+    """One training run. All arrays are (steps,), NaN where a line lacks the value.
+
+    `dev` has the scores on the dev split or on held-out text by step, `probes` those of fine-tuned copies.
+    """
 
     steps: Array
     terms: Mapping[str, Array]
@@ -30,12 +34,20 @@ class Curves:
     durations: Array
     """Seconds of each step; NaN where the dev split was evaluated in between."""
     dev: tuple[tuple[int, Mapping[str, float]], ...]
+    probes: tuple[tuple[int, Mapping[str, float]], ...] = ()
 
     @property
     def dev_names(self) -> tuple[str, ...]:
-        """The scores of the whole split: neither those of one entity type nor counts."""
+        """The scores of the whole split: neither those of one entity type, nor counts, nor losses."""
         scores = self.dev[0][1] if self.dev else {}
-        return tuple(name for name, value in scores.items() if isinstance(value, float) and "-" not in name)
+        losses = (*self.dev_losses, _PERPLEXITY)
+        names = (name for name, value in scores.items() if isinstance(value, float) and "-" not in name)
+        return tuple(name for name in names if name not in losses)
+
+    @property
+    def dev_losses(self) -> tuple[str, ...]:
+        """The loss terms that were also computed on held-out text."""
+        return tuple(name for name in (self.dev[0][1] if self.dev else {}) if name in self.terms)
 
 
 def read_curves(directory: Path) -> Curves | None:
@@ -47,10 +59,10 @@ def read_curves(directory: Path) -> Curves | None:
     if not path.is_file():
         return None
     lines = list(_lines(path))
-    steps = [line for line in lines if "dev" not in line]
+    steps = [line for line in lines if not any(isinstance(line.get(kind), dict) for kind in ("dev", "probe"))]
     if not steps:
         return None
-    dev = {line["step"]: _scores(line["dev"]) for line in lines if isinstance(line.get("dev"), dict)}
+    dev = _scores_of(lines, "dev")
     names = dict.fromkeys(name for line in steps for name in line if name not in _NOT_LOSS_TERMS)
     terms = {name: _column(steps, name) for name in names}
     return Curves(
@@ -60,6 +72,7 @@ def read_curves(directory: Path) -> Curves | None:
         tokens=_column(steps, "tokens"),
         durations=_durations(steps, dev),
         dev=tuple(sorted(dev.items())),
+        probes=tuple(sorted(_scores_of(lines, "probe").items())),
     )
 
 
@@ -79,8 +92,12 @@ def _entries(texts: Iterator[bytes]) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def _scores(dev: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in dev.items() if isinstance(value, int | float)}
+def _scores_of(lines: list[dict[str, Any]], kind: str) -> dict[int, dict[str, float]]:
+    """Return the scores under a key, `dev` or `probe`, by step."""
+    scored = {line["step"]: line[kind] for line in lines if isinstance(line.get(kind), dict)}
+    return {
+        step: {name: v for name, v in scores.items() if isinstance(v, int | float)} for step, scores in scored.items()
+    }
 
 
 def _as_float(value: object) -> float:

@@ -188,6 +188,8 @@ def _training_facts(training: TrainingRun) -> str:
         words.append(f"{metrics['compute']} on {metrics.get('device')}")
     if metrics.get("best_step") and isinstance(metrics.get("f1"), float):
         words.append(f"best dev F1 {metrics['f1']:.4f} at step {metrics['best_step']:,}")
+    if held_out := metrics.get("held_out"):
+        words.append("at the end, on held-out text: " + ", ".join(f"{n} {v:.4f}" for n, v in held_out.items()))
     return " · ".join(words)
 
 

@@ -94,8 +94,9 @@ def training_plot(curves: Curves) -> Markup:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
-        _draw_losses(figure.add_subplot(grid[0, 0] if curves.dev_names else grid[0, :]), curves)
-        if curves.dev_names:
+        has_scores = bool(curves.dev_names or curves.probes)
+        _draw_losses(figure.add_subplot(grid[0, 0] if has_scores else grid[0, :]), curves)
+        if has_scores:
             _draw_scores(figure.add_subplot(grid[0, 1]), curves)
         _draw_rate(figure.add_subplot(grid[1, 0]), curves)
         _draw_speed(figure.add_subplot(grid[1, 1]), curves)
@@ -118,6 +119,10 @@ def _draw_losses(axes: Axes, curves: Curves) -> None:
         axes.plot(*thinned(curves.steps, values), color=colour, alpha=0.22, linewidth=0.6)
         line, label = smooth[name], "total" if name == "loss" else _legend_text(name)
         axes.plot(*thinned(curves.steps, line), color=colour, linewidth=1.8, label=label)
+    for index, name in enumerate(curves.dev_losses):
+        held_out = [scores.get(name, np.nan) for _, scores in curves.dev]
+        label = f"{_legend_text(name)}, held out"
+        axes.plot([step for step, _ in curves.dev], held_out, f"{_MARKERS[index % 8]}--", color=_INK, label=label)
     if terms:
         _limit(axes, tuple(smooth.values()), tuple(terms.values()))
     _finish(axes, curves, "Training loss", "loss, mean over a batch")
@@ -145,7 +150,11 @@ def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
 
 
 def _draw_scores(axes: Axes, curves: Curves) -> None:
-    """Draw the scores of the dev split; the best value of the last score (F1, for entities) is ringed."""
+    """Draw the scores of the dev split; the best value of the last score (F1, for entities) is ringed.
+
+    The scores of a pretraining, which keeps its last weights, have no ring; those of its probes are drawn too.
+    """
+    keeps_last = bool(curves.dev_losses or curves.probes)
     steps = [step for step, _ in curves.dev]
     for index, name in enumerate(curves.dev_names):
         values = [scores.get(name, np.nan) for _, scores in curves.dev]
@@ -155,11 +164,15 @@ def _draw_scores(axes: Axes, curves: Curves) -> None:
         )
         style |= {"color": COLOURS[index % 8], "label": _legend_text(score_name(name))}
         axes.plot(steps, values, f"{_MARKERS[index % 8]}-", **style)
-        if strong and np.isfinite(values).any():
+        if strong and np.isfinite(values).any() and not keeps_last:
             best = int(np.nanargmax(values))
             axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
+    for index, name in enumerate(dict.fromkeys(name for _, scores in curves.probes for name in scores)):
+        found = [(step, scores[name]) for step, scores in curves.probes if name in scores]
+        style = {"color": COLOURS[(index + len(curves.dev_names)) % 8], "label": _legend_text(f"probe {name}")}
+        axes.plot(*zip(*found, strict=True), f"{_MARKERS[index % 8]}:", **style)
     axes.margins(y=0.12)
-    _finish(axes, curves, "Dev scores", "score, 0 to 1")
+    _finish(axes, curves, "Held-out scores" if keeps_last else "Dev scores", "score, 0 to 1")
 
 
 def _draw_rate(axes: Axes, curves: Curves) -> None:

@@ -1,12 +1,14 @@
 """Training curves are read from metrics.jsonl, smoothed and thinned."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from biosqueeze.reporting import curves
 from biosqueeze.reporting.curves import read_curves, smoothed, speed, thinned
+from biosqueeze.reporting.plots import training_plot
 from tests.stages.test_report import write_metrics
 
 
@@ -63,3 +65,17 @@ def test_a_giant_log_is_not_read_whole(tmp_path, monkeypatch):
     lines = [json.dumps({"step": step, "loss": 1.0}) for step in range(5)]
     (tmp_path / curves.FILE_NAME).write_text("\n".join([lines[0], "x" * 5000, *lines[1:]]))
     assert read_curves(tmp_path).steps.tolist() == [0, 1, 2]
+
+
+def test_held_out_losses_and_probes_are_no_dev_scores(tmp_path: Path) -> None:
+    step = {"step": 1, "loss": 3.0, "mlm": 3.0, "lr": 0.1, "tokens": 5, "seconds": 1.0}
+    scores = {"mlm": 2.5, "perplexity": 12.2, "word_accuracy": 0.4}
+    lines = [step, {"step": 1, "dev": scores}, {"step": 1, "probe": {"ner": 0.5}}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    read = read_curves(tmp_path)
+    assert read is not None
+    assert len(read.steps) == 1
+    assert (read.dev_losses, read.dev_names) == (("mlm",), ("word_accuracy",))
+    assert read.probes == ((1, {"ner": 0.5}),)
+    assert "mlm, held out" in training_plot(read)
+    assert "probe ner" in training_plot(read)
