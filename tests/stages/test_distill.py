@@ -226,6 +226,13 @@ def test_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell)
     assert plan["parameters_after"] < plan["parameters_before"]
 
 
+def test_lines_of_a_document_are_joined(pico_bert: Path, shell: Shell) -> None:
+    Path("articles.txt").write_text("the cells\nof the gene\n\nthe protein\nin patients\n\n")
+    words = ("distill --student distil --steps 1 --corpus articles.txt --precision fp32 --teacher", pico_bert)
+    assert "corpus: 4 texts" in shell(*words, "--out", "lines").err
+    assert "corpus: 2 texts" in shell(*words, "--documents", "--out", "documents").err
+
+
 @pytest.mark.parametrize(
     ("student", "words", "losses"),
     [
