@@ -63,8 +63,8 @@ class Options(StageOptions):
 
     inputs: Annotated[
         tuple[str, ...],
-        "Corpora: what biosqueeze corpus wrote, .txt, .jsonl, .gz, directories of them; or the word compare and "
-        "tokenizers: directories, Hub ids, or demo:minilm.",
+        "Corpora: what biosqueeze corpus wrote, .txt, .jsonl, .gz, directories of them, hub:NAME; or the word compare "
+        "and tokenizers: directories, Hub ids, or demo:minilm.",
         Argument(),
         OnDisk(),
     ]

@@ -77,10 +77,8 @@ def _note_result(settings: TrainingSettings, vocabulary: Vocabulary) -> None:
             f"{vocabulary.characters:,} (--limit-alphabet)"
         )
     if len(vocabulary.pieces) < settings.size:
-        warn(
-            f"the text gives {len(vocabulary.pieces):,} pieces, fewer than --size {settings.size:,}; give more "
-            "text, or a lower --min-frequency"
-        )
+        way_out = "give more text" + ("" if settings.family.kind == "unigram" else ", or a lower --min-frequency")
+        warn(f"the text gives {len(vocabulary.pieces):,} pieces, fewer than --size {settings.size:,}; {way_out}")
 
 
 def _facts(

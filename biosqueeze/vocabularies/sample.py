@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from biosqueeze.data.corpus import corpus_files, read_files, read_lines
+from biosqueeze.data.corpus import corpus_files, read_files
 from biosqueeze.data.prepared import Megabytes
 from biosqueeze.progress import track
 
@@ -128,8 +128,7 @@ def _read(source: str, field: str, sample: TextSample) -> SourceFacts:
     megabytes = round(sum(file.stat().st_size for file in files) / 1e6)
     lines = size = 0
     with track(f"reading {source} (MB)", megabytes or None) as bar:
-        texts = read_files(source, files, field, Megabytes(bar)) if files else read_lines(source, field)
-        for text in texts:
+        for text in read_files(source, files, field, Megabytes(bar)):
             line = f"{text}\n".encode(errors="replace")
             digest.update(line)
             sample.add(line)
