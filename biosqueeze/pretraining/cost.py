@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from math import ceil
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.corpus import corpus_files, find_corpus, read_documents
+from biosqueeze.data.corpus import corpus_files, read_text_documents
 from biosqueeze.models.attention import training_attention
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
@@ -43,6 +43,7 @@ from biosqueeze.training.precision import precision_of
 
 SAMPLE_CHARACTERS = 500_000
 SAMPLE_BATCHES = 20
+_TEXT_COMPRESSION = 2.8  # of gzip, on abstracts
 MEASURED_TOKENS = 2_048  # in a measured batch, at most, if a sequence has no more
 MEASURED_BATCHES, MEASURED_SECONDS = 3, 10.0
 _BYTES_PER_WEIGHT = 16  # float32 weights, gradients and two means of the optimiser
@@ -84,9 +85,11 @@ def cost_lines(request: PretrainingRequest) -> tuple[str, ...]:
     options = request.options
     start = _skeleton(request)
     with tempfile.TemporaryDirectory() as directory:
-        sample, share = _sample(options, Path(directory))
-        phases = list(_phases(sample, start, share))
-        lines = list(_totals(phases, options, exact=share == 1))
+        sample = _sample(options, Path(directory))
+        if sample.share is None and not options.steps:
+            return ("costs: the size of the corpus is unknown; with --steps they are computed",)
+        phases = list(_phases(sample.options, start, sample.share or 1.0))
+        lines = list(_totals(phases, options, exact=sample.share == 1))
         lines.append(_here(request, phases))
     return (*lines, *_on_gpus(options, phases))
 
@@ -229,32 +232,40 @@ def _flops(options: PretrainingOptions, start: StartModel, work: Work) -> float:
     return flops * (adversarial_passes() if options.adversarial else 1)
 
 
-def _sample(options: PretrainingOptions, directory: Path) -> tuple[PretrainingOptions, float]:
-    """Return the options with the beginning of the corpus in its place, and the share of the corpus that this is."""
-    path, size, texts = directory / "sample.txt", 0, 0
-    sources = [source for source in options.corpus if find_corpus(source) is not None]
-    if len(sources) < len(options.corpus):  # the built-in text is short
-        return replace(options, held_out=None), 1.0
+@dataclass(frozen=True)
+class _Sample:
+    """The beginning of a corpus."""
+
+    options: PretrainingOptions  # with the sample as their corpus
+    share: float | None  # of the texts that are trained on; None: the size of the corpus is unknown
+
+
+def _sample(options: PretrainingOptions, directory: Path) -> _Sample:
+    """Write the beginning of the corpus to a file."""
+    path, size, texts, ended = directory / "sample.txt", 0, 0, True
     with path.open("w", encoding="utf-8") as file:
-        for source in sources:
-            for document in read_documents(source, corpus_files(source), options.field):
-                if size > SAMPLE_CHARACTERS:
-                    break
-                text = "\n".join(document)
-                file.write(text + "\n\n")
-                size, texts = size + len(text.encode()) + 2, texts + 1
-    whole = sum(_unpacked_size(file) for source in sources for file in corpus_files(source))
-    share = 1.0 if size <= SAMPLE_CHARACTERS else min(1.0, size / whole)
+        for document in chain.from_iterable(read_text_documents(source, options.field) for source in options.corpus):
+            if size > SAMPLE_CHARACTERS:
+                ended = False
+                break
+            text = "\n".join(document) + "\n\n"
+            file.write(text)
+            size, texts = size + len(text.encode()), texts + 1
     note(f"sample of the corpus: {texts:,} documents, {size / 1e6:.1f} MB")
-    return replace(options, corpus=(str(path),), held_out=None, field="text"), share / (1 - (options.held_out or 0.0))
+    whole = _unpacked_size(options.corpus)
+    share = 1.0 if ended else min(1.0, size / whole) if whole else None
+    trained = 1 - (options.held_out or 0.0)
+    in_place = replace(options, corpus=(str(path),), held_out=None)
+    return _Sample(in_place, share and share / trained)
 
 
-_TEXT_COMPRESSION = 2.8
-
-
-def _unpacked_size(path: Path) -> float:
-    """Return the size of the text of a file, estimated where it is compressed."""
-    return path.stat().st_size * (_TEXT_COMPRESSION if path.suffix == ".gz" else 1.0)
+def _unpacked_size(sources: Sequence[str]) -> float | None:
+    """Return the size of the text, estimated where it is compressed; None where a source has no files."""
+    files = [corpus_files(source) for source in sources]
+    if not all(files):
+        return None
+    paths = chain.from_iterable(files)
+    return sum(path.stat().st_size * (_TEXT_COMPRESSION if path.suffix == ".gz" else 1.0) for path in paths)
 
 
 def _skeleton(request: PretrainingRequest) -> StartModel:

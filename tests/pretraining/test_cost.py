@@ -94,6 +94,22 @@ def test_long_sequences_and_epochs_in_the_costs(folder):
     assert twice == pytest.approx(2 * tokens, rel=0.05)
 
 
+def test_the_size_of_a_corpus_is_that_of_its_files(folder, monkeypatch):
+    whole = _number(r"tokens: ([\d,]+) in", _plan(folder, epochs=2, max_length=32))
+    monkeypatch.setattr("biosqueeze.pretraining.cost.SAMPLE_CHARACTERS", 5_000)
+    text = _plan(folder, epochs=2, max_length=32)
+    assert "estimated from the beginning of the corpus" in text
+    assert _number(r"tokens: ([\d,]+) in", text) == pytest.approx(whole, rel=0.1)
+    monkeypatch.setattr("biosqueeze.pretraining.cost.corpus_files", lambda _source: ())
+    assert "the size of the corpus is unknown; with --steps" in _plan(folder, epochs=2, max_length=32)
+    assert "in 5 steps" in _plan(folder, steps=5, max_length=32)
+
+
+def test_the_built_in_text_has_costs(folder):
+    chosen = Options(checkpoint=str(folder / "bert"), corpus=("demo:text",), steps=2, out=str(folder / "out"))
+    assert any("in 2 steps" in line for line in plan(chosen).steps)
+
+
 @pytest.mark.parametrize("text", ["h101", "h100:0", "h100:x", ""])
 def test_gpus_that_do_not_exist(text):
     with pytest.raises(ValueError):
