@@ -6,16 +6,17 @@ ABSTRACTS is what `biosqueeze corpus` reads, NCBI_DISEASE a directory with train
 hundredths of the abstracts are held out; those that contain a sentence of the test set are dropped. Small models get a
 vocabulary of their own.
 
-1. all-MiniLM-L6-v2, and the same continued on the abstracts by masked whole words.
-2. One small shape from random weights, by masked pieces, by masked whole words with next sentences, and by replaced
-   tokens, for equal FLOPs; and the same shape untrained.
-3. Shapes of equal size, deep and wide, by masked whole words, for equal tokens.
+continued: all-MiniLM-L6-v2, and the same continued on the abstracts by masked whole words.
+objectives: one small shape from random weights by masked pieces, by masked whole words with next sentences, and by
+    replaced tokens, for equal FLOPs; and the same shape untrained.
+shapes: three shapes whose layers have the same number of weights, by masked pieces, for equal tokens.
 
 Each model is fine-tuned on NCBI-disease with several seeds and the same steps. Finished runs are skipped, interrupted
 ones continue. The tables go to standard output and to OUT/table.md.
 """
 
 import argparse
+import re
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,18 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fitted_head
 from stage_runs import StageRuns, metrics_of
 
 MINILM = "demo:minilm"
 SMALL = ("--shape", "bert-mini")
 WORDS = ("--mask-unit", "word")
-# Layers, hidden size, heads of 64 or 68 and FFN: the weights of the layers differ by less than 1%.
+# Layers, hidden size, heads of 32 and FFN; the matrices of the layers have 786,432 weights in each row.
 SHAPES = {
-    "2 x 384": ("2", "384", "6", "1536"),
-    "4 x 272": ("4", "272", "4", "1088"),
-    "8 x 192": ("8", "192", "3", "768"),
+    "2 x 192": ("2", "192", "6", "640"),
+    "4 x 128": ("4", "128", "4", "512"),
+    "8 x 96": ("8", "96", "3", "320"),
 }
-MIDDLE = "4 x 272"
+MIDDLE = "4 x 128"
+PARTS = ("continued", "objectives", "shapes")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,27 @@ class Workspace(StageRuns):
         words = [*model.words, "--corpus", self.corpus, "--batch-size", str(self.arguments.batch_size)]
         return str(self.make(model.directory, "pretrain", *words, "--max-length", "128", "--save-every", "100"))
 
+    def step_flops(self, name: str, words: Sequence[str]) -> float:
+        """Return the FLOPs of one step, as `pretrain --dry-run` prints them."""
+        log = f"{Model(name, (), 0).directory}.cost"
+        if known := self.record(log):
+            return float(known["flops"])
+        batch = ("--corpus", self.corpus, "--batch-size", str(self.arguments.batch_size), "--max-length", "128")
+        plan = self.biosqueeze(log, ["pretrain", *words, *batch, "--steps", "1", "--out", "unused", "--dry-run"])
+        found = re.search(r"([\d.e+]+) FLOPs", " ".join(plan["steps"]))
+        if found is None:
+            raise RuntimeError(f"no FLOPs in the plan of {name}")
+        return float(self.save_record(log, {"flops": float(found[1])})["flops"])
+
+    def fitted_head_loss(self) -> float:
+        """Return MiniLM's held-out loss with a head that was fitted while the encoder was frozen."""
+        known = self.record("fitted-head")
+        if not known:
+            options, directory = self.arguments, self.out / "checkpoints"
+            training = fitted_head.Fitting(options.head_steps, options.batch_size, options.threads)
+            known = self.save_record("fitted-head", fitted_head.scores(MINILM, self.corpus, training, directory))
+        return float(known["mlm"])
+
     def fine_tuned(self, model: Model, seed: int) -> dict[str, Any]:
         """Fine-tune a model with a seed, and return F1 on test and dev in percent."""
         name = f"{model.directory}.ncbi.{seed}"
@@ -104,80 +128,90 @@ class Workspace(StageRuns):
 def tables(workspace: Workspace) -> str:
     """Make all models and return the tables."""
     options = workspace.arguments
-    parts = {
-        "all-MiniLM-L6-v2": continued(options.continued_steps),
-        f"{MIDDLE} from random weights": objectives(workspace),
-        f"Depth and width, {options.steps:,} steps": shapes(workspace),
-    }
-    return "\n".join(f"{title}\n\n{table(workspace, models)}\n" for title, models in parts.items())
+    parts: dict[str, tuple[str, list[Model]]] = {}
+    if "continued" in options.parts:
+        parts["continued"] = "all-MiniLM-L6-v2", continued(options.continued_steps)
+    if "objectives" in options.parts:
+        parts["objectives"] = f"{MIDDLE} from random weights, equal FLOPs", objectives(workspace)
+    if "shapes" in options.parts:
+        parts["shapes"] = "Depth and width, equal tokens", shapes(workspace)
+    run(workspace, list({model.name: model for _, models in parts.values() for model in models}.values()))
+    return "\n".join(f"{title}\n\n{table(workspace, models)}\n" for title, models in parts.values())
+
+
+def run(workspace: Workspace, models: Sequence[Model]) -> None:
+    """Pretrain and fine-tune what is missing."""
+    with ThreadPoolExecutor(workspace.arguments.jobs) as pool:
+        list(pool.map(workspace.pretrained, models))
+        futures = [
+            pool.submit(workspace.fine_tuned, model, seed)
+            for model in models
+            for seed in range(workspace.arguments.seeds)
+        ]
+        for future in futures:
+            future.result()
 
 
 def continued(steps: int) -> list[Model]:
     """Return MiniLM before and after."""
-    words = (MINILM, *WORDS, "--steps", str(steps), "--lr", "2e-4", "--eval-every", str(max(1, steps // 4)))
+    words = (MINILM, *WORDS, "--steps", str(steps), "--lr", "2e-4", "--eval-every", str(max(1, steps // 3)))
     return [Model("MiniLM", (), 2e-4), Model("MiniLM continued", words, 2e-4)]
 
 
 def objectives(workspace: Workspace) -> list[Model]:
     """Return the small shape untrained, and trained by each objective for the FLOPs of --steps of the first."""
-    shape, lr, steps = workspace.shape(MIDDLE), workspace.arguments.lr, workspace.arguments.steps
+    options, shape = workspace.arguments, workspace.shape(MIDDLE)
     rows = {
-        "masked pieces": ("--objective", "mlm"),
-        "masked whole words + next sentences": ("--objective", "mlm+nsp", *WORDS),
-        "replaced tokens": ("--objective", "rtd", "--shape", "electra-small"),
+        "whole words + next sentences": ("--objective", "mlm+nsp", *WORDS),
+        "replaced tokens": ("--objective", "rtd", "--shape", "electra-small", "--embedding", shape[5]),
     }
-    models = [Model("untrained", (*shape, "--steps", "1", "--lr", "0"), workspace.arguments.task_lr)]
+    pieces = masked_pieces(workspace, MIDDLE)
+    untrained = (*shape, "--steps", "1", "--lr", "0")
+    models = [Model(f"{MIDDLE}, untrained", untrained, options.task_lr), pieces]
+    budget = options.steps * workspace.step_flops(pieces.name, pieces.words)
     for name, words in rows.items():
-        costs = [_flops(workspace, (*shape, *of)) for of in (rows["masked pieces"], words)]
-        equal = max(1, round(steps * costs[0] / costs[1]))
-        trained = (*shape, *words, "--steps", str(equal), "--lr", str(lr))
-        models.append(Model(name, trained, workspace.arguments.task_lr))
+        full = f"{MIDDLE}, {name}"
+        steps = round(budget / workspace.step_flops(full, (*shape, *words)))
+        models.append(Model(full, (*shape, *words, "--steps", str(steps), "--lr", str(options.lr)), options.task_lr))
     return models
+
+
+def masked_pieces(workspace: Workspace, shape: str) -> Model:
+    """Return a shape that is trained by masked language modelling."""
+    options = workspace.arguments
+    words = (*workspace.shape(shape), "--steps", str(options.steps), "--lr", str(options.lr))
+    return Model(f"{shape}, masked pieces", words, options.task_lr)
 
 
 def shapes(workspace: Workspace) -> list[Model]:
     """Return the shapes of equal size."""
-    options = workspace.arguments
-    trained = (*WORDS, "--steps", str(options.steps), "--lr", str(options.lr))
-    return [Model(name, (*workspace.shape(name), *trained), options.task_lr) for name in SHAPES]
-
-
-def _flops(workspace: Workspace, words: Sequence[str]) -> float:
-    """Return the FLOPs of one step, as `pretrain --dry-run` computes them."""
-    batch = ("--batch-size", str(workspace.arguments.batch_size), "--max-length", "128", "--steps", "1")
-    plan = workspace.biosqueeze(
-        "cost", ["pretrain", *words, "--corpus", workspace.corpus, *batch, "--out", "unused", "--dry-run"]
-    )
-    return float(plan["cost"]["flops"])
+    return [masked_pieces(workspace, name) for name in SHAPES]
 
 
 def table(workspace: Workspace, models: Sequence[Model]) -> str:
-    """Train and fine-tune the models, and format parameters, training, held-out loss and F1 over the seeds."""
-    with ThreadPoolExecutor(workspace.arguments.jobs) as pool:
-        paths = list(pool.map(workspace.pretrained, models))
-        seeds = range(workspace.arguments.seeds)
-        futures = [[pool.submit(workspace.fine_tuned, model, seed) for seed in seeds] for model in models]
-        scores = [[future.result() for future in row] for row in futures]
+    """Format parameters, training, held-out loss and F1 over the seeds."""
     lines = [
-        "| model | parameters | tokens | minutes | held-out loss | dev F1 | test F1 |",
-        "|---|---|---|---|---|---|---|",
+        "| model | parameters | steps | tokens | FLOPs | minutes | held-out loss | dev F1 | test F1 |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for model, path, of_seeds in zip(models, paths, scores, strict=True):
-        facts = _training(workspace, model, path)
-        lines.append(f"| {' | '.join([model.name, *facts, *(_spread(of_seeds, split) for split in ('dev', 'f1'))])} |")
+    for model in models:
+        scores = [workspace.fine_tuned(model, seed) for seed in range(workspace.arguments.seeds)]
+        cells = [*_training(workspace, model), *(_spread(scores, split) for split in ("dev", "f1"))]
+        lines.append(f"| {' | '.join([model.name, *cells])} |")
     return "\n".join(lines)
 
 
-def _training(workspace: Workspace, model: Model, path: str) -> list[str]:
-    """Format parameters, tokens, minutes and held-out loss of a pretraining."""
+def _training(workspace: Workspace, model: Model) -> list[str]:
+    """Format parameters, steps, tokens, FLOPs, minutes and held-out loss of a pretraining."""
+    path = workspace.pretrained(model)
     facts = workspace.biosqueeze("inspect", ["inspect", path])
-    parameters = f"{facts['parameters']['total'] / 1e6:.1f}M"
+    parameters = f"{facts['parameters']['total'] / 1e6:.2f}M"
     if not model.words:
-        return [parameters, "-", "-", "-"]
+        return [parameters, "-", "-", "-", "-", f"{workspace.fitted_head_loss():.3f} (fitted head)"]
     metrics = metrics_of(Path(path))
-    held_out = metrics.get("held_out", {})
-    loss = f"{held_out['mlm']:.3f}" if "mlm" in held_out else "-"
-    return [parameters, f"{metrics['tokens']:,}", f"{metrics['seconds'] / 60:.1f}", loss]
+    flops = metrics["steps"] * workspace.step_flops(model.name, model.words)
+    numbers = (f"{metrics['steps']:,}", f"{metrics['tokens']:,}", f"{flops:.2e}", f"{metrics['seconds'] / 60:.1f}")
+    return [parameters, *numbers, f"{metrics['held_out']['mlm']:.3f}"]
 
 
 def _spread(results: Sequence[dict[str, Any]], split: str) -> str:
@@ -192,13 +226,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("abstracts", help="PubMed XML, text or JSON lines")
     parser.add_argument("data", help="directory of NCBI-disease")
     parser.add_argument("--out", type=Path, default=Path("pretraining"))
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=PARTS, help=",".join(PARTS))
     parser.add_argument("--continued-steps", type=int, default=300)
-    parser.add_argument("--steps", type=int, default=1500, help="of a small model by masked pieces")
+    parser.add_argument("--head-steps", type=int, default=100, help="of MiniLM's head alone, for the loss before")
+    parser.add_argument("--steps", type=int, default=800, help="of a small model by masked pieces")
     parser.add_argument("--batch-size", type=int, default=32, help="blocks of 128 tokens")
-    parser.add_argument("--lr", type=float, default=1e-3, help="of the pretraining of a small model")
+    parser.add_argument("--lr", type=float, default=2e-3, help="of the pretraining of a small model")
     parser.add_argument("--vocabulary", type=int, default=8192, help="pieces of the small models")
     parser.add_argument("--task-steps", type=int, default=300, help="of 16 sentences")
-    parser.add_argument("--task-lr", type=float, default=5e-4, help="of the fine-tuning of a small model")
+    parser.add_argument("--task-lr", type=float, default=1e-3, help="of the fine-tuning of a small model")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--threads", type=int, default=2, help="threads of each run")
