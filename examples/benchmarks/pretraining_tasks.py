@@ -37,6 +37,7 @@ SHAPES = {
     "8 x 96": ("8", "96", "3", "320"),
 }
 MIDDLE = "4 x 128"
+CONTINUED_BATCH = 32
 PARTS = ("continued", "objectives", "shapes")
 
 
@@ -75,7 +76,7 @@ class Workspace(StageRuns):
     def vocabulary(self) -> str:
         """Return the small models' vocabulary, trained where it is missing."""
         size = str(self.arguments.vocabulary)
-        return str(self.make("vocabulary", "vocab", self.corpus, "--kind", "wordpiece", "--size", size))
+        return str(self.make("vocabulary", "vocab", self.corpus, "--uncased", "--size", size))
 
     def shape(self, name: str) -> tuple[str, ...]:
         """Return the options of a small model."""
@@ -87,16 +88,20 @@ class Workspace(StageRuns):
         """Return the path of a model, trained where it is missing."""
         if not model.words:
             return MINILM
-        words = [*model.words, "--corpus", self.corpus, "--batch-size", str(self.arguments.batch_size)]
-        return str(self.make(model.directory, "pretrain", *words, "--max-length", "128", "--save-every", "100"))
+        words = [*self.text(), *model.words, "--save-every", "100"]
+        return str(self.make(model.directory, "pretrain", *words))
+
+    def text(self) -> tuple[str, ...]:
+        """Return the options of the text of all models."""
+        return ("--corpus", self.corpus, "--batch-size", str(self.arguments.batch_size), "--max-length", "128")
 
     def step_flops(self, name: str, words: Sequence[str]) -> float:
         """Return the FLOPs of one step, as `pretrain --dry-run` prints them."""
         log = f"{Model(name, (), 0).directory}.cost"
         if known := self.record(log):
             return float(known["flops"])
-        batch = ("--corpus", self.corpus, "--batch-size", str(self.arguments.batch_size), "--max-length", "128")
-        plan = self.biosqueeze(log, ["pretrain", *words, *batch, "--steps", "1", "--out", "unused", "--dry-run"])
+        one = ("--steps", "1", "--out", "unused", "--dry-run")
+        plan = self.biosqueeze(log, ["pretrain", *self.text(), *words, *one])
         found = re.search(r"([\d.e+]+) FLOPs", " ".join(plan["steps"]))
         if found is None:
             raise RuntimeError(f"no FLOPs in the plan of {name}")
@@ -107,7 +112,7 @@ class Workspace(StageRuns):
         known = self.record("fitted-head")
         if not known:
             options, directory = self.arguments, self.out / "checkpoints"
-            training = fitted_head.Fitting(options.head_steps, options.batch_size, options.threads)
+            training = fitted_head.Fitting(options.head_steps, CONTINUED_BATCH, options.threads)
             known = self.save_record("fitted-head", fitted_head.scores(MINILM, self.corpus, training, directory))
         return float(known["mlm"])
 
@@ -145,8 +150,8 @@ def run(workspace: Workspace, models: Sequence[Model]) -> None:
         list(pool.map(workspace.pretrained, models))
         futures = [
             pool.submit(workspace.fine_tuned, model, seed)
-            for model in models
             for seed in range(workspace.arguments.seeds)
+            for model in models
         ]
         for future in futures:
             future.result()
@@ -154,8 +159,8 @@ def run(workspace: Workspace, models: Sequence[Model]) -> None:
 
 def continued(steps: int) -> list[Model]:
     """Return MiniLM before and after."""
-    words = (MINILM, *WORDS, "--steps", str(steps), "--lr", "2e-4", "--eval-every", str(max(1, steps // 3)))
-    return [Model("MiniLM", (), 2e-4), Model("MiniLM continued", words, 2e-4)]
+    length = ("--steps", str(steps), "--batch-size", str(CONTINUED_BATCH), "--eval-every", str(max(1, steps // 3)))
+    return [Model("MiniLM", (), 2e-4), Model("MiniLM continued", (MINILM, *WORDS, *length, "--lr", "2e-4"), 2e-4)]
 
 
 def objectives(workspace: Workspace) -> list[Model]:
@@ -229,8 +234,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", type=lambda text: text.split(","), default=PARTS, help=",".join(PARTS))
     parser.add_argument("--continued-steps", type=int, default=300)
     parser.add_argument("--head-steps", type=int, default=100, help="of MiniLM's head alone, for the loss before")
-    parser.add_argument("--steps", type=int, default=800, help="of a small model by masked pieces")
-    parser.add_argument("--batch-size", type=int, default=32, help="blocks of 128 tokens")
+    parser.add_argument("--steps", type=int, default=1000, help="of a small model by masked pieces")
+    parser.add_argument("--batch-size", type=int, default=8, help="blocks of 128 tokens, of a small model")
     parser.add_argument("--lr", type=float, default=2e-3, help="of the pretraining of a small model")
     parser.add_argument("--vocabulary", type=int, default=8192, help="pieces of the small models")
     parser.add_argument("--task-steps", type=int, default=300, help="of 16 sentences")
