@@ -20,7 +20,7 @@ SHORTENED = (
     (r"--batch-size (48|64)", "--batch-size 4"),
 )
 # Commands that start processes of their own: they are planned, not run.
-PLANNED = re.compile(r"biosqueeze (benchmark|bench|run) |--grid|--folds|accelerate launch")
+PLANNED = re.compile(r"biosqueeze (benchmark|bench|run) |--grid|--probe|--folds|accelerate launch")
 
 
 @dataclass(frozen=True)

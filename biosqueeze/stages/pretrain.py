@@ -133,12 +133,18 @@ def plan(options: Options) -> Plan:
             f"pretrain {from_where}: {options.objective}, {options.mask_unit} masking at {options.mask_rate}",
             *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
             f"train on {', '.join(options.corpus)}: {length}, batch {options.batch_size} x {options.accumulate} "
-            f"sequences of {options.max_length}, lr {options.lr:g}",
+            f"sequences of {options.max_length}{_long_part(options)}, lr {options.lr:g}",
             *cost_lines(request),
         ),
         parameters_before=parameters_of(start) if isinstance(start, Checkpoint) else None,
         parameters_after=new_parameters(start, head) if isinstance(start, NewModel) else parameters_of(start, head),
     )
+
+
+def _long_part(options: Options) -> str:
+    if not options.long_length:
+        return ""
+    return f", of {options.long_length} in the last {options.long_share:.0%} of the steps"
 
 
 def run(options: Options) -> Outcome:

@@ -188,11 +188,12 @@ def test_a_probe_leaves_the_training_as_it_is(models, text, tmp_path, shell: She
 
 
 def test_the_plan_shows_shape_and_size(models, text, shell: Shell, tmp_path: Path) -> None:
-    new = ("--shape", "bioformer-8l", "--tokenizer", models / "bert", "--corpus", text, "--out", tmp_path / "out")
-    ran = shell("pretrain", *new, "--dry-run")
+    new = ("--shape", "bioformer-8l", "--tokenizer", models / "bert", *SMALL, "--long-length", "40", "--corpus", text)
+    ran = shell("pretrain", *new, *SHORT, "--out", tmp_path / "out", "--dry-run")
     assert ran.code == 0, ran.err
     words = " ".join((ran.out + ran.err).split())
-    assert "bert, 8 layers x 512, 8 heads, ffn 2,048, 512 positions" in words
+    assert "bert, 1 layers x 16, 2 heads, ffn 32, 40 positions" in words
+    assert "of 40 in the last 10% of the steps" in words
     assert not (tmp_path / "out").exists()
 
 
