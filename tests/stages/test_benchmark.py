@@ -1,10 +1,12 @@
 """A suite in one command: benchmarks that are found are run, missing ones and wrong options are reported."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from biosqueeze.finetuning.runs import FineTuningRun, RunResult
 from tests.cli.run import Shell
 
 ROWS = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
@@ -90,29 +92,50 @@ def test_wrong_options_are_explained(
     assert not Path("blurb-benchmark").exists()
 
 
-def test_a_grid_is_searched_on_dev(pico_bert: Path, root: Path, shell: Shell) -> None:
-    words = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--set", "steps=1", "--out", "out")
+def fake_execute(runs: Sequence[FineTuningRun], **_settings: object) -> list[RunResult]:
+    """Score a run on dev by its learning rate, and on test by its seed."""
+
+    def score(run: FineTuningRun) -> RunResult:
+        rate, seed = run.options["lr"], run.options["seed"]
+        test = {"metrics": {"f1": (0.2, 0.3, 0.9)[seed]}} if run.test else None
+        return RunResult(run.options, {"metric": "f1", "f1": 1 - abs(rate - 3e-4), "seconds": 1.0}, test)
+
+    for run in runs:
+        run.directory.parent.mkdir(parents=True, exist_ok=True)
+    return [score(run) for run in runs]
+
+
+def test_a_grid_is_searched_on_dev(pico_bert: Path, root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--out", "out")
     planned = shell(*words, "--grid", "paper", "--dry-run", "--json")
     assert json.loads(planned.out)["steps"][:2] == ["search a grid on dev: 6 runs", "fine-tune and score 5 times"]
     refused = shell(*words, "--grid", "paper", "--grid", "lr=1e-5")
     assert (refused.code, "--grid paper is the grid of the paper" in refused.err) == (2, True)
-    said = shell(*words, "--grid", "lr=0,2e-2", "--set", "precision=fp32", "--seeds", 1, "--json")
+    done: list[FineTuningRun] = []
+    monkeypatch.setattr(
+        "biosqueeze.finetuning.runs.execute", lambda runs, **rest: (done.extend(runs), fake_execute(runs, **rest))[1]
+    )
+    said = shell(*words, "--grid", "lr=1e-4,3e-4,9e-4", "--seeds", 2, "--json")
     assert said.code == 0, said.err
-    assert "best on dev" in said.err
-    records = [json.loads(path.read_text()) for path in Path("out").rglob("grid/*.json")]
-    best = max(records, key=lambda record: record["dev"]["f1"])
-    (final,) = [json.loads(path.read_text()) for path in Path("out").rglob("seed-0.json")]
-    assert final["dev"]["f1"] == best["dev"]["f1"]
-    assert not any(record.get("test") for record in records)
+    assert "lr 0.0003 (best on dev" in said.err
+    assert [(run.options["lr"], run.options["seed"], run.test) for run in done] == [
+        *[(1e-4, 0, False), (3e-4, 0, False), (9e-4, 0, False)],
+        *[(3e-4, 0, True), (3e-4, 1, True)],
+    ]
+    assert len({run.directory for run in done}) == len(done)
 
 
-def test_medians_are_shown_where_the_paper_has_them(pico_bert: Path, root: Path, shell: Shell) -> None:
-    words = ("benchmark", pico_bert, "--data", root, "--suite", "biolm", "--only", "ncbi-disease", "--seeds", 2)
-    said = shell(*words, "--set", "steps=1", "--set", "eval_every=1", "--out", "out", "--json")
+def test_medians_are_shown_where_the_paper_has_them(
+    pico_bert: Path, root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("biosqueeze.finetuning.runs.execute", fake_execute)
+    words = ("benchmark", pico_bert, "--data", root, "--suite", "biolm", "--only", "ncbi-disease", "--seeds", 3)
+    said = shell(*words, "--out", "out", "--json")
     assert said.code == 0, said.err
     (row,) = json.loads(said.out)["benchmarks"]
-    assert [result["statistic"] for result in row["results"].values()] == ["median"]
-    assert row["options"]["epochs"] == 20
+    (result,) = row["results"].values()
+    assert (result["statistic"], result["score"]) == ("median", pytest.approx(30))
+    assert (row["options"]["epochs"], row["options"]["eval_every"]) == (20, 500)
     assert "Medians, as in the paper: NCBI-Disease." in Path("out/biolm.md").read_text()
 
 
