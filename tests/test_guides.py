@@ -71,7 +71,8 @@ def write_data(folder: Path) -> None:
         pairs = [f"@GENE$ and @DISEASE$: {text}" for text in prose]
         write_labelled(folder / "GAD" / fold, pairs, ("0", "1"), "sentence")
     write_lines(folder / "pubmed.txt.gz", prose)
-    long_enough = [" ".join(prose[start : start + 5]) for start in range(0, 50, 5)]
+    sentences = demo_text(200)
+    long_enough = [" ".join(sentences[start : start + 5]) for start in range(0, 200, 5)]
     pubmed(folder / "pubmed-xml" / "baseline.xml.gz", [citation(n + 1, text) for n, text in enumerate(long_enough)])
     records = [json.dumps({"id": str(number), "text": text}) for number, text in enumerate(prose[:12])]
     write_lines(folder / "abstracts.jsonl.gz", records)
