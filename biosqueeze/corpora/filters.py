@@ -35,7 +35,7 @@ class ArticleFilters:
         reason = self._by_facts(article)
         if reason is None:
             paragraphs = article.paragraphs(self.settings.parts)
-            words = sum(len(paragraph.split()) for paragraph in paragraphs)
+            words = sum(paragraph.count(" ") + 1 for paragraph in paragraphs)  # they are folded
             reason = self._by_text(article, paragraphs, words)
             if reason is None:
                 return KeptText(tuple(s for paragraph in paragraphs for s in split_sentences(paragraph)), words)

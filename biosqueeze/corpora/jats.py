@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
@@ -74,39 +75,62 @@ def _is_retracted(meta: "Element") -> bool:
 
 def _paragraphs(part: "Element | None") -> tuple[str, ...]:
     """Return the paragraphs of an abstract or body in reading order."""
-    if part is None:
-        return ()
-    inside = (p for p in part.iter("{*}p") if not _is_left_out(p, part))
-    return tuple(filter(None, map(_text, inside)))
+    return () if part is None else tuple(filter(None, _texts_below(part)))
 
 
-def _is_left_out(paragraph: "Element", part: "Element") -> bool:
-    parent = paragraph.getparent()
-    while parent is not part:
-        if _name(parent) in _NOT_SECTIONS or _name(parent) in _NOT_TEXT:
-            return True
-        parent = parent.getparent()
-    return False
+def _texts_below(element: "Element") -> Iterator[str]:
+    """Yield the text of every paragraph below an element, except in what is left out."""
+    for child in element:
+        name = _name(child.tag)
+        if name == "p":
+            yield from _texts_of(child)
+        elif name not in _NOT_SECTIONS and name not in _NOT_TEXT:
+            yield from _texts_below(child)
+
+
+def _texts_of(paragraph: "Element") -> Iterator[str]:
+    """Yield the text of a paragraph, and then those of the paragraphs inside it."""
+    pieces, blocks = list[str](), list["Element"]()
+    _collect(paragraph, pieces, blocks)
+    yield _folded(pieces)
+    for block in blocks:
+        yield from _texts_of(block) if _name(block.tag) == "p" else _texts_below(block)
 
 
 def _text(element: "Element | None") -> str:
-    if element is None:
-        return ""
-    text = "".join(_pieces(element))
+    pieces = list[str]()
+    if element is not None:
+        _collect(element, pieces, [])
+    return _folded(pieces)
+
+
+def _folded(pieces: list[str]) -> str:
+    text = "".join(pieces)
     return fold(_WITH_SPACE_BEFORE.sub("", text) if _EMPTY_BRACKETS.search(text) else text)
 
 
-def _pieces(element: "Element") -> Iterator[str]:
-    """Yield the text below an element without what is no sentence; a citation mark ends no word."""
-    yield element.text or ""
+def _collect(element: "Element", pieces: list[str], blocks: list["Element"]) -> None:
+    """Append the text below an element without what is no sentence; a citation mark ends no word.
+
+    Args:
+        element: a paragraph, a title, or an element inside one.
+        pieces: takes the text.
+        blocks: takes the elements that have paragraphs of their own.
+    """
+    if element.text:
+        pieces.append(element.text)
     for child in element:
-        name = _name(child)
+        name = _name(child.tag)
         if name in _BLOCKS:
-            yield " "
+            pieces.append(" ")
+            blocks.append(child)
         elif name not in _NOT_TEXT and not (name == _CITATION and child.get("ref-type") == "bibr"):
-            yield from _pieces(child)
-        yield child.tail or ""
+            _collect(child, pieces, [] if name in _NOT_SECTIONS else blocks)
+        if child.tail:
+            pieces.append(child.tail)
 
 
-def _name(element: "Element") -> str:
-    return str(element.tag).rpartition("}")[2]
+@cache
+def _name(tag: object) -> str:
+    """Return the name of a tag without its namespace."""
+    return str(tag).rpartition("}")[2]

@@ -38,6 +38,16 @@ def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
     assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng")]
 
 
+def test_paragraphs_inside_paragraphs_follow_them(tmp_path: Path) -> None:
+    listed = "<list><list-item><p>Two <boxed-text><p>three</p></boxed-text> more.</p></list-item></list>"
+    left_out = "<table-wrap><p>No.</p></table-wrap><notes>Noted <p>no</p></notes><fn><p>No.</p></fn>"
+    body = f"<body><sec><p>One {listed}<italic>in <bold>all</bold></italic>. {left_out}</p><p>Last.</p></sec></body>"
+    path = sources.packed(tmp_path / "a.nxml", f"<article>{body}</article>".encode())
+    [article] = read(path)
+    assert isinstance(article, Article)
+    assert article.body == ("One in all. Noted", "Two more.", "three", "Last.")
+
+
 def test_archive_of_full_texts(tmp_path: Path) -> None:
     members = {f"PMC{n}.nxml": sources.article(n, ["One."]) for n in (1, 2)} | {"readme.txt": "not an article"}
     articles = read(sources.archive(tmp_path / "oa.tar.gz", members))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biosqueeze.data import sentences as sentence_rules
 from biosqueeze.data.documents import sentences_of, words_of
 
 PIECES = st.sampled_from(
@@ -132,3 +133,39 @@ def test_several_sentences(sentences):
 def test_a_line_end_ends_a_sentence():
     assert _sentences("Zinc in gout\nlow levels\r\n\n of it.\n") == ["Zinc in gout", "low levels", "of it."]
     assert sentences_of("") == sentences_of(" \n ") == []
+
+
+WORDS = st.sampled_from(
+    [
+        "p53",
+        "cells",
+        "patients",
+        "Figs.",
+        "e.g.",
+        "al.",
+        "approx.",
+        "14.",
+        "A.",
+        "(treated).",
+        "treatment)",
+        "The",
+        "the",
+        "([",
+        "[3].",
+        "gene.",
+        "études.",
+        "suppl.",
+        "Patients",
+        "observed?",
+        "receptors.",
+    ]
+)
+
+
+@given(st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n"])), max_size=12))
+def test_the_shortcut_finds_the_same_ends(words):
+    text = "".join(word + space for word, space in words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentence_rules, "_is_plain_end", lambda *_: False)
+        expected = sentences_of(text)
+    assert sentences_of(text) == expected
