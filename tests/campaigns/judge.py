@@ -116,9 +116,10 @@ def _content_of_corpus(folder: Path) -> str | None:
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Return whether a directory has a valid manifest and weights."""
+    """Return whether a directory has a valid manifest, and weights unless it is a vocabulary."""
     try:
-        return manifest.read_manifest(checkpoint) is not None and any(checkpoint.glob("*.safetensors"))
+        facts = manifest.read_manifest(checkpoint)
+        return facts is not None and (facts.stage == "vocab" or any(checkpoint.glob("*.safetensors")))
     except SqueezeError:
         return False
 

@@ -139,6 +139,16 @@ def _scenarios() -> Iterator[Scenario]:
     articles = "corpus articles --against seen --near-duplicates 0.8 --held-out 0.3"
     yield Scenario("corpus", f"{articles} --workers 1 --out out")
     yield Scenario("corpus workers", f"{articles} --workers 2 --out out")
+    yield Scenario("vocab", "vocab corpus.txt records.jsonl --size 150 --sample-mb 0.0005 --out out")
+    pretraining = f"--steps 3 --out out {_TRAINING} --save-every 1"
+    yield Scenario("pretrain", f"pretrain bert --corpus articles.txt --held-out 0.3 --eval-every 2 {pretraining}")
+    pairs = "--objective mlm+nsp --mask-rate 0.1:0.3:3"
+    yield Scenario("pretrain pairs", f"pretrain bert --corpus articles.txt {pairs} {pretraining}", slow=True)
+    phases = "--long-length 32 --long-share 0.4"
+    replaced = f"pretrain electra --corpus articles.txt --objective rtd {phases}"
+    yield Scenario("pretrain replaced", f"{replaced} {pretraining}", slow=True)
+    shape = "--shape bert-base --layers 1 --hidden 16 --heads 2 --ffn 16 --tokenizer bert"
+    yield Scenario("pretrain shape", f"pretrain {shape} --corpus articles.txt {pretraining}", slow=True)
     yield Scenario("push", "push teacher me/tagger", (f"../{HUB}",), has_hub=True)
     yield Scenario("run", "run recipe.toml --out out", ("made/teacher", "out/smaller", "out/student", "made/int8"))
 
@@ -154,6 +164,7 @@ def write_inputs(folder: Folder) -> None:
     """
     work = folder.work
     pico.save("bert", work / "bert")
+    pico.save("electra", work / "electra", head="discriminator")
     for kind in DATA:
         _write_data(work / kind, kind)
     _write_data(work / "benchmarks" / "ncbi-disease", "ner")
@@ -181,6 +192,8 @@ def _write_records(work: Path) -> None:
     texts = list(pico.sentences(12, seed=1))
     lines = "".join(f"{text}\n" for text in texts)
     records = "".join(json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(texts))
+    documents = ["\n".join(texts[first : first + 4]) for first in range(0, len(texts), 4)]
+    (work / "articles.txt").write_text("\n\n".join(documents), encoding="utf-8")
     (work / "records.pubtator").write_text(_documents("abc"), encoding="utf-8")
     for stem in ("records", "corpus"):
         for ending, content in (("jsonl", records), ("txt", lines)):
