@@ -49,6 +49,7 @@ def corpus(
     keep: str = "title,abstract,body",
     field: str = "text",
     min_words: int = 1,
+    max_words: int | None = None,
     language: str | None = None,
     drop_retracted: bool = False,
     near_duplicates: float | None = None,

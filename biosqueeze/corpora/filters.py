@@ -55,6 +55,8 @@ class ArticleFilters:
             return "without text"
         if words < self.settings.least_words:
             return "too short"
+        if self.settings.most_words is not None and words > self.settings.most_words:
+            return "too long"
         place = self.against.find("\n".join(paragraphs)) if self.against else None
         if place is not None:
             self.contaminated.append((article.id, place))

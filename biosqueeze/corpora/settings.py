@@ -51,6 +51,7 @@ class CorpusSettings:
     parts: tuple[Part, ...] = PARTS
     field: str = "text"
     least_words: int = 1
+    most_words: int | None = None
     language: str | None = None
     drop_retracted: bool = False
     near_duplicates: float | None = None

@@ -76,6 +76,7 @@ class Options(StageOptions):
     keep: Annotated[str, "Parts of an article, with commas.", Syntax("PARTS")] = ",".join(PARTS)
     field: Annotated[str, "Field of a JSON record that holds the text."] = "text"
     min_words: Annotated[int, "Fewest words of an article (PubMedBERT: 128).", Bounds(least=1)] = 1
+    max_words: Annotated[int | None, "Most words of an article; longer ones are dropped.", Bounds(least=1)] = None
     language: Annotated[
         str | None, "Keep articles of one language, such as en; those that do not give theirs are kept."
     ] = None
@@ -120,6 +121,7 @@ def _filters(request: CorpusRequest) -> list[str]:
         "that are retracted": settings.drop_retracted,
         f"in another language than {settings.language}": settings.language,
         f"of fewer than {settings.least_words} words": settings.least_words > 1,
+        f"of more than {settings.most_words} words": settings.most_words,
         f"that contain a test sentence of {request.against}": request.against,
         "that a later version replaces, and equal texts": True,
         f"that are similar to an earlier one ({settings.near_duplicates})": settings.near_duplicates,
@@ -197,6 +199,8 @@ def _inspect(source: str, field: str) -> Outcome:
 def _resolve(options: Options) -> CorpusRequest:
     if options.out is None:
         raise UsageError("--out is missing; name the directory to write, such as --out pubmed")
+    if options.max_words is not None and options.max_words < options.min_words:
+        raise UsageError(f"--max-words {options.max_words} is below --min-words {options.min_words}: nothing is left")
     out = Path(options.out).expanduser().absolute()
     files = tuple(find_sources(options.inputs))
     if any(file.path.name.lower().removesuffix(".gz").endswith(_XML) for file in files):
@@ -225,6 +229,7 @@ def _settings(options: Options) -> CorpusSettings:
         parts=_parts(options.keep),
         field=options.field,
         least_words=options.min_words,
+        most_words=options.max_words,
         language=options.language,
         drop_retracted=options.drop_retracted,
         near_duplicates=options.near_duplicates,

@@ -233,3 +233,12 @@ def test_out_is_needed(shell: Shell, baseline: Path) -> None:
     refused = shell("corpus", baseline)
     assert refused.code == 2
     assert "--out" in refused.err
+
+
+def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One two.\nOne two three.\nOne two three four five.\n")
+    options = ["corpus", str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"), "--workers", "1", "--min-words", "3"]
+    assert "below --min-words" in shell(*options, "--max-words", "2").err
+    assert shell(*options, "--max-words", "4").code == 0
+    assert documents(tmp_path / "out") == ["One two three."]
+    assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
