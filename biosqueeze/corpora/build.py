@@ -131,9 +131,9 @@ def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.u
     if not any((own == Fate.KEPT).any() for own in fates):
         counts = _counts(reports, np.concatenate(fates))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
+        reasons = reasons or (f"{len(damaged):,} damaged files" if damaged else "the sources hold none")
         raise SqueezeError(
-            f"no article is left of {counts['articles']:,} read ({reasons or 'the sources hold none'}); change the "
-            "filters or the sources"
+            f"no article is left of {counts['articles']:,} read ({reasons}); change the filters or the sources"
         )
 
 

@@ -242,3 +242,10 @@ def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -
     assert shell(*options, "--max-words", "4").code == 0
     assert documents(tmp_path / "out") == ["One two three."]
     assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
+
+
+def test_nothing_but_a_damaged_file_is_said_so(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text("<PubmedArticleSet><PubmedArticle>")
+    result = shell("corpus", str(tmp_path / "a.xml"), "-o", str(tmp_path / "out"), "--workers", "1")
+    assert result.code == 1 and not (tmp_path / "out").exists()
+    assert "no article is left of 0 read (1 damaged files)" in result.err
