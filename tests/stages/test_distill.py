@@ -321,9 +321,9 @@ def test_usage_errors(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--mask-rate", "0.3"), "--mask-rate: nothing is masked"),
-        (("--mask-unit", "word"), "--mask-unit: nothing is masked"),
-        (("--maskings", "2"), "--maskings: nothing is masked"),
+        (("--mask-rate", "0.3"), "--mask-rate is for masked text"),
+        (("--mask-unit", "word"), "--mask-unit is for masked text"),
+        (("--maskings", "2"), "--maskings is for masked text"),
         (("--loss", "compact"), "leave it out: --loss hidden-cosine=3 --loss attention-kl-mean=3 --loss kl=5"),
         (("--unlabelled", "2"), "--unlabelled needs --corpus; give --corpus PATH too"),
         (("--field", "abstract"), "--field needs --corpus"),

@@ -57,4 +57,4 @@ def test_losses_on_attention_raise_before_data_are_read(pico_bert: Path, text: P
 def test_maskings_need_plain_text(pico_ner: Path, text: Path, shell: Shell) -> None:
     result = shell("distill --teacher", pico_ner, "--task", "ner", "--corpus", text, *QUICK, "--maskings", 3)
     assert result.code == 2
-    assert "nothing is masked" in result.err
+    assert "is for masked text" in result.err

@@ -32,6 +32,7 @@ def test_all_benchmarks_are_listed(shell):
         "biolm": 18,
         "bioformer": 15,
         "compact": 11,
+        "biom": 6,
     }
 
 
