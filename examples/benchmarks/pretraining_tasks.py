@@ -28,15 +28,15 @@ import fitted_head
 from stage_runs import StageRuns, metrics_of
 
 MINILM = "demo:minilm"
-SMALL = ("--shape", "bert-mini")
+SMALL = ("--shape", "bert-mini", "--dropout", "0", "--betas", "0.9,0.98")
 WORDS = ("--mask-unit", "word")
-# Layers, hidden size, heads of 32 and FFN; the matrices of the layers have 786,432 weights in each row.
+# Layers, hidden size, heads of 32 and FFN; the matrices of the layers have 393,216 weights in each row.
 SHAPES = {
-    "2 x 192": ("2", "192", "6", "640"),
-    "4 x 128": ("4", "128", "4", "512"),
-    "8 x 96": ("8", "96", "3", "320"),
+    "1 x 192": ("1", "192", "6", "640"),
+    "2 x 128": ("2", "128", "4", "512"),
+    "4 x 96": ("4", "96", "3", "320"),
 }
-MIDDLE = "4 x 128"
+MIDDLE = "2 x 128"
 CONTINUED_BATCH = 32
 PARTS = ("continued", "objectives", "shapes")
 
@@ -168,7 +168,7 @@ def objectives(workspace: Workspace) -> list[Model]:
     options, shape = workspace.arguments, workspace.shape(MIDDLE)
     rows = {
         "whole words + next sentences": ("--objective", "mlm+nsp", *WORDS),
-        "replaced tokens": ("--objective", "rtd", "--shape", "electra-small", "--embedding", shape[5]),
+        "replaced tokens": ("--objective", "rtd", "--shape", "electra-small", "--embedding", SHAPES[MIDDLE][1]),
     }
     pieces = masked_pieces(workspace, MIDDLE)
     untrained = (*shape, "--steps", "1", "--lr", "0")
@@ -234,9 +234,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", type=lambda text: text.split(","), default=PARTS, help=",".join(PARTS))
     parser.add_argument("--continued-steps", type=int, default=300)
     parser.add_argument("--head-steps", type=int, default=100, help="of MiniLM's head alone, for the loss before")
-    parser.add_argument("--steps", type=int, default=1000, help="of a small model by masked pieces")
+    parser.add_argument("--steps", type=int, default=2000, help="of a small model by masked pieces")
     parser.add_argument("--batch-size", type=int, default=8, help="blocks of 128 tokens, of a small model")
-    parser.add_argument("--lr", type=float, default=2e-3, help="of the pretraining of a small model")
+    parser.add_argument("--lr", type=float, default=1.5e-3, help="of the pretraining of a small model")
     parser.add_argument("--vocabulary", type=int, default=8192, help="pieces of the small models")
     parser.add_argument("--task-steps", type=int, default=300, help="of 16 sentences")
     parser.add_argument("--task-lr", type=float, default=1e-3, help="of the fine-tuning of a small model")
