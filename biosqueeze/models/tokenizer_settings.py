@@ -38,6 +38,8 @@ _FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefi
 _ADVICE = "correct that value, or fetch the file again"
 # Embeddings are often padded to a round number of rows.
 _SPARE_ROWS = 128
+# The tokenizers library copies a tokenizer in a time that grows with the highest id.
+_HIGHEST_ID = 1 << 24
 _UNKNOWN = "\ue000"
 
 
@@ -96,6 +98,12 @@ def open_core(file: Path) -> "Core":
         SqueezeError: it is damaged.
     """
     core = read_tokenizer_json(file)
+    highest = max(core.get_vocab().values(), default=0)
+    if highest > _HIGHEST_ID:
+        raise SqueezeError(
+            f"{file} has ids up to {highest:,}, more than any vocabulary has pieces; copy the tokenizer files of this "
+            "model into its directory"
+        )
     # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
     core.no_truncation()
     core.no_padding()
