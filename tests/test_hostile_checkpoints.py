@@ -101,7 +101,10 @@ def _set(path: Sequence[str | int], value: Any) -> Callable[[dict[str, Any]], No
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set(["model", "vocab", "the"], 10**9), "tokenizer.json has ids up to 1,000,000,000, more than any vocabulary"),
+        (
+            _set(["model", "vocab", "the"], 10**9),
+            "tokenizer.json has ids up to 1,000,000,000, more than any vocabulary",
+        ),
         (_set(["model", "vocab", "the"], -1), "tokenizer.json is not a valid tokenizer"),
         (_set(["model", "vocab", "the"], 10**30), "tokenizer.json is not a valid tokenizer"),
         (_set(["post_processor", "cls", 1], 10**9), "ids up to 1,000,000,000"),
