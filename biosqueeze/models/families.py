@@ -22,13 +22,15 @@ class Family:
     """Names of one family: paths are relative to the base model, or to one layer."""
 
     name: str
-    """`model_type` in config.json, and the prefix of the trunk's tensors in a checkpoint with a head."""
+    """`model_type` in config.json."""
     classes: str
     """Prefix of the family's transformers classes."""
     heads: tuple[tuple[str, str], ...]
     """(prefix of a tensor's name, head): the first that occurs in a checkpoint determines its head."""
     tied: tuple[str, ...]
     """Tensors of the MLM head that are tied to others; some checkpoints contain them nevertheless."""
+    prefix: str = ""
+    """Prefix of the trunk's tensors in a checkpoint with a head, if it is not the name: `model` of ModernBERT."""
     layers: str = "encoder.layer"
     query: str = "attention.self.query"
     key: str = "attention.self.key"
@@ -36,12 +38,26 @@ class Family:
     attention_output: str = "attention.output.dense"
     ffn_input: str = "intermediate.dense"
     ffn_output: str = "output.dense"
+    ffn_gate: str = ""
+    """Projection that is multiplied with the activated `ffn_input`; `ffn_input` itself if its rows are both, halved."""
+    input_norm: str = ""
+    """Norm at a pre-norm layer's start: the residual stream is not normalised between layers, so hidden states are
+    compared after the norm that reads them, the next layer's or `final_norm`."""
+    final_norm: str = ""
+    """Norm after the last pre-norm layer, as a path in the trunk."""
     layers_key: str = "num_hidden_layers"
     hidden_key: str = "hidden_size"
     heads_key: str = "num_attention_heads"
     ffn_key: str = "intermediate_size"
     head_count_attribute: str = "num_attention_heads"
     """Attribute of the attention module with its number of heads."""
+    head_size_attribute: str = "attention_head_size"
+    """Attribute of the attention module with the size of its heads."""
+    kv_heads_key: str = ""
+    """Config key with the number of key and value heads, if several query heads share one."""
+    rotary: bool = False
+    """Whether positions rotate queries and keys: there are no position embeddings, and the size of a head determines
+    the frequencies."""
     first_position: int = 0
     """RoBERTa's first token has position padding_idx + 1 = 2, so two rows of its position embeddings are unused."""
     takes_token_types: bool = True
@@ -57,6 +73,16 @@ class Family:
     def supports_narrowing(self) -> bool:
         """Whether neurons, heads and hidden dimensions can be removed."""
         return not (self.shares_layers or self.has_bottleneck)
+
+    @property
+    def fuses_projections(self) -> bool:
+        """Whether one linear layer has the rows of queries, keys and values, in this order."""
+        return self.query == self.key
+
+    @property
+    def fuses_gate(self) -> bool:
+        """Whether one linear layer has the rows of the FFN's input and of its gate, in this order."""
+        return self.ffn_gate == self.ffn_input
 
     @property
     def attention(self) -> str:
@@ -197,7 +223,7 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
         A `model_type`, possibly of an unsupported family; None if nothing fits.
     """
     prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
-    prefixed = [family for family in FAMILIES if family in prefixes]
+    prefixed = [name for name, family in FAMILIES.items() if (family.prefix or name) in prefixes]
     if prefixed:
         return prefixed[0]
     for family, start, key in _SIGNS:
