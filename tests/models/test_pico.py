@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from biosqueeze.models import families
 from tests import pico
 
 
@@ -23,3 +24,7 @@ def test_no_word_is_unknown(family):
     ids = tokenizer("BRCA1 mutation in Hepatitis (p53, -7%).")["input_ids"]
     assert tokenizer.unk_token_id not in ids
     assert "BRCA" in tokenizer.decode(ids)
+
+
+def test_every_family_has_a_pico_model():
+    assert set(pico.FAMILIES) == set(families.FAMILIES)
