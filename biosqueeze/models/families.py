@@ -29,6 +29,8 @@ class Family:
     """(prefix of a tensor's name, head): the first that occurs in a checkpoint determines its head."""
     tied: tuple[str, ...]
     """Tensors of the MLM head that are tied to others; some checkpoints contain them nevertheless."""
+    mlm_head: tuple[str, ...] = ("lm_head",)
+    """Modules that are applied in turn to the last hidden states, and give the logits over the vocabulary."""
     prefix: str = ""
     """Prefix of the trunk's tensors in a checkpoint with a head, if it is not the name: `model` of ModernBERT."""
     layers: str = "encoder.layer"
@@ -119,6 +121,7 @@ FAMILIES: Mapping[str, Family] = {
             classes="Bert",
             heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
             tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+            mlm_head=("cls.predictions",),
         ),
         Family(
             name="roberta",
@@ -137,12 +140,14 @@ FAMILIES: Mapping[str, Family] = {
                 *_CLASSIFIERS,
             ),
             tied=("generator_lm_head.weight",),
+            mlm_head=("generator_predictions", "generator_lm_head"),
         ),
         Family(
             name="distilbert",
             classes="DistilBert",
             heads=(("vocab_transform.", "mlm"), *_CLASSIFIERS),
             tied=("vocab_projector.weight",),
+            mlm_head=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
             layers="transformer.layer",
             query="attention.q_lin",
             key="attention.k_lin",
@@ -162,6 +167,7 @@ FAMILIES: Mapping[str, Family] = {
             classes="Albert",
             heads=(("predictions.", "mlm"), *_CLASSIFIERS),
             tied=("predictions.decoder.weight", "predictions.decoder.bias"),
+            mlm_head=("predictions",),
             layers="encoder.albert_layer_groups",
             query="attention.query",
             key="attention.key",
@@ -176,6 +182,7 @@ FAMILIES: Mapping[str, Family] = {
             classes="MobileBert",
             heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
             tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+            mlm_head=("cls.predictions",),
             has_bottleneck=True,
             supports_packing=False,
         ),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.models.families import family_of
 
 
 def main_output(output: Any) -> Tensor:
@@ -28,29 +28,15 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     Applying the head to the masked rows only saves the projection of all others, most of a small student's work.
 
     Raises:
-        SqueezeError: the masked-language-model head of the model's family is not supported.
+        SqueezeError: the model's family is not supported.
     """
-    parts: Any = model
-    logits: Tensor
-    match model.config.model_type:
-        case "bert":
-            logits = parts.cls.predictions(hidden)
-        case "mobilebert":
-            logits = _two_part_logits(parts.cls.predictions, hidden)
-        case "albert":
-            logits = parts.predictions(hidden)
-        case "roberta":
-            logits = parts.lm_head(hidden)
-        case "electra":
-            logits = parts.generator_lm_head(parts.generator_predictions(hidden))
-        case "distilbert":
-            activated = parts.activation(parts.vocab_transform(hidden))
-            logits = parts.vocab_projector(parts.vocab_layer_norm(activated))
-        case family:
-            raise SqueezeError(
-                f"the masked-language-model head of {family} is not supported; pass a model of another family"
-            )
-    return logits
+    family = family_of(model.config)
+    modules: list[Any] = [model.get_submodule(path) for path in family.mlm_head]
+    if family.has_bottleneck:
+        return _two_part_logits(modules[0], hidden)
+    for module in modules:
+        hidden = module(hidden)
+    return hidden
 
 
 def pair_logits(model: PreTrainedModel, pooled: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def test_gradients_of_some_rows_reach_the_whole_head(family):
 def test_unknown_family():
     model = pico.model_of("bert", 200, "mlm")
     model.config.model_type = "mystery"
-    with pytest.raises(SqueezeError, match="head of mystery is not supported"):
+    with pytest.raises(SqueezeError, match="type 'mystery' are not supported"):
         mlm_logits(model, torch.zeros(1, 32))
 
 
