@@ -1,0 +1,216 @@
+"""How much of a fine-tuned teacher its students keep: the retention tables of the README.
+
+    python retention.py DATA TEXT --out retention --sets ncbi-disease,bc5cdr-chem,bc2gm --seeds 1 --jobs 2 --threads 1
+
+DATA holds a directory for each set of `SETS`; TEXT is unlabelled text for `biosqueeze distill --corpus`. For each set
+all-MiniLM-L6-v2 is fine-tuned until dev stops rising. Each student is cut from that teacher and trained with each
+setting: `default` is `biosqueeze distill START --teacher T --data D --corpus TEXT` with no other option, `labels` the
+same student fine-tuned on the labels alone until dev stops rising. --setting "NAME: OPTIONS OF DISTILL" adds more.
+
+Students are scored on dev and test, and on test again after `quantize`; a paired bootstrap over the test examples
+compares them with their teacher. Settings are chosen on CHOSEN_ON; FROZEN is run at the end, with all settings fixed.
+Finished runs are skipped, interrupted ones continue. The table goes to standard output and to OUT/table.md.
+"""
+
+import argparse
+import shlex
+import statistics
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import paired_bootstrap
+from stage_runs import StageRuns, metrics_of
+
+MINILM = "demo:minilm"
+CHOSEN_ON = ("ncbi-disease", "bc5cdr-chem", "bc2gm")
+FROZEN = ("bc5cdr-disease", "jnlpba", "hoc", "chemprot")
+UNTIL_DEV_STOPS = ("--epochs", "20", "--patience", "3", "--max-length", "128")
+LABELS = "labels"
+# Directory in DATA, and kind of task.
+SETS = {
+    **{name: (name, "ner") for name in (*CHOSEN_ON, "bc5cdr-disease", "jnlpba")},
+    "hoc": ("hoc/blurb", "classification"),
+    "chemprot": ("chemprot/scibert", "relation"),
+}
+# Options of `shrink`. A name is layers x hidden size.
+STUDENTS = {
+    "3x384": ("--layers", "1,3,5"),
+    "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
+    "6x312": ("--hidden", "312", "--ffn", "1200"),
+}
+
+
+@dataclass(frozen=True)
+class Student:
+    """One training: a data set, a shape, a setting and a seed."""
+
+    data: str
+    shape: str
+    setting: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name for files."""
+        return f"{self.data}.{self.shape}.{self.setting}.{self.seed}".replace(" ", "-")
+
+
+class Workspace(StageRuns):
+    """The teachers, starts and students of one comparison."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        super().__init__(arguments.out, arguments.threads, {"data": str(arguments.data), "text": str(arguments.text)})
+        self.settings = {LABELS: (), "default": (), **dict(map(_setting, arguments.setting))}
+
+    def data(self, name: str) -> str:
+        """Return the directory of a data set."""
+        return str(self.arguments.data / SETS[name][0])
+
+    def teacher(self, name: str) -> str:
+        """Return the path of the teacher of a data set, fine-tuned where it is missing."""
+        words = (MINILM, "--data", self.data(name), "--task", SETS[name][1], "--lr", self.arguments.teacher_lr)
+        return str(self.make(f"{name}.teacher", "finetune", *words, *UNTIL_DEV_STOPS))
+
+    def start(self, name: str, shape: str) -> str:
+        """Return the path of a student before training, cut from its teacher where it is missing."""
+        return str(self.make(f"{name}.{shape}.start", "shrink", self.teacher(name), *STUDENTS[shape]))
+
+    def trained(self, student: Student) -> Path:
+        """Return a student, trained where it is missing."""
+        common = (
+            self.start(student.data, student.shape),
+            "--data",
+            self.data(student.data),
+            "--seed",
+            str(student.seed),
+        )
+        if student.setting == LABELS:
+            return self.make(student.name, "finetune", *common, "--lr", self.arguments.teacher_lr, *UNTIL_DEV_STOPS)
+        words = ["--teacher", self.teacher(student.data), *self.settings[student.setting]]
+        if SETS[student.data][1] in ("ner", "classification"):  # the other kinds need records in place of text
+            words += ["--corpus", str(self.arguments.text)]
+        return self.make(student.name, "distill", *common, *words)
+
+    def teacher_scores(self, name: str) -> dict[str, Any]:
+        """Return dev and test of a teacher."""
+        known = self.record(f"{name}.teacher")
+        if known:
+            return known
+        test = paired_bootstrap.predict(self.teacher(name), self.data(name), "torch")
+        return self.save_record(f"{name}.teacher", {**_trained(Path(self.teacher(name)), test)})
+
+    def scores(self, student: Student) -> dict[str, Any]:
+        """Train and score a student."""
+        known = self.record(student.name)
+        if known:
+            return known
+        checkpoint, data = self.trained(student), self.data(student.data)
+        of_teacher = paired_bootstrap.predict(self.teacher(student.data), data, "torch")
+        test = paired_bootstrap.predict(str(checkpoint), data, "torch")
+        int8 = self.make(f"{student.name}.int8", "quantize", str(checkpoint))
+        quantized = paired_bootstrap.predict(str(int8), data, "onnxruntime:int8")
+        low, high = paired_bootstrap.interval(test, of_teacher, self.arguments.resamples)
+        result = {**_trained(checkpoint, test), "int8": 100 * quantized.score, "low": 100 * low, "high": 100 * high}
+        return self.save_record(student.name, result)
+
+
+def _trained(checkpoint: Path, test: paired_bootstrap.Predictions) -> dict[str, Any]:
+    """Return dev and test in percent, steps and minutes of a training."""
+    metrics = metrics_of(checkpoint)
+    return {
+        "dev": 100 * metrics[test.task.METRIC],
+        "test": 100 * test.score,
+        "steps": metrics["steps"],
+        "minutes": metrics["seconds"] / 60,
+    }
+
+
+def _setting(text: str) -> tuple[str, tuple[str, ...]]:
+    name, _, words = text.partition(":")
+    return name.strip(), tuple(shlex.split(words))
+
+
+def run(workspace: Workspace) -> None:
+    """Train and score what is missing: the teachers first, then seed by seed."""
+    options = workspace.arguments
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(workspace.teacher_scores, options.sets))
+        list(pool.map(workspace.start, *zip(*product(options.sets, options.students), strict=True)))
+        list(pool.map(workspace.scores, students(workspace)))
+
+
+def students(workspace: Workspace) -> list[Student]:
+    """Return all trainings, those of the first seed first."""
+    options = workspace.arguments
+    rows = product(range(options.seeds), options.sets, options.students, options.settings or workspace.settings)
+    return [Student(data, shape, setting, seed) for seed, data, shape, setting in rows]
+
+
+def table(workspace: Workspace) -> str:
+    """Format a row for each data set, shape and setting, and the mean of the ratios of each shape and setting."""
+    options = workspace.arguments
+    lines = [
+        "| data | student | setting | steps | minutes | dev | test | teacher, dev and test | of the teacher | "
+        "95% by examples, seed 0 | int8 - float |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for data, shape, setting in product(options.sets, options.students, options.settings or workspace.settings):
+        runs = [workspace.scores(Student(data, shape, setting, seed)) for seed in range(options.seeds)]
+        teacher = workspace.teacher_scores(data)
+        kept = [100 * each["test"] / teacher["test"] for each in runs]
+        ratios.setdefault((shape, setting), []).append(statistics.mean(kept))
+        cells = [data, shape, setting, f"{statistics.mean(each['steps'] for each in runs):,.0f}"]
+        cells += [_spread([each[key] for each in runs]) for key in ("minutes", "dev", "test")]
+        cells += [f"{teacher['dev']:.2f}, {teacher['test']:.2f}", f"{_spread(kept)}%"]
+        cells += [f"{runs[0]['low']:.1f} to {runs[0]['high']:.1f}%"]
+        lines.append(f"| {' | '.join([*cells, _spread([each['int8'] - each['test'] for each in runs])])} |")
+    lines += ["", "| student | setting | mean of the ratios | lowest |", "|---|---|---|---|"]
+    for (shape, setting), values in ratios.items():
+        lines.append(f"| {shape} | {setting} | {statistics.mean(values):.2f}% | {min(values):.2f}% |")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def names(text: str) -> list[str]:
+        return text.split(",")
+
+    parser.add_argument("data", type=Path, help="directory of the data sets")
+    parser.add_argument("text", help="unlabelled text, one sentence per line")
+    parser.add_argument("--out", type=Path, default=Path("retention"))
+    parser.add_argument("--sets", type=names, default=list(CHOSEN_ON), help=", ".join(SETS))
+    parser.add_argument("--students", type=names, default=["3x384", "4x312"], help=", ".join(STUDENTS))
+    parser.add_argument("--setting", action="append", default=[], help='"NAME: OPTIONS OF DISTILL", repeatable')
+    parser.add_argument("--settings", type=names, help="names of the settings to run; default: all")
+    parser.add_argument("--teacher-lr", default="2e-4")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--resamples", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each run")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the comparison."""
+    workspace = Workspace(parse())
+    run(workspace)
+    text = table(workspace)
+    (workspace.out / "table.md").write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
