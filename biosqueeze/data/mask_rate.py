@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Self
 
-MaskUnit = Literal["piece", "word", "span"]
+MaskUnit = Literal["piece", "word", "ngram", "span"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Mask tokens for masked language modelling (Devlin et al. 2019, section 3.1): pieces, whole words, or spans."""
+"""Mask tokens for masked language modelling (Devlin et al. 2019, section 3.1): pieces, words, n-grams, spans."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +21,8 @@ Ids = NDArray[np.int64]
 # code, the probabilities of the lengths 1 to 10 are normalised, so that the mean is 3.8.
 _SPAN_END, _MOST_WORDS = 0.2, 10
 _SPAN_LENGTHS = np.cumsum((1 - _SPAN_END) ** np.arange(_MOST_WORDS) * _SPAN_END) / (1 - (1 - _SPAN_END) ** _MOST_WORDS)
+# Lengths of n-grams in words: 1 to 3 with probabilities proportional to 1/n (Lan et al. 2020, ALBERT, section 4.1).
+_NGRAM_LENGTHS = np.cumsum([6, 3, 2]) / 11
 
 
 class _Words(NamedTuple):
@@ -45,6 +47,8 @@ class Masking:
     * piece: single tokens, each with a replacement of its own.
     * word: all tokens of a word; each token has a replacement of its own, and a word that would exceed the number of
       tokens to choose is skipped (create_pretraining_data.py of google-research/bert with whole-word masking).
+    * ngram: 1 to 3 words in succession; each token has a replacement of its own, and an n-gram that would exceed the
+      number of tokens to choose is shortened or skipped (create_pretraining_data.py of google-research/albert).
     * span: words in succession; one kind of replacement for the tokens of a span, or of spans that touch (SpanBERT,
       section 3.1, and `span_masking` in its code).
     """
@@ -92,7 +96,7 @@ class Masking:
             chosen = rng.permutation(ordinary)[:count]
         else:
             words = self._words(ids, ordinary, segments)
-            chosen_words = (_choose_words if self.unit == "word" else _choose_spans)(words, count, rng)
+            chosen_words = _CHOOSE[self.unit](words, count, rng)
             chosen = ordinary[np.repeat(chosen_words, words.sizes)]
         labels[chosen] = ids[chosen]
         return self._replaced(ids, chosen, rng), labels
@@ -167,6 +171,31 @@ def _choose_words(words: _Words, count: int, rng: np.random.Generator) -> NDArra
     return chosen
 
 
+def _choose_ngrams(words: _Words, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose the words of n-grams that fit into `count` tokens; the first word if none does: (words,).
+
+    They do not overlap. Shorter n-grams are tried where one does not fit, as in ALBERT's code.
+    """
+    sizes, ends = words.sizes.tolist(), words.ends.tolist()
+    order = rng.permutation(len(sizes)).tolist()
+    lengths = 1 + np.searchsorted(_NGRAM_LENGTHS[:-1], rng.random(len(sizes)), side="right")
+    chosen = [False] * len(sizes)
+    left = count
+    for start, length in zip(order, lengths.tolist(), strict=True):
+        end = min(start + length, ends[start])
+        while sum(sizes[start:end]) > left:
+            end -= 1
+        if end == start or any(chosen[start:end]):
+            continue
+        chosen[start:end] = [True] * (end - start)
+        left -= sum(sizes[start:end])
+        if not left:
+            break
+    if left == count:
+        chosen[order[0]] = True
+    return np.array(chosen)
+
+
 def _choose_spans(words: _Words, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Choose the words of spans until `count` tokens are chosen: (words,).
 
@@ -199,3 +228,6 @@ def _draw_spans(sizes: Ids, count: int, rng: np.random.Generator) -> Iterator[tu
         starts = word_of_token[rng.integers(0, len(word_of_token), size=count)]
         lengths = 1 + np.searchsorted(_SPAN_LENGTHS[:-1], rng.random(count), side="right")
         yield from zip(starts.tolist(), lengths.tolist(), strict=True)
+
+
+_CHOOSE = {"word": _choose_words, "ngram": _choose_ngrams, "span": _choose_spans}

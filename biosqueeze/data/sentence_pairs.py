@@ -143,6 +143,11 @@ class SentencePairs:
         """Return the number of pairs in an epoch."""
         return len(self.groups)
 
+    @property
+    def random_share(self) -> float:
+        """The expected share of NSP pairs with a random second segment: half, and all where a group is one sentence."""
+        return 0.5 + 0.5 * float((self.groups.ends - self.groups.starts == 1).mean())
+
     def lengths_of(self, items: Ids) -> Ids:
         """Return the tokens of some pairs, (items,)."""
         segments, edges = self._segments(items), self.documents.edges

@@ -79,7 +79,8 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     ] = 0.15
     mask_unit: Annotated[
         MaskUnit,
-        "What is masked at once, on plain text: single pieces, whole words, or spans of words.",
+        "What is masked at once, on plain text: single pieces, whole words, n-grams of 1 to 3 words (ALBERT), or "
+        "longer spans (SpanBERT).",
         Group.LOSSES,
     ] = "piece"
     maskings: Annotated[

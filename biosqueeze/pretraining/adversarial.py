@@ -2,7 +2,9 @@
 
 To the losses of pretraining it adds the distance of the predictions with and without small noise on the embeddings
 that is chosen to change them (equation 3 of ALUM, with the symmetric divergence of the authors' code). The noise is
-found as SMART's in fine-tuning, by one step of gradient ascent. Gu et al. give no constants; these are ALUM's.
+found as SMART's in fine-tuning, by one step of gradient ascent. Gu et al. give no constants; these are those of
+ALUM's published code (alum/ of namisan/mt-dnn), which projects embedding and step together where the paper projects
+the noise alone, as is done here.
 """
 
 from collections.abc import Mapping
@@ -20,9 +22,10 @@ from biosqueeze.pretraining.learner import MaskedLanguageLearner
 from biosqueeze.training.rng_state import RngState
 
 WEIGHT = 10.0
-"""Alpha of equation 3 in pretraining (Liu et al. 2020, section 4.2)."""
+"""Alpha of equation 3 in pretraining (`adv_alpha` in alum_train.sh)."""
 RADIUS = 1e-3
-"""The size of the step (section 4.2). The noise before it has a standard deviation of 1e-5, a hundredth of it."""
+"""The size of the step (`adv_step_size`). The noise before it has a standard deviation of 1e-5 (`noise_var`), a
+hundredth of it; the largest element of a token's noise is the radius (`project_norm_type` inf)."""
 
 
 class AdversarialLearner(MaskedLanguageLearner):

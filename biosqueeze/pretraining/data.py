@@ -8,16 +8,19 @@ from biosqueeze.data.corpus import corpus_files, held_out_files
 from biosqueeze.data.hashed_share import HashedShare
 from biosqueeze.data.masking import GeneratorMasking, Masking
 from biosqueeze.data.prepared import DocumentText
+from biosqueeze.data.sentence_pairs import SentencePairs
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.sources import ClimbingMasking, FixedDraws, MaskedPairs
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import MaskedBlocks
 
 __all__ = ["PretrainingData", "PretrainingDataSettings", "load_pretraining_data"]
 
 _HELD_OUT = "held-out text"
+_MOST_RANDOM = 0.7
+"""Share of random pairs. BERT's rule gives some 60% with abstracts at length 512, and more at shorter lengths."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,18 @@ def _masked(
         return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate)
     source = MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
     note(f"{text.name}: {source.pairs}")
+    _check_balance(source.pairs, length)
     return source
+
+
+def _check_balance(pairs: SentencePairs, length: int) -> None:
+    """Warn where most pairs of next-sentence prediction are random, so that their label needs no reading."""
+    if pairs.kind == "nsp" and pairs.random_share > _MOST_RANDOM:
+        warn(
+            f"{pairs.random_share:.0%} of the pairs have a random second segment, because few texts of {length} tokens "
+            "have two sentences: next-sentence prediction learns little from them; give a longer --max-length, or "
+            "--objective mlm"
+        )
 
 
 def _fixed(

@@ -135,7 +135,11 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
         Group.OBJECTIVE,
     ] = False
     mask_unit: Annotated[
-        MaskUnit, "What is masked at once: single pieces, whole words, or spans of words.", Common(), Group.OBJECTIVE
+        MaskUnit,
+        "What is masked at once: single pieces, whole words, n-grams of 1 to 3 words (ALBERT), or longer "
+        "spans (SpanBERT).",
+        Common(),
+        Group.OBJECTIVE,
     ] = "piece"
     mask_rate: Annotated[
         str,

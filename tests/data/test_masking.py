@@ -1,4 +1,4 @@
-"""Masking against naive versions in plain Python: pieces, whole words as BERT's code, spans as SpanBERT's."""
+"""Masking against naive versions in plain Python, which follow the code of BERT, ALBERT and SpanBERT."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ VOCABULARY, MASK = 40, 4
 SPECIAL = (0, 1, 2, 3, MASK, 17, 39)
 STARTS = np.arange(VOCABULARY) % 3 != 0  # ids that 3 divides go on with a word
 PIECES = Masking(MASK, SPECIAL, VOCABULARY)
-MASKINGS = {unit: Masking(MASK, SPECIAL, VOCABULARY, unit, STARTS) for unit in ("piece", "word", "span")}
-UNITS = st.sampled_from(["piece", "word", "span"])
+MASKINGS = {unit: Masking(MASK, SPECIAL, VOCABULARY, unit, STARTS) for unit in ("piece", "word", "ngram", "span")}
+UNITS = st.sampled_from(["piece", "word", "ngram", "span"])
 IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=60).map(lambda x: np.array(x, dtype=np.int64))
 
 
@@ -104,6 +104,43 @@ def test_words_as_in_the_code_of_bert(ids, seed, rate, border):
     assert set(np.flatnonzero(labels != IGNORED).tolist()) == greedy_words(words, count, order)
 
 
+def greedy_ngrams(words: list[list[int]], texts: list[int], count: int, seed: int) -> set[int]:
+    """As create_masked_lm_predictions of google-research/albert; `texts` has the number of each word's text."""
+    rng = np.random.default_rng(seed)
+    order, draws = rng.permutation(len(words)), rng.random(len(words))
+    chosen: set[int] = set()
+    for number, draw in zip(order, draws, strict=True):
+        following = [word for word, text in zip(words[number:], texts[number:], strict=True) if text == texts[number]]
+        length = min(1 if draw < 6 / 11 else 2 if draw < 9 / 11 else 3, len(following))
+        while length and len(chosen) + sum(map(len, following[:length])) > count:
+            length -= 1
+        tokens = {token for word in following[:length] for token in word}
+        if not tokens & chosen:
+            chosen |= tokens
+    return chosen or set(words[order[0]])
+
+
+@given(ids=IDS, seed=st.integers(0, 2**32), rate=st.floats(0.05, 1.0), border=st.integers(0, 60))
+def test_ngrams_as_in_the_code_of_albert(ids, seed, rate, border):
+    segments = 1 + (np.arange(len(ids)) >= border)
+    words = words_of(ids, segments)
+    labels = MASKINGS["ngram"](ids, np.random.default_rng(seed), rate, segments)[1]
+    if not words:
+        return
+    starts = [word[0] for word in words]
+    special = np.cumsum(np.isin(ids, SPECIAL))  # n-grams do not cross special tokens
+    texts = [int(special[start] * 10 + segments[start]) for start in starts]
+    count = max(1, round(rate * sum(map(len, words))))
+    assert set(np.flatnonzero(labels != IGNORED).tolist()) == greedy_ngrams(words, texts, count, seed)
+
+
+def test_ngram_lengths_favour_short_ones():
+    ids, rng = np.full(5000, 20), np.random.default_rng(3)
+    masks = (MASKINGS["ngram"](ids, rng, 0.01)[1] != IGNORED for _ in range(60))
+    counts = np.bincount([run for chosen in masks for run in _runs(ids, chosen)], minlength=4)[1:4]
+    assert counts / counts.sum() == pytest.approx(np.array([6, 3, 2]) / 11, abs=0.04)
+
+
 @given(ids=IDS, seed=st.integers(0, 2**32), rate=st.floats(0.05, 0.6), border=st.integers(0, 60))
 def test_spans_are_within_one_text(ids, seed, rate, border):
     segments = 1 + (np.arange(len(ids)) >= border)
@@ -126,7 +163,7 @@ def _long(unit: str, count: int = 400, length: int = 512) -> tuple[np.ndarray, n
     return ids, np.array([hidden for hidden, _ in made]), np.array([labels for _, labels in made]) != IGNORED
 
 
-@pytest.mark.parametrize("unit", ["word", "span"])
+@pytest.mark.parametrize("unit", ["word", "ngram", "span"])
 def test_as_many_tokens_as_the_rate_says(unit):
     ids, hidden, chosen = _long(unit)
     assert chosen.sum() / (ids > 3).sum() == pytest.approx(0.15, abs=0.002)
@@ -134,8 +171,9 @@ def test_as_many_tokens_as_the_rate_says(unit):
     assert (hidden[chosen] == ids[chosen]).mean() == pytest.approx(0.1 + 0.1 / 33, abs=0.015)
 
 
-def test_tokens_of_a_word_are_replaced_one_by_one():
-    ids, hidden, chosen = _long("word")
+@pytest.mark.parametrize("unit", ["word", "ngram"])
+def test_tokens_of_a_word_are_replaced_one_by_one(unit):
+    ids, hidden, chosen = _long(unit)
     pairs = chosen[:, :-1] & chosen[:, 1:] & ~STARTS[ids[:, 1:]]  # both tokens of one word
     kinds = hidden == MASK
     equal = (kinds[:, :-1] == kinds[:, 1:])[pairs].mean()

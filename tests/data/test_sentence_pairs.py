@@ -181,6 +181,7 @@ def test_half_of_the_pairs_is_random(documents):
     labels = np.array([(several[item], pair.label) for item, pair in _all_draws(pairs, 12)])
     assert labels[labels[:, 0] == 1, 1].mean() == pytest.approx(0.5, abs=0.04)
     assert (labels[labels[:, 0] == 0, 1] == 1).all()  # one sentence has no next one
+    assert labels[:, 1].mean() == pytest.approx(pairs.random_share, abs=0.03)
 
 
 def test_random_segments_are_as_long_as_in_the_naive_version(documents, texts):

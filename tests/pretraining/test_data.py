@@ -236,7 +236,14 @@ def test_the_held_out_share_of_a_built_corpus(tmp_path, text, kind):
 def test_one_document_corpus_serves_every_length(text, capsys):
     _load(text, pairs="nsp", length=40)
     _load(text, pairs="nsp", length=64)
-    assert "prepared earlier" in capsys.readouterr().err.splitlines()[-2]
+    assert "prepared earlier" in capsys.readouterr().err
+
+
+def test_a_length_at_which_most_pairs_are_random_is_said(text, capsys):
+    _load(text, pairs="nsp", length=10)
+    assert "% of the pairs have a random second segment" in " ".join(capsys.readouterr().err.split())
+    _load(text, pairs="nsp", length=128)
+    assert "random second segment" not in capsys.readouterr().err
 
 
 def test_longer_sequences_hold_more_of_a_document(tmp_path):
