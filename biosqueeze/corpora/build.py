@@ -1,8 +1,11 @@
 """Build a corpus: read its sources in parts, decide about all articles together, write shards and manifest."""
 
+import csv
+import hashlib
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
-from biosqueeze.corpora.parts import Part, PartReport, group_files, read_table, write_part
+from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, read_table, write_part
 from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
 from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
@@ -25,6 +28,8 @@ from biosqueeze.progress import note, track, warn
 # Below OUT.partial:
 _PARTS = "parts"
 _CORPUS = "corpus"
+SOURCES = "sources.tsv.gz"
+"""Path, bytes, SHA-256, number of articles and damage of every file that was read, below OUT."""
 PART_BYTES = 1 << 28
 _LOST = {
     Fate.OLDER_VERSION: "older version",
@@ -78,7 +83,7 @@ def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path) -> No
     shards = _write(parts, fates, request.workers, corpus)
     _write_lists(parts, reports, corpus)
     manifest = {**facts, **_counts(reports, np.concatenate(fates)), **_totals(shards, parts, fates)}
-    manifest["sources"] = [asdict(source) for report in reports for source in report.sources]
+    manifest["sources"] = _write_sources(reports, corpus / SOURCES)
     manifest["shards"] = [asdict(shard) for shard in shards]
     flush_directory(corpus)
     write_json(corpus / MANIFEST, manifest)
@@ -127,7 +132,7 @@ def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.u
     for source in damaged[:5]:
         warn(f"{source.path} is damaged and was skipped: {source.damage}")
     if len(damaged) > 5:
-        warn(f"{len(damaged)} files are damaged and were skipped; the manifest names them all")
+        warn(f"{len(damaged)} files are damaged and were skipped; {SOURCES} names them all")
     if not any((own == Fate.KEPT).any() for own in fates):
         counts = _counts(reports, np.concatenate(fates))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
@@ -158,6 +163,23 @@ def _write_lists(parts: Sequence[Part], reports: Sequence[PartReport], folder: P
     contaminated = ["\t".join(item) + "\n" for report in reports for item in report.contaminated]
     if contaminated:
         (folder / "contaminated.tsv").write_text("source\tid\ttest sentence\n" + "".join(contaminated), "utf-8")
+
+
+def _write_sources(reports: Sequence[PartReport], path: Path) -> dict[str, Any]:
+    """Write a row for each file of the sources, and return their number, their bytes and the SHA-256 of the table.
+
+    The table is a file of its own, because a manifest with 100,000 sources would be too large to be read.
+    """
+    sources = [asdict(source) for report in reports for source in report.sources]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [each.name for each in fields(SourceReport)], delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sources)
+    table = text.getvalue().encode("utf-8", "surrogateescape")
+    with gzip_without_time(path) as listing:
+        listing.write(table)
+    total = sum(source["bytes"] for source in sources)
+    return {"list": path.name, "files": len(sources), "bytes": total, "sha256": hashlib.sha256(table).hexdigest()}
 
 
 def _counts(reports: Sequence[PartReport], fates: NDArray[np.uint8]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from biosqueeze.files import flush, read_json, write_json
 
 PERMUTATIONS = 128
 SHINGLE_WORDS = 5
+MOST_FILES = 10_000
+"""Files in a part at most, so that the report of a part of small files can be read again."""
 _LEVEL = 1  # of gzip; parts are read once, and deleted
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
@@ -239,10 +241,13 @@ def read_documents_of(part: Part) -> Iterator[tuple[bytes, str]]:
 
 
 def group_files(files: Sequence[SourceFile], folder: Path, most: int) -> list[Part]:
-    """Return the parts of a corpus: files in order, until together they have `most` bytes."""
+    """Return the parts of a corpus: files in order, until together they have `most` bytes or are MOST_FILES."""
     groups: list[list[SourceFile]] = [[]]
+    size = 0
     for file in files:
-        if groups[-1] and sum(f.bytes for f in groups[-1]) + file.bytes > most:
+        if groups[-1] and (size + file.bytes > most or len(groups[-1]) == MOST_FILES):
             groups.append([])
+            size = 0
         groups[-1].append(file)
+        size += file.bytes
     return [Part(number, tuple(group), folder) for number, group in enumerate(groups)]

@@ -1,6 +1,8 @@
 """Corpora of the Hub: a local data set in its place, and a mocked `datasets`."""
 
 import builtins
+import csv
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -113,5 +115,6 @@ def test_corpus_splits_the_hubs_records(shell: Shell, source: str, tmp_path: Pat
     result = shell("corpus", f"{source}:body", "-o", str(tmp_path / "out"), "--workers", "1")
     assert result.code == 0, result.err
     assert list(read_text_documents(str(tmp_path / "out"))) == [["One gene.", "It", "matters."], ["Another gene."]]
-    listed = json.loads((tmp_path / "out" / "corpus.json").read_text())["sources"]
-    assert listed[0]["path"] == f"{source}:body" and listed[0]["articles"] == 3 and len(listed[0]["sha256"]) == 64
+    with gzip.open(tmp_path / "out" / "sources.tsv.gz", "rt") as table:
+        (listed,) = csv.DictReader(table, delimiter="\t")
+    assert listed["path"] == f"{source}:body" and listed["articles"] == "3" and len(listed["sha256"]) == 64

@@ -1,13 +1,15 @@
 """`biosqueeze corpus` from sources to shards, interrupted and resumed, with damaged files and filters."""
 
+import csv
 import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from biosqueeze.corpora import build
+from biosqueeze.corpora import build, parts
 from biosqueeze.data.corpus import read_lines
 from tests.cli.run import Shell
 from tests.corpora import sources
@@ -52,6 +54,31 @@ def test_articles_versions_and_duplicates(shell: Shell, baseline: Path, tmp_path
     listed = gzip.decompress((out / "documents.tsv.gz").read_bytes()).decode().splitlines()
     assert len(listed) == 119
     assert listed[0].split("\t") == ["2", "000000-000.txt.gz"]
+
+
+def test_every_source_is_listed(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    assert shell("corpus", str(baseline), "-o", str(tmp_path / "out"), "--workers", "1").code == 0
+    table = gzip.decompress((tmp_path / "out" / "sources.tsv.gz").read_bytes())
+    read = list(csv.DictReader(table.decode().splitlines(), delimiter="\t"))
+    files = sorted(baseline.iterdir())
+    assert [source["path"] for source in read] == list(map(str, files))
+    assert [source["sha256"] for source in read] == [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    assert [source["articles"] for source in read] == ["40", "40", "40", "2"]
+    counts = {"files": 4, "bytes": sum(path.stat().st_size for path in files)}
+    known = {"list": "sources.tsv.gz", **counts, "sha256": hashlib.sha256(table).hexdigest()}
+    assert manifest_of(tmp_path / "out")["sources"] == known
+
+
+def test_a_corpus_of_very_many_files(shell: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+    """The manifest does not grow with the sources."""
+    monkeypatch.setattr(parts, "MOST_FILES", 150)
+    (tmp_path / "texts").mkdir()
+    for number in range(400):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"Text {number} is here.\n")
+    assert shell("corpus", str(tmp_path / "texts"), "-o", str(tmp_path / "out"), "--workers", "1").code == 0
+    assert manifest_of(tmp_path / "out")["sources"]["files"] == 400
+    assert (tmp_path / "out" / "corpus.json").stat().st_size < 5000
+    assert len(documents(tmp_path / "out")) == 400
 
 
 def test_workers_give_the_same_corpus(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
