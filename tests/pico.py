@@ -42,6 +42,8 @@ _NARROW = {"embedding_size": HIDDEN // 2}  # embeddings narrower than the layers
 ROWS: Mapping[str, Row] = {
     "bert": Row(),
     "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}),
+    "xlm-roberta": Row(kinds.XLM_ROBERTA, {"type_vocab_size": 1}),
+    "camembert": Row(kinds.CAMEMBERT, {"type_vocab_size": 1, "bos_token_id": 5, "eos_token_id": 6}),
     "electra": Row(settings=_NARROW, published="discriminator"),
     "distilbert": Row(),
     "albert": Row(kinds.ALBERT, _NARROW),

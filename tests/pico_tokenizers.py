@@ -135,8 +135,19 @@ def _albert(cased: bool) -> Tokenizer:
 
 
 def _xlm_roberta(cased: bool) -> Tokenizer:
-    core = Tokenizer.from_str(_unigrams_json(cased, ("<s>", "<pad>", "</s>", "<unk>", "<mask>")))
-    frame = [("<s>", 0), ("</s>", 2)]
+    return _framed(("<s>", "<pad>", "</s>", "<unk>"), cased)
+
+
+def _camembert(cased: bool) -> Tokenizer:
+    unused = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+    return _framed((*unused, "<s>", "</s>"), cased)
+
+
+def _framed(specials: tuple[str, ...], cased: bool) -> Tokenizer:
+    """Unigrams between <s> and </s>; <mask> has the highest id."""
+    core = Tokenizer.from_str(_unigrams_json(cased, specials))
+    core.add_special_tokens(["<mask>"])
+    frame = [("<s>", specials.index("<s>")), ("</s>", specials.index("</s>"))]
     core.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> </s> $B </s>", frame)
     return core
 
@@ -146,3 +157,4 @@ MPNET = Kind(_mpnet, ANGLED | {"unk_token": "[UNK]"})
 ROBERTA = Kind(_byte_pairs, ANGLED)
 ALBERT = Kind(_albert, MIXED)
 XLM_ROBERTA = Kind(_xlm_roberta, ANGLED)
+CAMEMBERT = Kind(_camembert, ANGLED)

@@ -4,6 +4,7 @@ from biosqueeze.backends import default_spec, files_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
+from biosqueeze.models.casing import SENTENCEPIECE_FILES
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -12,7 +13,7 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
-    "spiece.model",
+    *SENTENCEPIECE_FILES,
 )
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 CASED_SHARE = 0.01
 """A vocabulary is cased if at least this share of its pieces has capitals; uncased ones may have a few."""
 
+SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model")
+"""Names of a SentencePiece file: of ALBERT; of XLM-RoBERTa and CamemBERT."""
+
 
 def is_cased(vocabulary: Iterable[str]) -> bool:
     """Return whether a vocabulary was built from cased text; special pieces such as [CLS] do not count."""
@@ -51,8 +54,13 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     return {line.rstrip("\r"): row for row, line in enumerate(lines)}
 
 
+def sentencepiece_file(path: Path) -> Path | None:
+    """Return the SentencePiece file in a checkpoint's directory; None if there is none."""
+    return next((path / name for name in SENTENCEPIECE_FILES if (path / name).is_file()), None)
+
+
 def read_sentencepiece(file: Path) -> Any:
-    """Read the ModelProto in a spiece.model, the format of ALBERT's tokenizers before tokenizer.json.
+    """Read the ModelProto in a file of SentencePiece, the format of Unigram tokenizers before tokenizer.json.
 
     Raises:
         SqueezeError: it is damaged, or the protobuf package is not installed.
@@ -84,8 +92,8 @@ def tokenizer_facts(path: Path) -> dict[str, Any] | None:
     if (path / "vocab.txt").is_file():
         pieces = read_vocabulary(path / "vocab.txt")
         return {"kind": "WordPiece", "pieces": len(pieces), "cased": is_cased(pieces)}
-    if (path / "spiece.model").is_file():
-        names = [piece.piece for piece in read_sentencepiece(path / "spiece.model").pieces]
+    if file := sentencepiece_file(path):
+        names = [piece.piece for piece in read_sentencepiece(file).pieces]
         return {"kind": "Unigram", "pieces": len(names), "cased": is_cased(names)}
     if (path / "vocab.json").is_file():
         return {"kind": "BPE", "pieces": len(read_json(path / "vocab.json")), "cased": True}

@@ -1,7 +1,7 @@
 """Encoder families: the names of their modules, tensors and config keys, one row each. Torch-free."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biosqueeze.errors import SqueezeError
@@ -113,6 +113,15 @@ _CLASSIFIERS = (
     ("classifier.", "token-classification"),
 )
 
+_ROBERTA = Family(
+    name="roberta",
+    classes="Roberta",
+    heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
+    tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
+    first_position=2,
+    takes_token_types=False,
+)
+
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
@@ -123,14 +132,9 @@ FAMILIES: Mapping[str, Family] = {
             tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
             mlm_head=("cls.predictions",),
         ),
-        Family(
-            name="roberta",
-            classes="Roberta",
-            heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
-            tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
-            first_position=2,
-            takes_token_types=False,
-        ),
+        _ROBERTA,
+        replace(_ROBERTA, name="xlm-roberta", classes="XLMRoberta", prefix="roberta"),
+        replace(_ROBERTA, name="camembert", classes="Camembert", prefix="roberta"),
         Family(
             name="electra",
             classes="Electra",
@@ -219,7 +223,8 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
     """Infer the family from the names of the tensors, or from config.json and the tokenizer's files alone.
 
     The layers of BERT, RoBERTa and ELECTRA have the same names. Without a prefix, the tokenizer (RoBERTa has
-    merges.txt) and the width of the embeddings (ELECTRA's differs from the layers') distinguish them.
+    merges.txt, XLM-RoBERTa sentencepiece.bpe.model) and the width of the embeddings (ELECTRA's differs from the
+    layers') distinguish them.
 
     Args:
         names: names of the tensors; empty if the weights were not fetched.
@@ -232,7 +237,7 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
     prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
     prefixed = [name for name, family in FAMILIES.items() if (family.prefix or name) in prefixes]
     if prefixed:
-        return prefixed[0]
+        return _roberta_like(config, set(files)) if "roberta" in prefixed else prefixed[0]
     for family, start, key in _SIGNS:
         if key in config or any(name.startswith(start) for name in names):
             return family
@@ -252,9 +257,23 @@ def _bert_or_similar(prefixes: set[str], config: Mapping[str, Any], files: set[s
     electra = {"embeddings_project", "discriminator_predictions", "generator_predictions"}
     if "embedding_size" in config or prefixes & electra:
         return "electra"
-    if "merges.txt" in files or "lm_head" in prefixes or config.get("type_vocab_size") == 1:
-        return "roberta"
+    signs = {"merges.txt", "sentencepiece.bpe.model"}
+    if files & signs or "lm_head" in prefixes or config.get("type_vocab_size") == 1 or _is_camembert(config):
+        return _roberta_like(config, files)
     return "bert"
+
+
+def _roberta_like(config: Mapping[str, Any], files: set[str]) -> str:
+    """Return the family of RoBERTa's tensors: the three have the same names, and differ in their tokenizers."""
+    if _is_camembert(config):
+        return "camembert"
+    multilingual = "sentencepiece.bpe.model" in files or config.get("vocab_size") == 250_002
+    return "xlm-roberta" if multilingual else "roberta"
+
+
+def _is_camembert(config: Mapping[str, Any]) -> bool:
+    """Return whether a config has the ids of CamemBERT's special tokens, which differ from all others'."""
+    return (config.get("bos_token_id"), config.get("eos_token_id")) == (5, 6)
 
 
 def infer_head(family: Family, names: Iterable[str], labels: Sequence[str]) -> str:

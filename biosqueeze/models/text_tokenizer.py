@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.tokenizer import InferenceTokenizer
+from biosqueeze.models.casing import SENTENCEPIECE_FILES
 from biosqueeze.models.detection import config_with_family
 from biosqueeze.models.families import family_of
 from biosqueeze.models.tokenizer_settings import (
     ROLES,
     check_tokenizer,
+    core_special_tokens,
     max_length,
     open_core,
     read_settings,
-    special_tokens,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _ATTRIBUTES = {
     "special_tokens_mask": "special_tokens_mask",
     "offset_mapping": "offsets",
 }
-_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 _SIZES = ("vocab_size", "max_position_embeddings")
 
 
@@ -93,7 +94,7 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> InferenceTokenizer:
         return load_tokenizer(checkpoint)
     settings = read_settings(checkpoint.path)
     core = open_core(file)
-    specials = special_tokens(settings, core.get_vocab())
+    specials = core_special_tokens(settings, core)
     _add_special_tokens(core, specials)
     positions = config["max_position_embeddings"] - family_of(config).first_position
     tokenizer = TextTokenizer(

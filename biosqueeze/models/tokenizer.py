@@ -6,26 +6,38 @@ without a warning. Here tokenizer.json is used as it is, and a vocabulary with c
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import BertTokenizer, MPNetTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, read_small_text
-from biosqueeze.models.casing import is_cased, read_sentencepiece, read_vocabulary
+from biosqueeze.models.casing import SENTENCEPIECE_FILES, is_cased, read_vocabulary, sentencepiece_file
 from biosqueeze.models.families import Family
 from biosqueeze.models.notices import note_once
-from biosqueeze.models.tokenizer_settings import max_length, open_core, read_settings, special_tokens
+from biosqueeze.models.sentencepiece import from_sentencepiece
+from biosqueeze.models.tokenizer_settings import (
+    core_special_tokens,
+    max_length,
+    open_core,
+    read_settings,
+    special_tokens,
+)
 from biosqueeze.progress import warn
+
+_BERT_TOKENS = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
+# Families with a vocab.txt whose special tokens are not BERT's: their class, and tokens that it needs.
+_WORDPIECE = {"mpnet": (MPNetTokenizer, ("[UNK]", "<s>", "</s>", "<pad>"))}
 
 
 def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> PreTrainedTokenizerFast:
     """Build the checkpoint's fast tokenizer.
 
     Args:
-        checkpoint: with tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or ALBERT's spiece.model.
+        checkpoint: with tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or a SentencePiece file.
         family: determines the names of the model's inputs.
         positions: the model's maximum sequence length, special tokens included.
 
@@ -41,14 +53,14 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
     if (path / "tokenizer.json").is_file():
         return _from_json(path / "tokenizer.json", settings, common)
     if (path / "vocab.txt").is_file():
-        return _from_pieces(checkpoint, settings, common)
+        return _from_pieces(checkpoint, family, settings, common)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
         return _from_merges(path, settings, common)
-    if (path / "spiece.model").is_file():
-        return _from_sentencepiece(checkpoint, settings, common)
+    if file := sentencepiece_file(path):
+        return from_sentencepiece(file, family.name, settings, common, partial(_keeps_case, checkpoint, settings))
     raise SqueezeError(
         f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
-        "spiece.model); copy those files into the checkpoint's directory"
+        f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files into the checkpoint's directory"
     )
 
 
@@ -59,26 +71,28 @@ def _inputs(family: Family) -> list[str]:
 def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     core = open_core(file)
     build: Any = PreTrainedTokenizerFast
-    tokenizer: PreTrainedTokenizerFast = build(
-        tokenizer_object=core, **special_tokens(settings, core.get_vocab()), **common
-    )
+    tokenizer: PreTrainedTokenizerFast = build(tokenizer_object=core, **core_special_tokens(settings, core), **common)
     return tokenizer
 
 
 def _from_pieces(
-    checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
+    checkpoint: Checkpoint, family: Family, settings: Mapping[str, Any], common: Mapping[str, Any]
 ) -> PreTrainedTokenizerFast:
     file = checkpoint.path / "vocab.txt"
     vocabulary = read_vocabulary(file)
-    lacking = [token for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]") if token not in vocabulary]
+    build: Any
+    build, required = _WORDPIECE.get(family.name, (BertTokenizer, _BERT_TOKENS))
+    lacking = [token for token in required if token not in vocabulary]
     if lacking:
-        raise SqueezeError(f"{file} has no piece {', '.join(lacking)}, so it is not a BERT vocabulary; fetch it again")
-    tokenizer: PreTrainedTokenizerFast = BertTokenizer(
+        raise SqueezeError(
+            f"{file} has no piece {', '.join(lacking)}, so it is not a vocabulary of {family.name}; fetch it again"
+        )
+    tokenizer: PreTrainedTokenizerFast = build(
         vocab=vocabulary,
         do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
         strip_accents=settings.get("strip_accents"),
         tokenize_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        **special_tokens(settings, vocabulary),
+        **special_tokens(settings, vocabulary, unknown="[UNK]"),
         **common,
     )
     return tokenizer
@@ -93,31 +107,6 @@ def _keeps_case(checkpoint: Checkpoint, settings: Mapping[str, Any], vocabulary:
         message = f"{checkpoint.name}: the vocabulary has capitals, so its tokenizer keeps case (BRCA1 stays BRCA1)"
         note_once(checkpoint.path, message)
     return cased
-
-
-def _from_sentencepiece(
-    checkpoint: Checkpoint, settings: Mapping[str, Any], common: Mapping[str, Any]
-) -> PreTrainedTokenizerFast:
-    file = checkpoint.path / "spiece.model"
-    proto = read_sentencepiece(file)
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-    vocabulary = {piece: row for row, (piece, _) in enumerate(pieces)}
-    unigram = proto.trainer_spec.UNIGRAM
-    if proto.trainer_spec.model_type != unigram or vocabulary.get("<unk>") != 1 or "[CLS]" not in vocabulary:
-        raise SqueezeError(
-            f"{file} is not an ALBERT tokenizer (a Unigram model with <unk> at 1 and [CLS]); save the tokenizer with "
-            "transformers (save_pretrained) and copy tokenizer.json there"
-        )
-    build: Any = AlbertTokenizer
-    tokenizer: PreTrainedTokenizerFast = build(
-        vocab=pieces,
-        do_lower_case=not _keeps_case(checkpoint, settings, vocabulary),
-        keep_accents=settings.get("keep_accents", False),
-        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,
-        **special_tokens(settings, vocabulary),
-        **common,
-    )
-    return tokenizer
 
 
 def _from_merges(path: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:

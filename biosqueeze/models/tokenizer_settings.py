@@ -79,14 +79,29 @@ def max_length(settings: Mapping[str, Any], positions: int) -> int:
     return int(min(positions, settings.get("model_max_length") or positions))
 
 
-def special_tokens(settings: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Return the special tokens of the settings, completed by the usual ones that are in the vocabulary."""
+def core_special_tokens(settings: Mapping[str, Any], core: "Core") -> dict[str, str]:
+    """Return `special_tokens` of a tokenizer; MPNet's has <unk>, but gives [UNK] for what is unknown."""
+    return special_tokens(settings, core.get_vocab(), unknown=getattr(core.model, "unk_token", None))
+
+
+def special_tokens(
+    settings: Mapping[str, Any], vocabulary: Mapping[str, int], *, unknown: str | None = None
+) -> dict[str, str]:
+    """Return the special tokens of the settings, completed by the usual ones that are in the vocabulary.
+
+    Args:
+        settings: of `read_settings`.
+        vocabulary: of the tokenizer.
+        unknown: the usual token for what is unknown, if the tokenizer has one of its own.
+    """
     style, other_style = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
     # ALBERT mixes both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
     present = {
         role: [t for t in (token, other_style.get(role, "")) if t in vocabulary] for role, token in style.items()
     }
     usual = {role: tokens[0] for role, tokens in present.items() if tokens}
+    if unknown is not None and unknown in vocabulary:
+        usual["unk_token"] = unknown
     configured = {role: settings[role] for role in ROLES if settings.get(role)}
     return usual | configured
 

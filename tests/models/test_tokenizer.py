@@ -116,18 +116,39 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
 
 
 def sentencepiece(path, content=None, **settings):
-    """The tokenizer of a pico ALBERT in ALBERT's first layout: spiece.model only."""
+    """The tokenizer of a pico ALBERT, XLM-RoBERTa or CamemBERT in its first layout: a SentencePiece file only."""
     core = json.loads((path / "tokenizer.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (path / name).unlink(missing_ok=True)
+    family = load_config(opened(path)).model_type
+    pieces = [tuple(piece) for piece in core["model"]["vocab"]]
+    if family != "albert":  # fairseq's own pieces are not in the file
+        first = [(piece, 0.0) for piece in ("<unk>", "<s>", "</s>")]
+        pieces = first + pieces[{"xlm-roberta": 4, "camembert": 7}[family] :]
     proto = import_protobuf().ModelProto()
-    for row, (piece, score) in enumerate(core["model"]["vocab"]):
-        proto.pieces.add(piece=piece, score=score, type=2 if row == 1 else 3 if row < 5 else 1)
+    for piece, score in pieces:
+        kind = 2 if piece == "<unk>" else 3 if piece.startswith(("<", "[")) else 1
+        proto.pieces.add(piece=piece, score=score, type=kind)
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
-    (path / "spiece.model").write_bytes(proto.SerializeToString() if content is None else content)
+    name = "spiece.model" if family == "albert" else "sentencepiece.bpe.model"
+    (path / name).write_bytes(proto.SerializeToString() if content is None else content)
     if settings:
         (path / "tokenizer_config.json").write_text(json.dumps(settings))
     return opened(path)
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
+def test_multilingual_tokenizers_from_sentencepiece(tmp_path, family):
+    source = pico.save(family, tmp_path / "source")
+    known = load_tokenizer(opened(source))
+    tokenizer = load_tokenizer(sentencepiece(pico.save(family, tmp_path / "old")))
+    assert tokenizer.get_vocab() == known.get_vocab()
+    for text in ("BRCA1 mutation of Hepatitis, (p53).", "the  gene\nprotein", "the <mask> gene"):
+        assert tokenizer(text)["input_ids"] == known(text)["input_ids"]
+    assert tokenizer("gene", "cells") == known("gene", "cells")
+    assert tokenizer.special_tokens_map.items() >= known.special_tokens_map.items()
+    tokenizer.save_pretrained(source)
+    assert AutoTokenizer.from_pretrained(source)(text)["input_ids"] == known(text)["input_ids"]
 
 
 def test_albert_from_sentencepiece(pico_albert, copy_of, tmp_path, capsys):
@@ -162,7 +183,7 @@ def test_damaged_sentencepiece(pico_albert, copy_of):
 def test_sentencepiece_that_is_not_unigram(pico_albert, copy_of):
     proto = import_protobuf().ModelProto()
     proto.pieces.add(piece="<unk>", score=0.0, type=2)
-    with pytest.raises(SqueezeError, match=r"not an ALBERT tokenizer.*copy tokenizer.json"):
+    with pytest.raises(SqueezeError, match=r"not the tokenizer of a model of type albert.*copy tokenizer.json"):
         load_tokenizer(sentencepiece(copy_of(pico_albert), proto.SerializeToString()))
 
 

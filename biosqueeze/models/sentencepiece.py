@@ -1,0 +1,88 @@
+"""Tokenizers from SentencePiece files, the layouts of checkpoints before tokenizer.json: one row for each layout."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import PreTrainedTokenizerFast
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.casing import read_sentencepiece
+from biosqueeze.models.tokenizer_settings import special_tokens
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the ids of a family's tokenizer follow from the pieces of its file."""
+
+    tokenizer: str
+    """The class of transformers that has the family's normalizer, pre-tokenizer and post-processor."""
+    replaced: int = 0
+    """Number of the file's first pieces that `first` replaces."""
+    first: tuple[str, ...] = ()
+    """Pieces with the ids from 0; fairseq numbered them apart from the file."""
+    last: tuple[str, ...] = ()
+    """Pieces with the highest ids."""
+    required: tuple[str, ...] = ("<unk>",)
+    """Pieces that the file must have."""
+    lowers_case: bool = False
+    """Whether the class lower-cases its input by default."""
+
+
+_ALBERT = Layout("AlbertTokenizer", required=("<unk>", "[CLS]"), lowers_case=True)
+_LAYOUTS = {
+    "albert": _ALBERT,
+    "xlm-roberta": Layout("XLMRobertaTokenizer", 3, ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
+    "camembert": Layout(
+        "CamembertTokenizer", 1, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), ("<mask>",)
+    ),
+}
+# Never chosen between pieces of a text.
+_UNREACHABLE = -100.0
+
+
+def from_sentencepiece(
+    file: Path,
+    family: str,
+    settings: Mapping[str, Any],
+    common: Mapping[str, Any],
+    keeps_case: Callable[[Mapping[str, int]], bool],
+) -> PreTrainedTokenizerFast:
+    """Build a tokenizer from a SentencePiece file.
+
+    Args:
+        file: the file.
+        family: the model's family.
+        settings: of `read_settings`.
+        common: other arguments of the tokenizer's class.
+        keeps_case: function of a vocabulary that returns whether its tokenizer is cased.
+
+    Raises:
+        SqueezeError: the file is damaged, or no Unigram model of the family's layout.
+    """
+    layout = _LAYOUTS.get(family, _ALBERT)
+    proto = read_sentencepiece(file)
+    names = [piece.piece for piece in proto.pieces]
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or not set(layout.required) <= set(names):
+        raise SqueezeError(
+            f"{file} is not the tokenizer of a model of type {family} (a Unigram model with "
+            f"{' and '.join(layout.required)}); save the tokenizer with transformers (save_pretrained) and copy "
+            "tokenizer.json there"
+        )
+    pieces = [(piece, _UNREACHABLE if piece == "<unk>NOTUSED" else 0.0) for piece in layout.first]
+    pieces += [(piece.piece, piece.score) for piece in proto.pieces[layout.replaced :]]
+    pieces += [(piece, 0.0) for piece in layout.last]
+    vocabulary = {piece: row for row, (piece, _) in enumerate(pieces)}
+    case: dict[str, Any] = {}
+    if layout.lowers_case:
+        case = {"do_lower_case": not keeps_case(vocabulary), "keep_accents": settings.get("keep_accents", False)}
+    tokenizer: PreTrainedTokenizerFast = getattr(transformers, layout.tokenizer)(
+        vocab=pieces,
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,
+        **case,
+        **special_tokens(settings, vocabulary),
+        **common,
+    )
+    return tokenizer
