@@ -3,7 +3,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze import registry
@@ -58,6 +58,7 @@ def test_kind_has_the_methods_of_the_protocol():
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
+@settings(deadline=None)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.sampled_from([3, 4, 16, 128]))
 def test_windows_decode_to_every_tag(family, max_length, sentences):
     windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
@@ -67,6 +68,7 @@ def test_windows_decode_to_every_tag(family, max_length, sentences):
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
+@settings(deadline=None)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.integers(3, 40))
 def test_each_word_belongs_to_one_window(family, sentences, max_length):
     windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
