@@ -35,14 +35,14 @@ _NUMBERS = ("layer_norm_eps", "initializer_range")
 # Keys of config.json, and the names of tensors whose first dimension the size is: the first pattern that occurs counts,
 # because the inner LayerNorms of MobileBERT are narrower than its layers.
 _TENSORS = (
-    (("vocab_size",), (r"(^|\.)embeddings\.word_embeddings\.weight$",)),
+    (("vocab_size",), (r"(^|\.)embeddings\.(word|tok)_embeddings\.weight$",)),
     (("max_position_embeddings",), (r"(^|\.)embeddings\.position_embeddings\.weight$",)),
     (("type_vocab_size",), (r"(^|\.)embeddings\.token_type_embeddings\.weight$",)),
     (
         ("hidden_size", "dim"),
         (
             r"\.0\.output\.bottleneck\.LayerNorm\.\w+$",
-            r"\.0\.(output\.LayerNorm|output_layer_norm|full_layer_layer_norm)\.\w+$",
+            r"\.0\.(output\.LayerNorm|output_layer_norm|full_layer_layer_norm|mlp_norm)\.\w+$",
         ),
     ),
     (
@@ -50,7 +50,7 @@ _TENSORS = (
         (r"\.layer\.0\.(intermediate\.dense|ffn\.lin1)\.weight$", r"\.albert_layers\.0\.ffn\.weight$"),
     ),
 )
-_LAYER = re.compile(r"(?:encoder|transformer)\.layer\.(\d{1,6})\.")
+_LAYER = re.compile(r"(?:(?:encoder|transformer)\.layer|^(?:model\.)?layers)\.(\d{1,6})\.")
 
 
 def read_config(path: Path) -> dict[str, Any]:

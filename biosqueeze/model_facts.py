@@ -15,13 +15,15 @@ from biosqueeze.errors import SqueezeError
 HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"
 PARTS = ("embeddings", "attention", "ffn", "head")
 
-# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT and MobileBERT; the first pattern that matches wins.
+# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MobileBERT and
+# ModernBERT; the first pattern that matches wins.
 _PART_PATTERNS = (
-    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.")),
+    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.|\.attn(_norm)?\.")),
     (
         "ffn",
         re.compile(
             r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
+            r"|\.mlp(_norm)?\.|(^|\.)final_norm\."
         ),
     ),
     ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),

@@ -39,6 +39,8 @@ class Row:
 
 
 _NARROW = {"embedding_size": HIDDEN // 2}  # embeddings narrower than the layers
+_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+_MODERN = _IDS | {"local_attention": 8}  # layers 1 and 2 attend to 4 tokens on each side
 ROWS: Mapping[str, Row] = {
     "bert": Row(),
     "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}),
@@ -48,6 +50,7 @@ ROWS: Mapping[str, Row] = {
     "distilbert": Row(),
     "albert": Row(kinds.ALBERT, _NARROW),
     "mobilebert": Row(settings=_NARROW | {"intra_bottleneck_size": HIDDEN // 2}),
+    "modernbert": Row(kinds.MODERNBERT, _MODERN),
 }
 FAMILIES = tuple(ROWS)
 

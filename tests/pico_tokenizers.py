@@ -88,25 +88,37 @@ def _pieces(vocabulary: Sequence[str], unknown: str, cased: bool) -> Tokenizer:
 
 
 @cache
-def _byte_pairs_json() -> str:
-    """A byte-level BPE tokenizer with RoBERTa's special tokens, as JSON (training it once is enough)."""
+def _byte_pairs_json(specials: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")) -> str:
+    """A byte-level BPE tokenizer with these special tokens first, as JSON (training it once is enough)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=500,
         show_progress=False,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        special_tokens=list(specials),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(sentences(200, seed=1), trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return tokenizer.to_str()
 
 
 def _byte_pairs(cased: bool) -> Tokenizer:
+    """RoBERTa's tokenizer."""
     del cased  # bytes have their case
-    return Tokenizer.from_str(_byte_pairs_json())
+    core = Tokenizer.from_str(_byte_pairs_json())
+    core.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return core
+
+
+def _bracketed_byte_pairs(cased: bool) -> Tokenizer:
+    """ModernBERT's tokenizer: byte pairs in BERT's frame."""
+    del cased
+    core = Tokenizer.from_str(_byte_pairs_json(_SPECIALS))
+    core.normalizer = normalizers.NFC()
+    frame = [("[CLS]", 2), ("[SEP]", 3)]
+    core.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", frame)
+    return core
 
 
 @cache
@@ -154,7 +166,9 @@ def _framed(specials: tuple[str, ...], cased: bool) -> Tokenizer:
 
 BERT = Kind(_wordpiece, BRACKETED)
 MPNET = Kind(_mpnet, ANGLED | {"unk_token": "[UNK]"})
+MODERNBERT = Kind(_bracketed_byte_pairs, BRACKETED)
 ROBERTA = Kind(_byte_pairs, ANGLED)
 ALBERT = Kind(_albert, MIXED)
-XLM_ROBERTA = Kind(_xlm_roberta, ANGLED)
+XLM_MODERNBERT = Kind(_bracketed_byte_pairs, BRACKETED)
+ROBERTA = Kind(_xlm_roberta, ANGLED)
 CAMEMBERT = Kind(_camembert, ANGLED)

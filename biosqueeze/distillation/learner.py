@@ -13,7 +13,7 @@ from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of,
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
-from biosqueeze.models.inputs import TextRows
+from biosqueeze.models.inputs import TextRows, within_window
 from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK, labelled
 from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
 from biosqueeze.training.learner import Learner
@@ -100,7 +100,9 @@ class Distiller(Learner):
 
         def weighted(loss: ModuleType, student_depth: int, teacher_depth: int) -> Tensor:
             layer = self._projected(student[student_depth], student_depth)
-            pair = LayerPair(layer, teacher.layers[teacher_depth], allowed, self.loss_config.relation_heads)
+            window = self.loss_config.windows.get((student_depth, teacher_depth))
+            seen = allowed if window is None else allowed & within_window(allowed.shape[2], window, allowed.device)
+            pair = LayerPair(layer, teacher.layers[teacher_depth], seen, self.loss_config.relation_heads)
             value: Tensor = loss.loss(pair)
             return self.loss_config.weight_of((student_depth, teacher_depth)) * value
 

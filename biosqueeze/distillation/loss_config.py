@@ -1,7 +1,7 @@
 """Build the loss configuration of a distillation from its settings and two model configs, and check that they fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from transformers import PreTrainedConfig
@@ -14,7 +14,7 @@ from biosqueeze.distillation.request import LossSettings
 from biosqueeze.distillation.teachers import OutputSpec
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.layer_maps import LayerMap, layer_map
-from biosqueeze.models.layers import attention_sizes
+from biosqueeze.models.layers import attention_sizes, attention_window
 from biosqueeze.progress import note, warn
 
 _PARTS = {
@@ -36,6 +36,7 @@ class LossConfig:
     layer_weights: tuple[float, ...] = ()  # one for each pair; 1 if empty
     projection: Projection = "shared"
     relation_heads: int = 0  # see objectives.LayerPair
+    windows: Mapping[tuple[int, int], int] = field(default_factory=dict)  # of pairs with local attention, see _windows
     dropout: float | None = None  # the student's during this training; None keeps that of its config
 
     @property
@@ -117,6 +118,7 @@ def build_loss_config(
         layer_weights=layer_weights(settings.layer_weights, len(pairs)),
         projection=settings.projection or preset.projection,
         relation_heads=settings.relation_heads or 0,
+        windows=_windows(pairs, configs),
         dropout=settings.dropout,
     )
     _check_unused_settings(settings, modules)
@@ -124,6 +126,16 @@ def build_loss_config(
         note("--projection has no effect: student and teacher have the same hidden size")
     _check_heads(loss_config, modules, student, teacher)
     return loss_config
+
+
+def _windows(pairs: LayerMap, configs: tuple[PreTrainedConfig, PreTrainedConfig]) -> dict[tuple[int, int], int]:
+    """Return the narrower window of each pair of layers: attention is compared where both layers attend."""
+    windows: dict[tuple[int, int], int] = {}
+    for pair in pairs:
+        sides = [attention_window(config, depth) for config, depth in zip(configs, pair, strict=True)]
+        known = [side for side in sides if side is not None]
+        windows |= {pair: min(known)} if known else {}
+    return windows
 
 
 def _layer_pairs(

@@ -10,6 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
+from biosqueeze.models.first_norm import with_first_layer
+from biosqueeze.models.layers import LOCAL
 from biosqueeze.models.load import new_model
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
@@ -84,6 +86,28 @@ def _listed(numbers: Sequence[int], total: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def shallow_config(config: PreTrainedConfig, layers: Sequence[int]) -> PreTrainedConfig:
+    """Return the config of some layers; each keeps its kind of attention, global or local."""
+    changed = copy.deepcopy(config)
+    setattr(changed, family_of(config).layers_key, len(layers))
+    types = getattr(config, "layer_types", None)
+    if types:
+        changed.layer_types = [types[layer] for layer in layers]
+        _set_period(changed)
+    return changed
+
+
+def _set_period(config: PreTrainedConfig) -> None:
+    """Set how often a layer is global, which versions of transformers without `layer_types` read, if it is regular."""
+    glob = [kind != LOCAL for kind in config.layer_types]
+    periods = (n for n in range(1, len(glob) + 1) if glob == [layer % n == 0 for layer in range(len(glob))])
+    period = next(periods, None)
+    if period is not None:
+        config.global_attn_every_n_layers = period
+    elif hasattr(config, "global_attn_every_n_layers"):
+        del config.global_attn_every_n_layers
+
+
 def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrainedModel, float]:
     """Build a stock model from some of a model's layers, with its embeddings and head.
 
@@ -95,8 +119,8 @@ def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrain
         SqueezeError: that difference is more than rounding.
     """
     family = family_of(model.config)
-    config = copy.deepcopy(model.config)
-    setattr(config, family.layers_key, len(layers))
+    config = shallow_config(model.config, layers)
+    model = with_first_layer(model, layers[0])
     shallow = new_model(config, type(model).__name__, seed=0)
     if family.shares_layers:
         return shallow, _share_weights(model, shallow)

@@ -190,14 +190,38 @@ FAMILIES: Mapping[str, Family] = {
             has_bottleneck=True,
             supports_packing=False,
         ),
+        Family(
+            name="modernbert",
+            classes="ModernBert",
+            prefix="model",
+            heads=(("decoder.", "mlm"), ("classifier.", "token-classification"), ("head.", "mlm")),
+            tied=("decoder.weight",),
+            mlm_head=("head", "decoder"),
+            layers="layers",
+            query="attn.Wqkv",
+            key="attn.Wqkv",
+            value="attn.Wqkv",
+            attention_output="attn.Wo",
+            ffn_input="mlp.Wi",
+            ffn_gate="mlp.Wi",
+            ffn_output="mlp.Wo",
+            input_norm="attn_norm",
+            final_norm="final_norm",
+            head_size_attribute="head_dim",
+            rotary=True,
+            takes_token_types=False,
+        ),
     )
 }
 
-# Signs of a family where names have no prefix: the beginning of a tensor's name, and a key of config.json.
+# Signs of a family where names have no prefix, or one that many families have: the beginning of a tensor's name in the
+# trunk, and a key of config.json.
 _SIGNS = (
+    ("modernbert", "layers.0.attn.Wqkv.", "global_attn_every_n_layers"),
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
 )
+_GENERIC_PREFIX = "model"
 # Families that are recognised but not supported.
 _UNSUPPORTED = (("deberta", "encoder.rel_embeddings."), ("t5", "encoder.block."))
 
@@ -235,11 +259,11 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
         A `model_type`, possibly of an unsupported family; None if nothing fits.
     """
     prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
-    prefixed = [name for name, family in FAMILIES.items() if (family.prefix or name) in prefixes]
+    prefixed = [name for name, family in FAMILIES.items() if (family.prefix or name) in prefixes - {_GENERIC_PREFIX}]
     if prefixed:
         return _roberta_like(config, set(files)) if "roberta" in prefixed else prefixed[0]
     for family, start, key in _SIGNS:
-        if key in config or any(name.startswith(start) for name in names):
+        if key in config or any(name.removeprefix(f"{_GENERIC_PREFIX}.").startswith(start) for name in names):
             return family
     unsupported = [
         family for family, sign in _UNSUPPORTED if family in prefixes or any(n.startswith(sign) for n in names)

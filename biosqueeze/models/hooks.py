@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.families import family_of
-from biosqueeze.models.layers import attention_sizes, layers_by_depth
+from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states
 
 PARTS = ("hidden", "query", "key", "value")
 
@@ -32,21 +33,34 @@ class HiddenStateHooks:
             model: with or without a head.
             parts: names of `PARTS` by depth; depth 0, the input of the first layer, has `hidden` only.
         """
-        family = family_of(model.config)
+        self._family = family = family_of(model.config)
         self._heads, _ = attention_sizes(model.config)
         self._parts = parts
         self._states: States | None = None
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
+        self._rotation: tuple[Tensor, Tensor] | None = None  # of the layer that runs
         layers = layers_by_depth(model)
+        norms = normed_states(model) if family.input_norm else []
         if 0 in parts:
-            layers[0].register_forward_pre_hook(self._capture_input, with_kwargs=True)
+            self._hook_input(norms[0] if norms else layers[0])
         for layer in dict.fromkeys(layers):
             depths = [
                 depth for depth, candidate in enumerate(layers, 1) if candidate is layer
             ]  # ALBERT runs one layer at many depths
-            for part in frozenset().union(*(parts.get(depth, frozenset()) for depth in depths)):
-                module = layer if part == "hidden" else layer.get_submodule(getattr(family, part))
+            wanted = frozenset().union(*(parts.get(depth, frozenset()) for depth in depths))
+            for part in wanted:
+                state = norms[depths[0]] if norms else layer
+                module = state if part == "hidden" else layer.get_submodule(getattr(family, part))
                 module.register_forward_hook(partial(self._capture_output, part, depths))
+            if family.rotary and wanted - {"hidden"}:
+                layer.get_submodule(family.attention).register_forward_pre_hook(self._keep_rotation, with_kwargs=True)
+
+    def _hook_input(self, module: nn.Module) -> None:
+        """Capture the state at depth 0: the first layer's input, or that of a pre-norm layer after its norm."""
+        if self._family.input_norm:
+            module.register_forward_hook(partial(self._capture_output, "hidden", [0]))
+        else:
+            module.register_forward_pre_hook(self._capture_input, with_kwargs=True)
 
     @contextmanager
     def capture(self) -> Iterator[States]:
@@ -54,7 +68,7 @@ class HiddenStateHooks:
 
         Yields:
             a mapping that the forward pass fills, by depth and part: `hidden` (batch, length, hidden), the others
-            (batch, heads, length, head size).
+            (batch, heads, length, head size), queries and keys after the rotation by their positions.
         """
         self._states = {}
         self._calls.clear()
@@ -76,8 +90,27 @@ class HiddenStateHooks:
         self._calls[module, part] += 1
         if part in self._parts.get(depth, ()):
             tensor = output[0] if isinstance(output, tuple) else output
-            self._states.setdefault(depth, {})[part] = tensor if part == "hidden" else self._split_heads(tensor)
+            self._states.setdefault(depth, {})[part] = tensor if part == "hidden" else self._split_heads(part, tensor)
 
-    def _split_heads(self, projected: Tensor) -> Tensor:
+    def _keep_rotation(self, _attention: nn.Module, _args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._rotation = kwargs["position_embeddings"] if self._states is not None else None
+
+    def _split_heads(self, part: str, projected: Tensor) -> Tensor:
         """Reshape (batch, length, heads x head size) to (batch, heads, length, head size)."""
-        return projected.view(*projected.shape[:-1], self._heads, -1).transpose(1, 2)
+        if self._family.fuses_projections:
+            projected = projected.chunk(3, dim=-1)[PARTS.index(part) - 1]
+        split = projected.view(*projected.shape[:-1], self._heads, -1).transpose(1, 2)
+        return split if part == "value" or self._rotation is None else _rotated(split, *self._rotation)
+
+
+def _rotated(split: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Rotate queries or keys by their positions (Su et al. 2021, RoFormer, equation 34): dimension i with i + size/2.
+
+    Args:
+        split: (batch, heads, length, head size).
+        cosines: (batch, length, head size), like `sines`.
+        sines: see cosines.
+    """
+    first, second = split.float().chunk(2, dim=-1)
+    turned = torch.cat([-second, first], dim=-1)
+    return (split.float() * cosines.unsqueeze(1) + turned * sines.unsqueeze(1)).to(split.dtype)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +10,10 @@ from transformers import PreTrainedModel
 
 from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS
 from biosqueeze.models.families import family_of
+from biosqueeze.models.layers import LOCAL
 
 
-def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the forward arguments of a stock encoder, with or without a head.
 
     Args:
@@ -24,16 +26,33 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
         ValueError: the blocks are packed and the model does not use SDPA, which alone supports their mask.
     """
     family = family_of(model.config)
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     if "segments" in batch:
         if model.config._attn_implementation not in BLOCK_MASK_IMPLEMENTATIONS:
             raise ValueError("packed blocks need a model with SDPA attention")
         # Padding attends to padding: a row without any allowed token would be NaN, and NaN would spread from there.
-        inputs["attention_mask"] = _same_text(batch["segments"]).unsqueeze(1)  # (batch, 1, length, length)
+        inputs["attention_mask"] = _text_mask(model, _same_text(batch["segments"]).unsqueeze(1))
         inputs["position_ids"] = batch["positions"] + family.first_position
     if family.takes_token_types and "token_type_ids" in batch:
         inputs["token_type_ids"] = batch["token_type_ids"]
     return inputs
+
+
+def _text_mask(model: PreTrainedModel, same_text: Tensor) -> Tensor | dict[str, Tensor]:
+    """Return the mask (batch, 1, length, length); by layer type where some layers attend to a window only.
+
+    transformers takes a mask of this shape as it is, and would drop the window.
+    """
+    if LOCAL not in (getattr(model.config, "layer_types", None) or ()):
+        return same_text
+    near = within_window(same_text.shape[-1], model.config.sliding_window, same_text.device)
+    return {"full_attention": same_text, LOCAL: same_text & near}
+
+
+def within_window(length: int, window: int, device: torch.device) -> Tensor:
+    """Return which pairs of positions are at most a window apart: bool (length, length)."""
+    positions = torch.arange(length, device=device)
+    return (positions.unsqueeze(1) - positions).abs() <= window
 
 
 @dataclass(frozen=True)

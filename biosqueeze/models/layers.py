@@ -7,6 +7,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.models.families import family_of
 
+LOCAL = "sliding_attention"
+"""The value in `layer_types` of config.json of a layer that attends to a window of tokens."""
+
 
 def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:
     """Return the modules whose outputs are the hidden states at depth 1, 2, ..., the number of layers.
@@ -33,6 +36,22 @@ def encoder_layers(model: Any) -> nn.ModuleList:
     if not isinstance(layers, nn.ModuleList):
         raise TypeError(f"{type(model).__name__} has its layers in a {type(layers).__name__}, not in a ModuleList")
     return layers
+
+
+def normed_states(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the norms that read the residual stream of a pre-norm model at depth 0, 1, ..., the number of layers.
+
+    A layer's output grows with depth until a norm reads it: that of the next layer, or the last one of the encoder.
+    """
+    family, trunk = family_of(model.config), model.base_model
+    norms = [layer.get_submodule(family.input_norm) for layer in layers_by_depth(model)]
+    return [*norms, trunk.get_submodule(family.final_norm)]
+
+
+def attention_window(config: PreTrainedConfig, depth: int) -> int | None:
+    """Return how many tokens on each side the layer attends to whose output is the state at a depth; None for all."""
+    types = getattr(config, "layer_types", None)
+    return int(config.sliding_window) if types and types[depth - 1] == LOCAL else None
 
 
 def attention_sizes(config: PreTrainedConfig) -> tuple[int, int]:

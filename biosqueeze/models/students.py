@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_parts
-from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
+from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import (
     LoadedModel,
@@ -79,10 +79,9 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
         UsageError: the teacher's family has sizes that the preset does not define.
     """
     family = family_of(config)
-    changed = copy.deepcopy(config)
     if preset.kept_layers:
-        setattr(changed, family.layers_key, len(kept_layers(config, preset.kept_layers)))
-        return changed
+        return shallow_config(config, kept_layers(config, preset.kept_layers))
+    changed = copy.deepcopy(config)
     if family.has_bottleneck:
         raise UsageError(
             f"the student {preset.name} defines no bottleneck sizes, which a model of type {family.name} needs; "
@@ -97,7 +96,16 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
         sizes["max_position_embeddings"] = preset.positions + family.first_position
     for key, value in sizes.items():
         setattr(changed, key, value)
+    if getattr(config, "layer_types", None):
+        changed.layer_types = _attention_types(config, int(preset.layers or 0))
     return changed
+
+
+def _attention_types(config: PreTrainedConfig, layers: int) -> list[str]:
+    """Return which layers of a new stack attend globally and which locally: as the teacher's first, then in turn."""
+    known: list[str] = list(config.layer_types)
+    period = next((layer for layer in range(1, len(known)) if known[layer] == known[0]), len(known))
+    return [known[layer] if layer < len(known) else known[layer % period] for layer in range(layers)]
 
 
 def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:

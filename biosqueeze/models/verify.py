@@ -53,10 +53,18 @@ def last_hidden(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def float_outputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Compute all float tensors that the model returns: hidden states, logits, pooled outputs."""
+    """Compute all float tensors that the model returns: hidden states, logits, pooled outputs.
+
+    In a model with local attention, padding far from any token has no token to attend to, and its states depend on the
+    attention implementation: they are left out, and the others are (tokens, size).
+    """
     returned = model(**batch, output_hidden_states=True)
     flat = [part for value in returned.values() for part in (value if isinstance(value, tuple) else (value,))]
-    return tuple(part for part in flat if part is not None and part.is_floating_point())
+    floats = tuple(part for part in flat if part is not None and part.is_floating_point())
+    if not getattr(model.config, "layer_types", None):
+        return floats
+    real = batch["attention_mask"].bool()
+    return tuple(part[real] if part.shape[:2] == real.shape else part for part in floats)
 
 
 def largest_difference(outputs: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:

@@ -9,8 +9,7 @@ because the residual stream runs through all layers.
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +19,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.families import family_of
 from biosqueeze.models.head_rotation import rotate_heads
+from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.load import new_model, skeleton
-from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
+from biosqueeze.models.pruning import WidthPruning, least_important
+from biosqueeze.models.sliced_pruning import SlicedPruning
+from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
     if heads is not None and not 1 <= heads <= all_heads:
         raise UsageError(f"--heads {heads} cannot be kept of {all_heads}; give a number from 1 to {all_heads}")
     new_heads, new_size = (heads or all_heads, size) if hidden is None else _heads_for(hidden, heads, size, all_heads)
+    if family.rotary and new_size != size:
+        raise UsageError(
+            f"--hidden {hidden} would narrow the heads of a {family.name}, whose size determines how positions rotate "
+            f"them; with fewer heads: {_multiples(size, all_heads)}"
+        )
     _check_projection(config, new_heads * new_size)
     return Widths(
         ffn=None if ffn == all_ffn else ffn,
@@ -81,12 +88,15 @@ def _heads_for(hidden: int, heads: int | None, size: int, all_heads: int) -> tup
     if heads is None:
         heads = hidden // size if hidden % size == 0 and hidden <= size * all_heads else all_heads
     if heads < 1 or hidden % heads or not 1 <= hidden // heads <= size:
-        fewer = ", ".join(str(size * n) for n in range(1, all_heads + 1))
         raise UsageError(
-            f"--hidden {hidden} is not {heads} heads of at most {size} dimensions each; possible with "
-            f"fewer heads: {fewer}; with narrower ones: the multiples of --heads up to {size} times that"
+            f"--hidden {hidden} is not {heads} heads of at most {size} dimensions each; possible with fewer heads: "
+            f"{_multiples(size, all_heads)}; with narrower ones: the multiples of --heads up to {size} times that"
         )
     return heads, hidden // heads
+
+
+def _multiples(size: int, count: int) -> str:
+    return ", ".join(str(size * n) for n in range(1, count + 1))
 
 
 def _check_projection(config: PreTrainedConfig, hidden: int) -> None:
@@ -123,7 +133,7 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
         SqueezeError: a difference is more than rounding.
     """
     config = narrowed_config(model.config, widths)
-    pruning = _WidthPruning(model)
+    pruning: WidthPruning = SlicedPruning(model) if family_of(model.config).rotary else _WidthPruning(model)
     if widths.ffn is not None:
         pruning.cut_ffn(widths.ffn)
     if widths.heads is not None:
@@ -139,23 +149,15 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
     return NarrowedModel(stock, pruning.differences)
 
 
-class _WidthPruning:
-    """A copy of a model that is pruned step by step, and the original with the removed channels masked by hooks."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.original = model
-        self.family = family_of(model.config)
-        self.batch = padded_batch(model)
-        self.pruned = _untied_copy(model)
-        self.differences: dict[str, float] = {}
-        self.masks: dict[nn.Module, Tensor] = {}
+class _WidthPruning(WidthPruning):
+    """Prune along torch-pruning's dependency graph."""
 
     def cut_ffn(self, keep: int) -> None:
         """Keep this number of neurons in every layer."""
         graph = _graph(self.pruned, self.batch)
-        for index, layer in enumerate(_layers(self.pruned, self.family)):
+        for index, layer in enumerate(encoder_layers(self.pruned)):
             group = _group(graph, layer.get_submodule(self.family.ffn_input))
-            removed = _least(_importance(group), keep)
+            removed = least_important(_importance(group), keep)
             _prune(graph, layer.get_submodule(self.family.ffn_input), removed)
             self._mask_channels(index, self.family.ffn_output, removed)
         self._compare(f"keeping {keep} ffn neurons")
@@ -163,12 +165,12 @@ class _WidthPruning:
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
         graph = _graph(self.pruned, self.batch)
-        for index, layer in enumerate(_layers(self.pruned, self.family)):
+        for index, layer in enumerate(encoder_layers(self.pruned)):
             attention: Any = layer.get_submodule(self.family.attention)
             query = layer.get_submodule(self.family.query)
             size = attention.attention_head_size
             scores = _importance(_group(graph, query)).view(-1, size).sum(1)  # (heads,)
-            removed = [head * size + i for head in _least(scores, keep) for i in range(size)]
+            removed = [head * size + i for head in least_important(scores, keep) for i in range(size)]
             _prune(graph, query, removed)
             setattr(attention, self.family.head_count_attribute, keep)
             attention.all_head_size = keep * size
@@ -177,14 +179,14 @@ class _WidthPruning:
 
     def cut_head_size(self, keep: int) -> None:
         """Keep this number of dimensions of every head, after a rotation that sorts them."""
-        layers = _layers(self.pruned, self.family)
+        layers: Any = encoder_layers(self.pruned)
         size: int = layers[0].get_submodule(self.family.attention).attention_head_size
         for layer in layers:
             rotate_heads(layer, self.family, size)
         self._compare("rotating the heads")
         reference = copy.deepcopy(self.pruned)
         graph = _graph(self.pruned, self.batch)
-        for layer, reference_layer in zip(layers, _layers(reference, self.family), strict=True):
+        for layer, reference_layer in zip(layers, encoder_layers(reference), strict=True):
             removed = [i for i in range(layer.get_submodule(self.family.query).out_features) if i % size >= keep]
             _zero_outputs(reference_layer, (self.family.query, self.family.value), removed)
             self._narrow_heads(graph, layer, removed, keep)
@@ -208,7 +210,7 @@ class _WidthPruning:
         projected = getattr(trunk, "embeddings_project", None)
         root = projected or trunk.embeddings.word_embeddings
         graph = _graph(self.pruned, self.batch)
-        removed = _least(_importance(_group(graph, root)), config.hidden_size)
+        removed = least_important(_importance(_group(graph, root)), config.hidden_size)
         _prune(graph, root, removed)
         self._cut_squares(skeleton(config, architecture), removed)
 
@@ -224,23 +226,8 @@ class _WidthPruning:
                 graph = _graph(self.pruned, self.batch)
                 group = _group(graph, module)
                 feeds = any(item.dep.target.module is decoder for item in group)
-                chosen = removed if feeds else _least(_importance(group), sizes[name])
+                chosen = removed if feeds else least_important(_importance(group), sizes[name])
                 _prune(graph, module, chosen)
-
-    def _mask_channels(self, layer: int, path: str, removed: Sequence[int]) -> None:
-        module = _layers(self.original, self.family)[layer].get_submodule(path)
-        mask = torch.ones(module.in_features)
-        mask[list(removed)] = 0
-        self.masks[module] = mask
-
-    def _compare(self, step: str) -> None:
-        with _masked(self.masks):
-            reference = float_outputs(self.original, self.batch)
-        self.differences[step] = check_same_outputs(step, float_outputs(self.pruned, self.batch), reference)
-
-
-def _layers(model: PreTrainedModel, family: Family) -> Any:
-    return model.base_model.get_submodule(family.layers)
 
 
 @torch.no_grad()
@@ -250,17 +237,6 @@ def _zero_outputs(layer: nn.Module, paths: Sequence[str], removed: Sequence[int]
         linear: Any = layer.get_submodule(path)
         linear.weight[list(removed)] = 0
         linear.bias[list(removed)] = 0
-
-
-def _untied_copy(model: PreTrainedModel) -> Any:
-    """Copy a model without tied parameters, because every module is pruned separately."""
-    clone: Any = copy.deepcopy(model)
-    clone.set_attn_implementation("eager")
-    for name in model.all_tied_weights_keys:
-        path, _, attribute = name.rpartition(".")
-        owner = clone.get_submodule(path)
-        setattr(owner, attribute, nn.Parameter(getattr(owner, attribute).detach().clone()))
-    return clone.requires_grad_(True)
 
 
 def _graph(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
@@ -298,24 +274,3 @@ def _importance(group: Any) -> Tensor:
     """Compute the group magnitude of every channel: (channels,)."""
     scores: Tensor = tp.importance.GroupMagnitudeImportance(p=2, normalizer=None)(group)
     return scores.detach()
-
-
-def _least(scores: Tensor, keep: int) -> list[int]:
-    """Return the indices of all but the `keep` highest scores, ascending; of equal scores the first is kept."""
-    order = torch.argsort(scores, descending=True, stable=True)
-    return sorted(order[keep:].tolist())
-
-
-@contextmanager
-def _masked(masks: Mapping[nn.Module, Tensor]) -> Iterator[None]:
-    """Multiply the input of each module by its mask (features,) inside the block."""
-
-    def hook(mask: Tensor) -> Any:
-        return lambda _module, inputs: (inputs[0] * mask, *inputs[1:])
-
-    handles = [module.register_forward_pre_hook(hook(mask)) for module, mask in masks.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

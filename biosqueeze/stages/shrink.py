@@ -123,6 +123,7 @@ def plan(options: Options) -> Plan:
 
 def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], int]:
     from biosqueeze.models.count import count_parts
+    from biosqueeze.models.depth import shallow_config
     from biosqueeze.models.families import family_of
     from biosqueeze.models.load import detect_head, load_config
     from biosqueeze.models.width import narrowed_config
@@ -132,7 +133,7 @@ def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], in
     cut = _kept_shape(options, config)
     changed = narrowed_config(config, cut.widths)
     if cut.layers is not None:
-        setattr(changed, family.layers_key, len(cut.layers))
+        changed = shallow_config(changed, cut.layers)
     architecture = family.architecture(detect_head(source, config))
     return cut.steps, count_parts(changed, architecture)["total"]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoModelForMaskedLM
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.count import count_model
@@ -118,6 +119,37 @@ def test_albert_layers_are_chosen_by_number_only():
 
 def test_mobilebert_layers_are_chosen_by_name():
     assert choose_layers_of(pico.config_of("mobilebert", 100), "odd") == (1, 3)
+
+
+def test_kept_layers_keep_their_kind_of_attention(tmp_path):
+    model = pico.model_of("modernbert", 200)
+    for layers, period in (((0, 1, 2, 3), 3), ((0, 3), 1), ((0, 1, 3), 2), ((1, 3), None)):
+        shallow, _ = keep_layers(model, layers)
+        types = [model.config.layer_types[layer] for layer in layers]
+        assert [layer.attention_type for layer in shallow.model.layers] == types == shallow.config.layer_types
+        shallow.save_pretrained(tmp_path)
+        stock = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+        assert [layer.attention_type for layer in stock.model.layers] == types
+        assert getattr(stock.config, "global_attn_every_n_layers", None) == period
+        batch = pico.padded_batch(model)
+        assert torch.allclose(stock(**batch).logits, shallow(**batch).logits, atol=1e-6)
+
+
+def test_new_first_layer_takes_its_norm_over(capsys):
+    model = pico.model_of("modernbert", 200)
+    shallow, difference = keep_layers(model, (1, 3))
+    assert difference < 1e-5 and "layer 1 becomes the first" in capsys.readouterr().err
+    assert isinstance(shallow.model.layers[0].attn_norm, torch.nn.Identity)
+    ids = torch.arange(200)[None]
+    states, old = model.model.embeddings(input_ids=ids), model.model.layers[1]
+    projected, expected = shallow.model.layers[0].attn.Wqkv(states), old.attn.Wqkv(old.attn_norm(states))
+    dropped = old.attn.Wqkv(states)
+    assert (projected - expected).norm() < 0.1 * expected.norm() < (dropped - expected).norm()
+    model.model.embeddings.norm.weight.data.fill_(1)  # then all tokens have one deviation, and the norm is linear
+    exact, _ = keep_layers(model, (1, 3))
+    states = model.model.embeddings(input_ids=ids)
+    projected, expected = exact.model.layers[0].attn.Wqkv(states), old.attn.Wqkv(old.attn_norm(states))
+    assert torch.allclose(projected, expected, atol=2e-3)
 
 
 def test_original_is_unchanged():

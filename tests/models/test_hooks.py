@@ -6,10 +6,12 @@ import torch
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.hooks import PARTS, HiddenStateHooks
-from biosqueeze.models.inputs import TextRows, model_inputs
-from biosqueeze.models.layers import attention_sizes
+from biosqueeze.models.inputs import TextRows, model_inputs, within_window
+from biosqueeze.models.layers import attention_sizes, attention_window, normed_states
 from biosqueeze.models.load import load_model
 from tests import pico
+
+DEPTHS = (1, 2, pico.LAYERS)
 
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
@@ -20,7 +22,7 @@ def family(request: pytest.FixtureRequest) -> str:
 def with_hooks(family: str, tmp_path, attention: str = "sdpa"):
     path = pico.save(family, tmp_path / family, head="base")
     model = load_model(open_checkpoint(str(path)), attention=attention).model
-    return model, HiddenStateHooks(model, {0: frozenset({"hidden"}), **{d: frozenset(PARTS) for d in (1, pico.LAYERS)}})
+    return model, HiddenStateHooks(model, {0: frozenset({"hidden"}), **{d: frozenset(PARTS) for d in DEPTHS}})
 
 
 @torch.no_grad()
@@ -29,16 +31,22 @@ def test_captured_states_equal_those_the_model_returns(family: str, tmp_path) ->
     batch = pico.padded_batch(model)
     with hooks.capture() as states:
         outputs = model(**model_inputs(model, batch), output_hidden_states=True, output_attentions=True)
-    assert sorted(states) == [0, 1, pico.LAYERS]
+    assert sorted(states) == [0, *DEPTHS]
+    norms = normed_states(model)[:-1] if FAMILIES[family].input_norm else []  # the last state is normalised already
     for depth, parts in states.items():
-        assert torch.equal(parts["hidden"], outputs.hidden_states[depth])
+        expected = outputs.hidden_states[depth]
+        assert torch.equal(parts["hidden"], norms[depth](expected) if depth < len(norms) else expected)
     heads, size = attention_sizes(model.config)
     blocked = ~batch["attention_mask"].bool()[:, None, None, :]
-    for depth in (1, pico.LAYERS):
+    for depth in DEPTHS:
         query, key = states[depth]["query"], states[depth]["key"]
         assert query.shape == (*batch["input_ids"].shape[:1], heads, batch["input_ids"].shape[1], size)
-        scores = (query @ key.transpose(-1, -2) / size**0.5).masked_fill(blocked, float("-inf"))
-        assert torch.allclose(scores.softmax(dim=-1), outputs.attentions[depth - 1], atol=1e-5)
+        window = attention_window(model.config, depth)
+        near = within_window(blocked.shape[-1], window or 1000, blocked.device)
+        scores = (query @ key.transpose(-1, -2) / size**0.5).masked_fill(blocked | ~near, float("-inf"))
+        real = batch["attention_mask"].bool()[:, None, :, None]  # padding far from all tokens has none to attend to
+        maps = [maps.masked_fill(~real, 0) for maps in (scores.softmax(dim=-1), outputs.attentions[depth - 1])]
+        assert torch.allclose(*maps, atol=1e-5)
         assert states[depth]["value"].shape == query.shape
 
 

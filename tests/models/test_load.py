@@ -40,7 +40,13 @@ def test_every_head_loads(tmp_path, family, head):
     assert torch.equal(hidden(loaded.model), hidden(reference))
 
 
-@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+# The classifiers of ModernBERT have the same names, whatever they classify.
+_ONE_NAME = [("modernbert", head) for head in ("sequence-classification", "question-answering")]
+
+
+@pytest.mark.parametrize(
+    ("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f] if (f, h) not in _ONE_NAME]
+)
 def test_family_and_head_are_inferred_from_names(tmp_path, family, head):
     labels = pico.LABELS if head == "token-classification" else ("no", "yes", "maybe")
     path = pico.save(family, tmp_path / "model", head=head, labels=labels)

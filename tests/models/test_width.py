@@ -67,6 +67,19 @@ def test_neurons_of_zero_weight_are_removed_first():
     assert torch.allclose(cut(**batch)[0], model(**batch)[0], atol=1e-5)
 
 
+def test_both_halves_of_a_gated_neuron_are_cut():
+    model = pico.model_of("modernbert", 200)
+    for index, layer in enumerate(model.model.layers):
+        dead = torch.arange(64)[index::4]
+        layer.mlp.Wi.weight.data[dead] *= 1e-4  # of the first half alone: the gate of a cut neuron must go too
+        layer.mlp.Wi.weight.data[64 + dead] *= 1e-4
+        layer.mlp.Wo.weight.data[:, dead] = 0
+    batch = pico.padded_batch(model)
+    cut = narrow(model, Widths(ffn=48)).model
+    assert cut.model.layers[0].mlp.Wi.weight.shape == (96, 32)
+    assert torch.allclose(cut(**batch)[0], model(**batch)[0], atol=1e-5)
+
+
 def test_heads_of_small_weight_are_removed_first():
     model = pico.model_of("bert", 200)
     chosen = []
@@ -149,7 +162,7 @@ def test_hidden_size_of_narrower_heads(heads, size, data):
     assert (changed.hidden_size, changed.num_attention_heads) == (kept * kept_size, kept)
 
 
-@pytest.mark.parametrize("family", NARROWING)
+@pytest.mark.parametrize("family", [family for family in NARROWING if not FAMILIES[family].rotary])
 @pytest.mark.parametrize("widths", [Widths(head_size=5), Widths(heads=3, head_size=6, ffn=40)])
 def test_narrower_heads(family, widths, tmp_path):
     model = pico.model_of(family, 200, "mlm")
@@ -162,6 +175,13 @@ def test_narrower_heads(family, widths, tmp_path):
     again = type(model).from_pretrained(tmp_path).eval()
     batch = pico.padded_batch(model)
     assert torch.allclose(again(**batch)[0], cut.model(**batch)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("family", [family for family in NARROWING if FAMILIES[family].rotary])
+def test_rotary_heads_keep_their_size(family):
+    with pytest.raises(UsageError, match=r"positions rotate.*fewer heads: 8, 16, 24, 32$"):
+        choose_widths(pico.config_of(family, 100), None, None, 20)
+    assert choose_widths(pico.config_of(family, 100), None, None, 16) == Widths(heads=2)
 
 
 def test_rotated_head_keeps_the_closest_product():
@@ -209,7 +229,7 @@ def test_electra_without_projection_narrows_embeddings():
 
 
 def test_wrong_pruning_is_detected(monkeypatch):
-    monkeypatch.setattr(width, "_least", lambda scores, keep: list(range(len(scores) - keep)))
+    monkeypatch.setattr(width, "least_important", lambda scores, keep: list(range(len(scores) - keep)))
     right = width._WidthPruning._mask_channels
     monkeypatch.setattr(
         width._WidthPruning, "_mask_channels", lambda self, i, path, removed: right(self, i, path, removed[1:])

@@ -143,8 +143,8 @@ def test_dropout_comes_from_the_config(name: str, pico_any: Path) -> None:
         config.dropout, config.seq_classif_dropout = 0.21, 0.43
         assert make(config, 2).dropout.p == (0.21 if name == "bilstm" else 0.43)
         return
-    if config.model_type == "albert":
-        config.classifier_dropout_prob = 0.32
+    if config.model_type in ("albert", "modernbert"):  # whose own keys have a default
+        setattr(config, {"albert": "classifier_dropout_prob"}.get(config.model_type, "classifier_dropout"), 0.32)
         assert make(config, 2).dropout.p == 0.32
         return
     config.hidden_dropout_prob = 0.21

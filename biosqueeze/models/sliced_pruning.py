@@ -1,0 +1,120 @@
+"""Prune the width of layers with gates, fused projections and rotary positions by the rows and columns of each unit.
+
+Which tensors are coupled follows from the family's names alone: a neuron is its rows in the FFN's input and gate and
+its column in the FFN's output, a head its rows in queries, keys and values and its columns in the attention's output.
+The importance is the group magnitude of `models.width`: the squared L2 norm of all weights of a unit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from biosqueeze.models.layers import encoder_layers
+from biosqueeze.models.load import skeleton
+from biosqueeze.models.pruning import WidthPruning, least_important
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Where the units of a layer lie in one linear layer: unit u at `start + u * size` for each start."""
+
+    path: str
+    size: int = 1
+    starts: tuple[int, ...] = (0,)
+    axis: int = 0  # 0: rows of the weight and the bias, 1: columns
+
+    def indices(self, units: Sequence[int]) -> Tensor:
+        """Return the rows or columns of each unit: (units, starts x size)."""
+        first = torch.tensor(units).view(-1, 1, 1) * self.size
+        offsets = torch.tensor(self.starts).view(-1, 1) + torch.arange(self.size)
+        return (first + offsets).flatten(1)
+
+    def kept(self, units: Sequence[int]) -> Tensor:
+        """Return the rows or columns of some units, in the order of the weight."""
+        return self.indices(units).flatten().sort().values
+
+
+class SlicedPruning(WidthPruning):
+    """Prune by slices of each weight; the size of the heads stays, because rotary positions depend on it."""
+
+    def cut_ffn(self, keep: int) -> None:
+        """Keep this number of neurons in every layer."""
+        family, neurons = self.family, int(getattr(self.pruned.config, self.family.ffn_key))
+        gate = () if family.fuses_gate else (_Units(family.ffn_gate),)
+        starts = (0, neurons) if family.fuses_gate else (0,)
+        places = (_Units(family.ffn_input, starts=starts), *gate, _Units(family.ffn_output, axis=1))
+        self._cut_layers(neurons, keep, places)
+        self._compare(f"keeping {keep} ffn neurons")
+
+    def cut_heads(self, keep: int) -> None:
+        """Keep this number of heads in every layer, and the hidden size."""
+        family, config = self.family, self.pruned.config
+        heads = int(getattr(config, family.heads_key))
+        attention = encoder_layers(self.pruned)[0].get_submodule(family.attention)
+        size = int(getattr(attention, family.head_size_attribute))
+        rows: tuple[_Units, ...] = (_Units(family.query, size, (0, heads * size, 2 * heads * size)),)
+        if not family.fuses_projections:
+            rows = tuple(_Units(path, size) for path in (family.query, family.key, family.value))
+        self._cut_layers(heads, keep, (*rows, _Units(family.attention_output, size, axis=1)))
+        self._compare(f"keeping {keep} heads")
+
+    def cut_head_size(self, keep: int) -> None:
+        """Raise: see `width.choose_widths`."""
+        raise ValueError(f"the heads of a {self.family.name} cannot be narrowed to {keep}")
+
+    def cut_hidden(self, config: PreTrainedConfig, architecture: str) -> None:
+        """Narrow the residual stream and the head to the same dimensions of the hidden size.
+
+        Every axis whose size differs from that of the narrower model is one of the hidden size.
+        """
+        target = skeleton(config, architecture).state_dict()
+        axes = {
+            name: [axis for axis, size in enumerate(parameter.shape) if size != target[name].shape[axis]]
+            for name, parameter in self.pruned.named_parameters()
+        }
+        scores = torch.zeros(self.pruned.config.hidden_size)
+        for name, parameter in self.pruned.named_parameters():
+            for axis in axes[name]:
+                scores += parameter.detach().square().sum([other for other in range(parameter.dim()) if other != axis])
+        removed = set(least_important(scores, config.hidden_size))
+        kept = torch.tensor([dimension for dimension in range(len(scores)) if dimension not in removed])
+        for name, named_axes in axes.items():
+            owner, _, attribute = name.rpartition(".")
+            for axis in named_axes:
+                _keep(self.pruned.get_submodule(owner), attribute, axis, kept)
+
+    def _cut_layers(self, units: int, keep: int, places: Sequence[_Units]) -> None:
+        """Keep the most important units of every layer; the last place is that of the columns that read them."""
+        columns = places[-1]
+        for index, layer in enumerate(encoder_layers(self.pruned)):
+            scores = sum(_scores(layer.get_submodule(place.path), place, units) for place in places)
+            removed = least_important(torch.as_tensor(scores), keep)
+            kept = [unit for unit in range(units) if unit not in set(removed)]
+            for place in places:
+                module = layer.get_submodule(place.path)
+                _keep(module, "weight", place.axis, place.kept(kept))
+                if place.axis == 0 and module.bias is not None:
+                    _keep(module, "bias", 0, place.kept(kept))
+            self._mask_channels(index, columns.path, columns.kept(removed).tolist())
+
+
+def _scores(module: Any, place: _Units, units: int) -> Tensor:
+    """Sum the squares of the weights of each unit: (units,)."""
+    with torch.no_grad():
+        along = module.weight.square().sum(1 - place.axis)
+        if place.axis == 0 and module.bias is not None:
+            along = along + module.bias.square()
+        scores: Tensor = along[place.indices(range(units))].sum(1)
+    return scores
+
+
+def _keep(module: nn.Module, name: str, axis: int, kept: Tensor) -> None:
+    """Keep some rows or columns of a parameter."""
+    parameter: Any = getattr(module, name)
+    setattr(module, name, nn.Parameter(parameter.detach().index_select(axis, kept).clone()))
+    if isinstance(module, nn.LayerNorm):
+        module.normalized_shape = (len(kept),)
