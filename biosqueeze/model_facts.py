@@ -23,7 +23,7 @@ _PART_PATTERNS = (
         "ffn",
         re.compile(
             r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
-            r"|\.mlp(_norm)?\.|(^|\.)final_norm\."
+            r"|\.mlp(_norm)?\."
         ),
     ),
     ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),

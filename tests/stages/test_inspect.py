@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.load import load_model
 from tests import pico
 from tests.layouts import edit_json
@@ -27,10 +28,7 @@ def test_parameters_are_those_of_the_model(shell, tmp_path, family, head):
     model = load_model(open_checkpoint(str(path))).model
     assert facts["parameters"]["total"] == sum(p.numel() for p in model.parameters())
     assert facts["family"] == family
-    trunk = model.base_model
-    layers = trunk.get_submodule(
-        {"distilbert": "transformer.layer", "albert": "encoder.albert_layer_groups"}.get(family, "encoder.layer")
-    )
+    layers = model.base_model.get_submodule(FAMILIES[family].layers)
     inside = sum(p.numel() for p in layers.parameters())
     assert facts["parameters"]["attention"] + facts["parameters"]["ffn"] == inside
     shape = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 64, "vocabulary": model.config.vocab_size}
