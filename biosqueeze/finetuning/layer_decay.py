@@ -4,6 +4,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.training.parameter_groups import Group, parameter_groups
 
@@ -35,11 +36,12 @@ def layered_groups(
 
 
 def _depths(model: PreTrainedModel | HeadedEncoder) -> dict[int, int]:
-    """Return the number of layers between the head and each parameter of the encoder, by id; 0 for the pooler."""
+    """Return the number of layers between the head and each parameter of the encoder, by id; 0 after the layers."""
     layers = encoder_layers(model)
-    pooler = getattr(model.base_model, "pooler", None)
+    after = [getattr(model.base_model, name, None) for name in ("pooler", family_of(model.config).final_norm) if name]
     depths = {id(p): len(layers) + 1 for p in model.base_model.parameters()}
-    depths |= {id(p): 0 for p in (pooler.parameters() if isinstance(pooler, nn.Module) else ())}
+    for part in after:
+        depths |= {id(p): 0 for p in (part.parameters() if isinstance(part, nn.Module) else ())}
     for number, layer in enumerate(layers):
         depths |= {id(p): len(layers) - number for p in layer.parameters()}
     return depths

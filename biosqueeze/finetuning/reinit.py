@@ -37,7 +37,8 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for part in fresh:
-            for module in part.modules():
+            # A module with children sets the weights of its children anew in some families, so it comes after them.
+            for module in sorted(part.modules(), key=lambda module: any(module.children())):
                 for parameter in module.parameters(recurse=False):
                     # transformers' initialisers skip parameters that are marked as loaded.
                     setattr(parameter, _LOADED_MARK, False)

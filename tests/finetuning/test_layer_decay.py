@@ -13,7 +13,7 @@ from tests import pico
 def expected_rate(name: str, lr: float, decay: float) -> float:
     """Return the expected rate by tensor name: pico has four layers, ALBERT one set of weights for all."""
     layers = depth_of(name.partition(".")[0])
-    layer = re.search(r"\.(?:layer|albert_layer_groups)\.(\d+)\.", name)
+    layer = re.search(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.", name)
     if layer:
         return lr * decay ** (layers - int(layer.group(1)))
     return lr * decay ** (layers + 1) if "embedding" in name else lr
