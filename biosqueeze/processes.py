@@ -70,7 +70,7 @@ def is_main() -> bool:
 
 
 def sharding() -> bool:
-    """Return whether frozen models are sharded over the processes: `accelerate launch --use_fsdp`."""
+    """Return whether models are sharded over the processes: `accelerate launch --use_fsdp`."""
     return count() > 1 and os.environ.get(_SHARDING, "false").lower() == "true"
 
 

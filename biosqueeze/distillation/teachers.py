@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from biosqueeze.data.feature_keys import (
@@ -25,11 +23,11 @@ from biosqueeze.data.output_types import OutputType
 from biosqueeze.models.heads import main_output, mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks, States
 from biosqueeze.models.inputs import TextRows, model_inputs
-from biosqueeze.models.layers import layers_by_depth
 from biosqueeze.models.output_tensors import OutputTensors, tensors_of
 from biosqueeze.models.row_kinds import RowKind
 from biosqueeze.objectives import LayerStates, TopK
 from biosqueeze.progress import note
+from biosqueeze.training.sharding import held_parameters, shard_layers
 
 # Computes the logits of a slice of the rows, so that those over a vocabulary are never all in memory at once.
 RowLogits = Callable[[slice], Tensor | TopK]
@@ -160,7 +158,9 @@ class LiveTeacher:
         After an out-of-memory error the next batch tries again.
         """
         if self._sharded:
-            _shard(self.models)
+            # Embeddings and heads stay whole in each process: a head runs in slices, whose number differs between them.
+            shard_layers(self.models)
+            note(f"teachers sharded: {held_parameters(self.models)}")
         for model in self.models:
             nn.Module.to(model, device)
         self._device = device
@@ -176,23 +176,6 @@ class LiveTeacher:
         return mean_logits(
             [tensor.float() for tensor in logits], self.weights, self.temperature, self.spec.tensors.row_kind
         )
-
-
-def _shard(models: Sequence[PreTrainedModel]) -> None:
-    """Shard every layer's weights over the processes (FSDP); a layer is gathered only while it runs.
-
-    Embeddings and heads stay whole in each process: a head runs in slices, and their number differs between processes.
-    """
-    total = sum(model.num_parameters() for model in models)
-    for model in models:
-        for layer in dict.fromkeys(layers_by_depth(model)):
-            fully_shard(layer, reshard_after_forward=True)
-    local = sum(_local(parameter).numel() for model in models for parameter in model.parameters())
-    note(f"teachers sharded: each process holds {local:,} of {total:,} parameters")
-
-
-def _local(parameter: Tensor) -> Tensor:
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
 def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, kind: RowKind) -> Tensor:

@@ -102,6 +102,7 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
             metric=None,
             long=LongPhase(texts.long.source, long_batch_size(options), options.long_share) if texts.long else None,
             probe=_probe(options, result, directory),
+            sharded=processes.sharding(),
         )
     )
     result.metrics.update(summary.as_metrics() | {"objective": options.objective, "corpus_sha256": identity["corpus"]})

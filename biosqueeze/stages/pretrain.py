@@ -86,8 +86,7 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     from biosqueeze.pretraining.probe import parse_probes
     from biosqueeze.training.trackers import check_tracker
 
-    if processes.sharding():
-        raise UsageError("--use_fsdp shards the teacher of distill, and pretrain has none; launch without it")
+    _check_sharding(options)
     if options.maskings and ":" in options.mask_rate:
         raise UsageError("--maskings repeats maskings, and a --mask-rate that climbs never does; give one of the two")
     start = _open_start(options, weights=weights)
@@ -100,6 +99,20 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     parse_probes(options.probe)
     select_device(options.device)
     return PretrainingRequest(start, options)
+
+
+def _check_sharding(options: Options) -> None:
+    """Check that no option is given that sharded models do not support.
+
+    With --adversarial a step takes gradients twice, and a batch that does not fit in one process, or a compiled model
+    in which weights come and go, would have to be followed by all others.
+    """
+    if not processes.sharding():
+        return
+    for name in ("adversarial", "auto_batch", "compile"):
+        if getattr(options, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} does not work with sharded models (--use_fsdp); leave out one of the two")
 
 
 def _output(options: Options, start: Checkpoint | NewModel) -> Path:

@@ -54,6 +54,7 @@ class TrainingJob:
     maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do
     long: LongPhase | None = None
     probe: Probe | None = None
+    sharded: bool = False  # parameters and optimiser states are divided over the processes, see `ShardedLearner`
 
     def schedule(self, process: int, processes: int, *, total: int = 0, start: int = 0) -> BatchSchedule:
         """Return the batches of one of the processes."""

@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
@@ -35,6 +36,7 @@ from biosqueeze.training.optimisation import checkpoint_activations, optimizer_o
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.rng_state import RngState
+from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import check_tracker, tracking
 
@@ -103,12 +105,11 @@ class TrainingLoop:
         self.share = (accelerator.process_index, accelerator.num_processes)
         batches = job.schedule(*self.share)
         self.per_epoch, self.total = steps_of(self.options, batches.batches_per_epoch)
-        optimizer = optimizer_of(job.learner, self.options)
-        self.learner, prepared = accelerator.prepare(job.learner, optimizer)
+        optimizer = self._prepare()
         self.rates = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup, self.options.schedule))
         accelerator.register_for_checkpointing(self.rates)
         placeholder = single_item_batch(batches) if accelerator.num_processes > 1 else {}
-        self.stepper = Stepper(accelerator, job.learner, self.learner, prepared, self.options.clip, placeholder)
+        self.stepper = Stepper(accelerator, job.learner, self.learner, self.optimizer, self.options.clip, placeholder)
         self.progress = state.Progress(fingerprint=self._fingerprint())
         self.probing = 0.0  # seconds that are no part of the training
         self.monitor = failures.LossMonitor({})
@@ -118,13 +119,27 @@ class TrainingLoop:
         precision, device = precision_of(self.options), str(accelerator.device.type)
         self.summary = TrainingSummary(self.total, 0, 0.0, precision, device, chosen=self._chosen())
 
+    def _prepare(self) -> Optimizer:
+        """Copy the learner to every process or shard it over them; return torch's optimiser."""
+        self.sharded = ShardedLearner(self.job.learner, self.accelerator, self.options) if self.job.sharded else None
+        if self.sharded:
+            self.learner, self.optimizer = self.sharded.sharded, self.sharded.optimizer
+            return self.sharded.optimizer
+        optimizer = optimizer_of(self.job.learner, self.options)
+        self.learner, self.optimizer = self.accelerator.prepare(self.job.learner, optimizer)
+        return optimizer
+
+    def _whole(self) -> AbstractContextManager[None]:
+        """Have all current weights in job.learner of the main process, inside the block."""
+        return self.sharded.gathered() if self.sharded else nullcontext()
+
     def _chosen(self) -> dict[str, int]:
         chosen = {"processes": self.share[1]} if self.share[1] > 1 else {}
         batch = {"batch_size": self.options.batch_size, "accumulate": self.options.accumulate}
         return chosen | (batch if self.options.auto_batch else {})
 
     def _fingerprint(self) -> dict[str, Any]:
-        run = {"processes": self.share[1], "maskings": self.job.maskings}
+        run = {"processes": self.share[1], "sharded": self.job.sharded or None, "maskings": self.job.maskings}
         steps = {"steps": self.total, "steps_per_epoch": self.per_epoch}
         identity = {**run, **self.job.identity, **steps}
         return fingerprint_of(self.options, identity=identity, uncompared=self.job.uncompared)
@@ -228,7 +243,8 @@ class TrainingLoop:
         step, seconds = self.progress.step, round(self.progress.seconds, 3)
         self.log.write(step, result.terms | {"lr": rate, "tokens": result.tokens, "seconds": seconds})
         if self.job.evaluate and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
-            scores = self.best.evaluate(self.learner)
+            with self._whole():
+                scores = self.best.evaluate(self.learner)
             self.log.write(step, {"dev": scores})
             self.summary.held_out = scores if self.job.metric is None else {}
             self.best.update(scores, self.progress, is_last_step=step == self.total)
@@ -242,8 +258,9 @@ class TrainingLoop:
 
     def _probe(self, probe: Probe) -> None:
         began = time.monotonic()
-        if self.accelerator.is_main_process:
-            self.log.write(self.progress.step, {"probe": probe.scores(self.progress.step)})
+        with self._whole():
+            if self.accelerator.is_main_process:
+                self.log.write(self.progress.step, {"probe": probe.scores(self.progress.step)})
         self.accelerator.wait_for_everyone()
         self.probing += time.monotonic() - began
 
@@ -266,7 +283,8 @@ class TrainingLoop:
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
         self.summary.best = progress.best
-        model = self.job.learner.model
+        with self._whole():  # the last weights
+            model = self.job.learner.model
         if self.best.weights is not None:
             model.load_state_dict(self.best.weights)
         model.eval()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from biosqueeze.training.batches import Batch
 from biosqueeze.training.learner import Learner
@@ -43,7 +44,7 @@ class Stepper:
         """Run forward and backward passes; the clipped gradients stay in the parameters."""
         result = self._pass(batches, backward=True)
         norm = self.accelerator.clip_grad_norm_(self.learner.parameters(), self.clip)
-        return StepResult(result.terms, result.tokens, float(norm))
+        return StepResult(result.terms, result.tokens, float(norm.full_tensor() if isinstance(norm, DTensor) else norm))
 
     def update(self) -> None:
         """Update the weights and clear the gradients."""
