@@ -26,7 +26,12 @@ _PART_PATTERNS = (
             r"|\.mlp(_norm)?\."
         ),
     ),
-    ("embeddings", re.compile(r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in)\.")),
+    (
+        "embeddings",
+        re.compile(
+            r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in|rel_embeddings|encoder\.LayerNorm)\."
+        ),
+    ),
 )
 _NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
 _HEAD_ENDINGS = {

@@ -49,10 +49,23 @@ ROWS: Mapping[str, Row] = {
     "electra": Row(settings=_NARROW, published="discriminator"),
     "distilbert": Row(),
     "albert": Row(kinds.ALBERT, _NARROW),
+    "deberta-v2": Row(
+        kinds.DEBERTA,
+        {
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_buckets": 8,
+            "position_biased_input": False,
+        },
+    ),
     "mobilebert": Row(settings=_NARROW | {"intra_bottleneck_size": HIDDEN // 2}),
     "modernbert": Row(kinds.MODERNBERT, _MODERN),
 }
 FAMILIES = tuple(ROWS)
+DEBERTA_V2 = {"position_biased_input": True, "type_vocab_size": 2, "norm_rel_ebd": "none", "share_att_key": False}
+"""What an older DeBERTa's config has: positions and token types, and projections of relative positions alone."""
 
 _CLASSES = {
     "mlm": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,

@@ -132,7 +132,7 @@ def _unigrams_json(cased: bool, specials: tuple[str, ...]) -> str:
         vocab_size=500,
         show_progress=False,
         special_tokens=list(specials),
-        unk_token="<unk>",
+        unk_token="[UNK]" if "[UNK]" in specials else "<unk>",
         initial_alphabet=[chr(c) for c in range(33, 127) if cased or not chr(c).isupper()],
     )
     tokenizer.train_from_iterator(sentences(200, seed=1), trainer)
@@ -164,10 +164,20 @@ def _framed(specials: tuple[str, ...], cased: bool) -> Tokenizer:
     return core
 
 
+def _deberta(cased: bool) -> Tokenizer:
+    """Unlike ALBERT's, the token that masks is behind the pieces, as in the published vocabularies."""
+    core = Tokenizer.from_str(_unigrams_json(cased, ("[PAD]", "[CLS]", "[SEP]", "[UNK]")))
+    core.add_special_tokens(["[MASK]"])
+    frame = [("[CLS]", 1), ("[SEP]", 2)]
+    core.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", frame)
+    return core
+
+
 BERT = Kind(_wordpiece, BRACKETED)
 MPNET = Kind(_mpnet, ANGLED | {"unk_token": "[UNK]"})
 MODERNBERT = Kind(_bracketed_byte_pairs, BRACKETED)
 ROBERTA = Kind(_byte_pairs, ANGLED)
 ALBERT = Kind(_albert, MIXED)
+DEBERTA = Kind(_deberta, BRACKETED)
 XLM_ROBERTA = Kind(_xlm_roberta, ANGLED)
 CAMEMBERT = Kind(_camembert, ANGLED)

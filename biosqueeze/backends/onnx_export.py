@@ -20,7 +20,7 @@ from biosqueeze.checkpoint import Checkpoint, copy_files
 from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.files import copy_head
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.sentence_layout import copy_sentence_layout
@@ -46,15 +46,10 @@ class PositionalModel(nn.Module):
 def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
     """Return a padded batch for tracing: int64 (4, 24) each, in the order of `input_names`."""
     config = model.config
-    batch = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)[0]
+    batch = random_batches(config.vocab_size, longest_input(config), config.pad_token_id or 0)[0]
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
     tensors["token_type_ids"] = torch.zeros_like(tensors["input_ids"])
     return tuple(tensors[name] for name in input_names(model))
-
-
-def longest_input(model: PreTrainedModel) -> int:
-    """Return the number of tokens that the position embeddings allow."""
-    return int(model.config.max_position_embeddings) - family_of(model.config).first_position
 
 
 def dynamic_axes(count: int) -> tuple[dict[int, Any], ...]:
@@ -156,7 +151,7 @@ def export_checked(
     path = checkpoint.path / FILES["fp32"]
     write_onnx(model, path, opset=opset)
     config = model.config
-    batches = random_batches(config.vocab_size, longest_input(model), config.pad_token_id or 0)
+    batches = random_batches(config.vocab_size, longest_input(config), config.pad_token_id or 0)
     parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, output_type_of_config(checkpoint.config))
     if not parity.max_difference <= tolerance:
         check_finite_weights(checkpoint, "torch")

@@ -13,7 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.load import load_headed_encoder
 from biosqueeze.models.device import own_device
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import takes_token_types
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model
 
@@ -53,7 +53,7 @@ class TorchPredictor:
 
 def input_names(model: PreTrainedModel | HeadedEncoder) -> tuple[str, ...]:
     """Return the names of a model's inputs, in order, and then those of its custom head."""
-    types = ("token_type_ids",) if family_of(model.config).takes_token_types else ()
+    types = ("token_type_ids",) if takes_token_types(model.config) else ()
     return ("input_ids", "attention_mask", *types, *(model.extra_inputs if isinstance(model, HeadedEncoder) else ()))
 
 

@@ -1,6 +1,7 @@
 """Train a student on the outputs of its teachers: compute every loss of the configuration on one batch."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 
@@ -116,7 +117,7 @@ class Distiller(Learner):
         name = "shared" if self.loss_config.projection == "shared" else str(depth)
         if layer.hidden is None or name not in self.projections:
             return layer
-        return LayerStates(self.projections[name](layer.hidden), layer.query, layer.key, layer.value)
+        return replace(layer, hidden=self.projections[name](layer.hidden))
 
     def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the gold label of each row: see `objectives.LogitRows`."""

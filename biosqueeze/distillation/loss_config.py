@@ -19,8 +19,8 @@ from biosqueeze.progress import note, warn
 
 _PARTS = {
     "hidden": ("hidden",),
-    "attention": ("query", "key"),
-    "relations": ("query", "key", "value"),
+    "attention": ("query", "key", "bias"),
+    "relations": ("query", "key", "value", "bias"),
 }
 EMBEDDINGS = ((0, 0),)
 

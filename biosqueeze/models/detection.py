@@ -5,6 +5,7 @@ from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.deberta import complete_config
 from biosqueeze.models.families import family_of, infer_family, infer_head, supported
 from biosqueeze.models.notices import note_once
 from biosqueeze.models.weights import tensor_names
@@ -19,9 +20,9 @@ def config_with_family(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     raw = dict(checkpoint.config)
     raw["model_type"] = raw.get("model_type") or _inferred_type(checkpoint)
-    family_of(raw)
+    family = family_of(raw)
     _check_kind(checkpoint, raw)
-    return raw
+    return complete_config(checkpoint.name, raw, _names(checkpoint)) if family.name == "deberta-v2" else raw
 
 
 def _check_kind(checkpoint: Checkpoint, raw: Mapping[str, Any]) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 from biosqueeze.errors import SqueezeError
 
+NO_LIMIT = int(1e30)
+"""transformers' number of tokens for a tokenizer without a longest input."""
+
 # Heads by the ending of the transformers class; "ForPreTraining" is a family's own pretraining head.
 _ENDINGS = {
     "mlm": "ForMaskedLM",
@@ -49,6 +52,8 @@ class Family:
     """Norm after the last pre-norm layer, as a path in the trunk."""
     layers_key: str = "num_hidden_layers"
     hidden_key: str = "hidden_size"
+    other_hidden_keys: tuple[str, ...] = ()
+    """More config keys that hold the hidden size."""
     heads_key: str = "num_attention_heads"
     ffn_key: str = "intermediate_size"
     head_count_attribute: str = "num_attention_heads"
@@ -67,9 +72,14 @@ class Family:
     """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
     has_bottleneck: bool = False
     """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
+    attention_bias: str = ""
+    """Method of the attention module that computes what relative positions add to the scores, if it has one."""
+    supports_sdpa: bool = True
+    """Whether stock transformers has the family's attention as SDPA; otherwise it is always eager."""
     supports_packing: bool = True
     """Whether texts packed into one row do not influence each other. MobileBERT's embeddings mix neighbouring tokens:
-    even padding changes the last real token, if the checkpoint's embedding of the pad token is not zero."""
+    even padding changes the last real token, if the checkpoint's embedding of the pad token is not zero. Stock DeBERTa
+    multiplies the embeddings by the mask, which therefore cannot be one of pairs of tokens."""
 
     @property
     def supports_narrowing(self) -> bool:
@@ -103,7 +113,8 @@ class Family:
         """Return config keys and values for `layers`, `hidden`, `heads` and `ffn`; sizes that are None are left out."""
         keys = {name: getattr(self, f"{name}_key") for name in ("layers", "hidden", "ffn")}
         keys["heads"] = self.heads_key
-        return {keys[name]: size for name, size in sizes.items() if size is not None}
+        changes = {keys[name]: size for name, size in sizes.items() if size is not None}
+        return changes | {key: changes[self.hidden_key] for key in self.other_hidden_keys if self.hidden_key in changes}
 
 
 _CLASSIFIERS = (
@@ -211,6 +222,26 @@ FAMILIES: Mapping[str, Family] = {
             rotary=True,
             takes_token_types=False,
         ),
+        Family(
+            name="deberta-v2",
+            classes="DebertaV2",
+            prefix="deberta",
+            heads=(
+                ("mask_predictions.", "base"),
+                ("cls.predictions.", "mlm"),
+                ("lm_predictions.", "mlm"),
+                *_CLASSIFIERS,
+            ),
+            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+            mlm_head=("cls.predictions",),
+            query="attention.self.query_proj",
+            key="attention.self.key_proj",
+            value="attention.self.value_proj",
+            other_hidden_keys=("pooler_hidden_size",),
+            attention_bias="disentangled_attention_bias",
+            supports_sdpa=False,
+            supports_packing=False,
+        ),
     )
 }
 
@@ -220,10 +251,12 @@ _SIGNS = (
     ("modernbert", "layers.0.attn.Wqkv.", "global_attn_every_n_layers"),
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
+    ("deberta-v2", "encoder.rel_embeddings.", "position_buckets"),
 )
 _GENERIC_PREFIX = "model"
-# Families that are recognised but not supported.
-_UNSUPPORTED = (("deberta", "encoder.rel_embeddings."), ("t5", "encoder.block."))
+# Families that are recognised but not supported, and a part of the names of their tensors. The first DeBERTa has the
+# prefix of its successors.
+_UNSUPPORTED = (("deberta", ".attention.self.in_proj."), ("t5", "encoder.block."))
 
 
 def supported() -> str:
@@ -243,6 +276,30 @@ def family_of(config: Any) -> Family:
     return FAMILIES[name]
 
 
+def longest_input(config: Any) -> int:
+    """Return the most tokens in a sequence, special ones included, by the number of positions; else `NO_LIMIT`.
+
+    Args:
+        config: transformers', or the content of config.json with a `model_type`.
+    """
+    if not _value(config, "position_biased_input", True):
+        return NO_LIMIT  # DeBERTa without absolute positions: all distances beyond the last bucket share one embedding
+    return int(_value(config, "max_position_embeddings", NO_LIMIT)) - family_of(config).first_position
+
+
+def takes_token_types(config: Any) -> bool:
+    """Return whether a model reads `token_type_ids`: not if its family does not, or it has no embedding for them.
+
+    Args:
+        config: transformers', or the content of config.json with a `model_type`.
+    """
+    return family_of(config).takes_token_types and _value(config, "type_vocab_size", 2) > 0
+
+
+def _value(config: Any, key: str, default: Any) -> Any:
+    return config.get(key, default) if isinstance(config, Mapping) else getattr(config, key, default)
+
+
 def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterable[str]) -> str | None:
     """Infer the family from the names of the tensors, or from config.json and the tokenizer's files alone.
 
@@ -259,17 +316,15 @@ def infer_family(names: Sequence[str], config: Mapping[str, Any], files: Iterabl
         A `model_type`, possibly of an unsupported family; None if nothing fits.
     """
     prefixes = {name.removeprefix("module.").partition(".")[0] for name in names}
+    unsupported = [family for family, sign in _UNSUPPORTED if any(sign in name for name in names)]
+    if unsupported:
+        return unsupported[0]
     prefixed = [name for name, family in FAMILIES.items() if (family.prefix or name) in prefixes - {_GENERIC_PREFIX}]
     if prefixed:
         return _roberta_like(config, set(files)) if "roberta" in prefixed else prefixed[0]
     for family, start, key in _SIGNS:
         if key in config or any(name.removeprefix(f"{_GENERIC_PREFIX}.").startswith(start) for name in names):
             return family
-    unsupported = [
-        family for family, sign in _UNSUPPORTED if family in prefixes or any(n.startswith(sign) for n in names)
-    ]
-    if unsupported:
-        return unsupported[0]
     if "dim" in config or any(".attention.q_lin." in name for name in names):
         return "distilbert"
     if names and not any(".attention.self.query." in name for name in names):

@@ -30,6 +30,10 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     Raises:
         SqueezeError: the model's family is not supported.
     """
+    published: Any = getattr(model, "lm_predictions", None)  # DeBERTa-v2's head reads the embeddings themselves
+    if published is not None:
+        logits: Tensor = published(hidden, model.get_input_embeddings())
+        return logits
     family = family_of(model.config)
     modules: list[Any] = [model.get_submodule(path) for path in family.mlm_head]
     if family.has_bottleneck:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from biosqueeze.models.attention_bias import hook_bias
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states
 
-PARTS = ("hidden", "query", "key", "value")
+PARTS = ("hidden", "query", "key", "value", "bias")
 
 # By depth and part: depth 0 is the input of the first layer, depth n the output of the n-th.
 States = dict[int, dict[str, Tensor]]
@@ -31,7 +32,8 @@ class HiddenStateHooks:
 
         Args:
             model: with or without a head.
-            parts: names of `PARTS` by depth; depth 0, the input of the first layer, has `hidden` only.
+            parts: names of `PARTS` by depth; depth 0, the input of the first layer, has `hidden` only. `bias` is
+                captured in families with relative positions, and is no part of the states of others.
         """
         self._family = family = family_of(model.config)
         self._heads, _ = attention_sizes(model.config)
@@ -48,7 +50,9 @@ class HiddenStateHooks:
                 depth for depth, candidate in enumerate(layers, 1) if candidate is layer
             ]  # ALBERT runs one layer at many depths
             wanted = frozenset().union(*(parts.get(depth, frozenset()) for depth in depths))
-            for part in wanted:
+            if "bias" in wanted:
+                hook_bias(layer, family, partial(self._capture_output, "bias", depths))
+            for part in wanted - {"bias"}:
                 state = norms[depths[0]] if norms else layer
                 module = state if part == "hidden" else layer.get_submodule(getattr(family, part))
                 module.register_forward_hook(partial(self._capture_output, part, depths))
@@ -68,7 +72,8 @@ class HiddenStateHooks:
 
         Yields:
             a mapping that the forward pass fills, by depth and part: `hidden` (batch, length, hidden), the others
-            (batch, heads, length, head size), queries and keys after the rotation by their positions.
+            (batch, heads, length, head size), queries and keys after the rotation by their positions; `bias` is
+            (batch, heads, query, key).
         """
         self._states = {}
         self._calls.clear()
@@ -86,11 +91,15 @@ class HiddenStateHooks:
     ) -> None:
         if self._states is None:
             return
-        depth = depths[self._calls[module, part]]
+        call = self._calls[module, part]
         self._calls[module, part] += 1
+        if call >= len(depths):  # DeBERTa projects the tokens first, and then its relative embeddings
+            return
+        depth = depths[call]
         if part in self._parts.get(depth, ()):
             tensor = output[0] if isinstance(output, tuple) else output
-            self._states.setdefault(depth, {})[part] = tensor if part == "hidden" else self._split_heads(part, tensor)
+            whole = part in ("hidden", "bias")
+            self._states.setdefault(depth, {})[part] = tensor if whole else self._split_heads(part, tensor)
 
     def _keep_rotation(self, _attention: nn.Module, _args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._rotation = kwargs["position_embeddings"] if self._states is not None else None

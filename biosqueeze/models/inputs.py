@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import family_of, takes_token_types
 from biosqueeze.models.layers import LOCAL
 
 
@@ -33,7 +33,7 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
         # Padding attends to padding: a row without any allowed token would be NaN, and NaN would spread from there.
         inputs["attention_mask"] = _text_mask(model, _same_text(batch["segments"]).unsqueeze(1))
         inputs["position_ids"] = batch["positions"] + family.first_position
-    if family.takes_token_types and "token_type_ids" in batch:
+    if takes_token_types(model.config) and "token_type_ids" in batch:
         inputs["token_type_ids"] = batch["token_type_ids"]
     return inputs
 

@@ -14,13 +14,16 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.detection import config_with_family, detect_head
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizer_settings import check_tokenizer
 from biosqueeze.models.weights import read_weights
 from biosqueeze.progress import warn
 
 __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
+
+# Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
+_OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
@@ -59,8 +62,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerFast:
         SqueezeError: there is none, it is damaged, or it has more pieces than the model has embeddings.
     """
     config = load_config(checkpoint)
-    family = family_of(config)
-    tokenizer = build_tokenizer(checkpoint, family, config.max_position_embeddings - family.first_position)
+    tokenizer = build_tokenizer(
+        checkpoint, family_of(config), longest_input(config), token_types=takes_token_types(config)
+    )
     check_tokenizer(tokenizer, config.vocab_size)
     return tokenizer
 
@@ -108,6 +112,12 @@ def load_model(
 def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa") -> PreTrainedModel:
     """Build a float32 model of a stock class with random weights from the seed, in eval mode.
 
+    Args:
+        config: the model's.
+        architecture: a class of transformers.
+        seed: of the weights.
+        attention: transformers' attention implementation; families without SDPA always have the eager one.
+
     Raises:
         SqueezeError: transformers rejects the config's values.
     """
@@ -115,10 +125,11 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
     if architecture.endswith("ForQuestionAnswering"):
         config.num_labels = 2  # start and end; the config may have the number of classes of a former head
     build: Any = getattr(transformers, architecture)._from_config
+    supported = attention if family_of(config).supports_sdpa else "eager"
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model: Any = build(config, attn_implementation=attention, dtype=torch.float32)
+            model: Any = build(config, attn_implementation=supported, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
         cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
@@ -227,8 +238,8 @@ def _check_trunk(checkpoint: Checkpoint, model: PreTrainedModel, missing: Sequen
 
 
 def _is_expendable(name: str) -> bool:
-    """Return whether a tensor may be dropped without a warning: the pooler, heads for the order of sentences."""
-    return ".pooler." in f".{name}" or name.startswith(("cls.seq_relationship.", "sop_classifier."))
+    """Return whether a tensor may be dropped without a warning: the pooler, `_OTHER_HEADS`."""
+    return ".pooler." in f".{name}" or name.startswith(_OTHER_HEADS)
 
 
 def _first_names(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import family_of, longest_input
 from biosqueeze.models.load import (
     LoadedModel,
     detect_head,
@@ -63,8 +63,7 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
         return Student(model, tokenizer, layers, summary, loaded.has_head)
     model = new_model(student_config(loaded.model.config, row), type(loaded.model).__name__, seed=seed)
     copied, has_head = _copy_matching(loaded, model)
-    family = family_of(model.config)
-    tokenizer.model_max_length = model.config.max_position_embeddings - family.first_position
+    tokenizer.model_max_length = longest_input(model.config)
     summary = (
         f"{row.name}: {row.layers} layers x {row.hidden}, {row.heads} heads, ffn {row.ffn}, random weights "
         f"(seed {seed}); from {teacher.name}: tokenizer{copied}"

@@ -11,7 +11,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.models.casing import SENTENCEPIECE_FILES
 from biosqueeze.models.detection import config_with_family
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import longest_input
 from biosqueeze.models.tokenizer_settings import (
     ROLES,
     check_tokenizer,
@@ -96,12 +96,11 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> InferenceTokenizer:
     core = open_core(file)
     specials = core_special_tokens(settings, core)
     _add_special_tokens(core, specials)
-    positions = config["max_position_embeddings"] - family_of(config).first_position
     tokenizer = TextTokenizer(
         backend_tokenizer=core,
         unk_token_id=_id(core, specials.get("unk_token")),
         pad_token_id=_id(core, specials.get("pad_token")),
-        model_max_length=max_length(settings, positions),
+        model_max_length=max_length(settings, longest_input(config)),
     )
     check_tokenizer(tokenizer, config["vocab_size"])
     return tokenizer

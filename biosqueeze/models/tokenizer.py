@@ -33,13 +33,16 @@ _BERT_TOKENS = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
 _WORDPIECE = {"mpnet": (MPNetTokenizer, ("[UNK]", "<s>", "</s>", "<pad>"))}
 
 
-def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    checkpoint: Checkpoint, family: Family, positions: int, *, token_types: bool
+) -> PreTrainedTokenizerFast:
     """Build the checkpoint's fast tokenizer.
 
     Args:
         checkpoint: with tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or a SentencePiece file.
-        family: determines the names of the model's inputs.
+        family: the model's; what the ids of old files mean depends on it.
         positions: the model's maximum sequence length, special tokens included.
+        token_types: whether the model reads `token_type_ids`.
 
     Raises:
         SqueezeError: there are no such files, or they are damaged.
@@ -47,7 +50,7 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
     settings = read_settings(checkpoint.path)
     common = {
         "model_max_length": max_length(settings, positions),
-        "model_input_names": _inputs(family),
+        "model_input_names": ["input_ids", *(["token_type_ids"] if token_types else []), "attention_mask"],
     }
     path = checkpoint.path
     if (path / "tokenizer.json").is_file():
@@ -62,10 +65,6 @@ def build_tokenizer(checkpoint: Checkpoint, family: Family, positions: int) -> P
         f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
         f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files into the checkpoint's directory"
     )
-
-
-def _inputs(family: Family) -> list[str]:
-    return ["input_ids", *(["token_type_ids"] if family.takes_token_types else []), "attention_mask"]
 
 
 def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:

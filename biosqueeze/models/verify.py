@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import longest_input
 
 TOLERANCE = 1e-4
 """Largest difference of float32 logits and hidden states that counts as rounding."""
@@ -33,7 +33,7 @@ def check_finite_parameters(model: torch.nn.Module, name: str) -> None:
 def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return random ids, each row shorter than the one before and padded: int64, (4, 16)."""
     config = model.config
-    length = min(_LENGTH, config.max_position_embeddings - family_of(config).first_position)
+    length = min(_LENGTH, longest_input(config))
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, config.vocab_size, (_ROWS, length), generator=generator)
     lengths = torch.tensor([max(1, length - row * length // _ROWS) for row in range(_ROWS)])

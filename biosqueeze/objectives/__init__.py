@@ -51,6 +51,7 @@ class LayerStates:
     query: Tensor | None = None  # (batch, heads, length, head size)
     key: Tensor | None = None  # (batch, heads, length, head size)
     value: Tensor | None = None  # (batch, heads, length, head size)
+    bias: Tensor | None = None  # (batch, heads, query, key), added to the scores by relative positions; None is zero
 
 
 @dataclass(frozen=True)

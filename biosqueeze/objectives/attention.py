@@ -4,8 +4,8 @@ compact-transformers paper, equation 5, second part).
 
 from torch import Tensor
 
-from biosqueeze.objectives import LayerPair, states_of
-from biosqueeze.objectives._relations import scores
+from biosqueeze.objectives import LayerPair
+from biosqueeze.objectives._relations import attention_sides, scores
 
 KINDS = ("mlm", "task")
 READS = "attention"
@@ -17,6 +17,6 @@ NEEDS_TEACHER_LOGITS = False
 
 def loss(pair: LayerPair) -> Tensor:
     """Sum the squared difference of scores over the allowed pairs of tokens; mean over heads. Scalar."""
-    queries, keys = states_of(pair, "query"), states_of(pair, "key")
-    difference = scores(queries[0], keys[0]) - scores(queries[1], keys[1])  # (batch, heads, query, key)
+    student, teacher = attention_sides(pair)
+    difference = scores(*student) - scores(*teacher)  # (batch, heads, query, key)
     return difference.masked_fill_(~pair.allowed.unsqueeze(1), 0).square().sum() / difference.shape[1]

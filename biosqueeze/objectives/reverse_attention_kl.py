@@ -7,8 +7,8 @@ student ignore some of the keys that the teacher attends to, and its gradient va
 
 from torch import Tensor
 
-from biosqueeze.objectives import LayerPair, states_of
-from biosqueeze.objectives._relations import divergence
+from biosqueeze.objectives import LayerPair
+from biosqueeze.objectives._relations import attention_sides, divergence
 
 KINDS = ("mlm", "task")
 READS = "attention"
@@ -20,5 +20,5 @@ NEEDS_TEACHER_LOGITS = False
 
 def loss(pair: LayerPair) -> Tensor:
     """Sum D(student || teacher) of the attention distributions over queries; mean over heads. Scalar."""
-    student, teacher = zip(states_of(pair, "query"), states_of(pair, "key"), strict=True)
+    student, teacher = attention_sides(pair)
     return divergence(teacher, student, pair.allowed)

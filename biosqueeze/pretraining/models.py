@@ -9,7 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.count import count_model, count_parts
-from biosqueeze.models.families import FAMILIES, family_of
+from biosqueeze.models.families import FAMILIES, family_of, longest_input
 from biosqueeze.models.load import load_model, load_tokenizer, new_model
 from biosqueeze.models.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizer_settings import check_tokenizer
@@ -33,8 +33,7 @@ class StartModel:
     @property
     def positions(self) -> int:
         """The longest input, special tokens included."""
-        config = self.model.config
-        return int(config.max_position_embeddings - family_of(config).first_position)
+        return longest_input(self.model.config)
 
 
 def load_start(start: Checkpoint | NewModel, head: str, seed: int) -> StartModel:
@@ -77,7 +76,8 @@ def load_new_tokenizer(start: NewModel) -> PreTrainedTokenizerFast:
     Raises:
         SqueezeError: there is none, it is damaged, or it lacks a special token.
     """
-    tokenizer = build_tokenizer(start.tokenizer, FAMILIES[start.family], start.shape.positions)
+    family = FAMILIES[start.family]
+    tokenizer = build_tokenizer(start.tokenizer, family, start.shape.positions, token_types=family.takes_token_types)
     tokenizer.model_max_length = start.shape.positions
     check_special_tokens(tokenizer, start.tokenizer.name)
     check_tokenizer(tokenizer, vocabulary_size(tokenizer))

@@ -122,10 +122,10 @@ def _device(device: str, models: tuple[MeasuredModel, ...]) -> str:
 
 
 def _check_length(checkpoint: Checkpoint, length: int) -> None:
-    from biosqueeze.models.families import FAMILIES
+    from biosqueeze.models.detection import config_with_family
+    from biosqueeze.models.families import longest_input
 
-    family = FAMILIES.get(checkpoint.config.get("model_type", ""))
-    longest = checkpoint.config.get("max_position_embeddings", length) - (family.first_position if family else 0)
+    longest = longest_input(config_with_family(checkpoint))
     if length > longest:
         raise UsageError(f"--length {length} is more than the {longest} positions of {checkpoint.name}")
 

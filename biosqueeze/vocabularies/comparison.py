@@ -58,7 +58,7 @@ def load_named(name: str) -> NamedTokenizer:
     path = locate(name, weights=False)
     check_files(path)
     # The family determines the names of a model's inputs, which are not used here.
-    tokenizer = build_tokenizer(Checkpoint(path, name), FAMILIES["bert"], _NO_LIMIT)
+    tokenizer = build_tokenizer(Checkpoint(path, name), FAMILIES["bert"], _NO_LIMIT, token_types=True)
     special = frozenset(tokenizer.all_special_ids)
     return NamedTokenizer(name, tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
 

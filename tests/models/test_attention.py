@@ -97,7 +97,7 @@ def test_other_types_use_the_fused_kernel(dtype: torch.dtype, graded: bool) -> N
     assert torch.equal(got, fused.transpose(1, 2))
 
 
-@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.supports_sdpa])
 def test_model_trains_with_it_and_is_restored(family: str, tmp_path, monkeypatch) -> None:
     path = pico.save(family, tmp_path / family, head="base")
     model = load_model(open_checkpoint(str(path))).model

@@ -43,7 +43,9 @@ def test_captured_states_equal_those_the_model_returns(family: str, tmp_path) ->
         assert query.shape == (*batch["input_ids"].shape[:1], heads, batch["input_ids"].shape[1], size)
         window = attention_window(model.config, depth)
         near = within_window(blocked.shape[-1], window or 1000, blocked.device)
-        scores = (query @ key.transpose(-1, -2) / size**0.5).masked_fill(blocked | ~near, float("-inf"))
+        assert ("bias" in states[depth]) == bool(FAMILIES[family].attention_bias)
+        scores = query @ key.transpose(-1, -2) / size**0.5 + states[depth].get("bias", 0)
+        scores = scores.masked_fill(blocked | ~near, float("-inf"))
         real = batch["attention_mask"].bool()[:, None, :, None]  # padding far from all tokens has none to attend to
         maps = [maps.masked_fill(~real, 0) for maps in (scores.softmax(dim=-1), outputs.attentions[depth - 1])]
         assert torch.allclose(*maps, atol=1e-5)
@@ -62,7 +64,7 @@ def test_nothing_is_captured_outside_the_block(family: str, tmp_path) -> None:
 @torch.no_grad()
 def test_packed_texts_do_not_influence_each_other(family: str, tmp_path) -> None:
     if not FAMILIES[family].supports_packing:
-        pytest.skip("its embeddings mix neighbours")
+        pytest.skip("its embeddings mix neighbours, or need a mask of tokens")
     model, _ = with_hooks(family, tmp_path)
     texts = [torch.randint(6, 60, (1, length)) for length in (5, 9, 3)]
     lengths = [text.shape[1] for text in texts]
