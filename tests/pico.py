@@ -46,6 +46,7 @@ ROWS: Mapping[str, Row] = {
     "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}),
     "xlm-roberta": Row(kinds.XLM_ROBERTA, {"type_vocab_size": 1}),
     "camembert": Row(kinds.CAMEMBERT, {"type_vocab_size": 1, "bos_token_id": 5, "eos_token_id": 6}),
+    "mpnet": Row(kinds.MPNET),
     "electra": Row(settings=_NARROW, published="discriminator"),
     "distilbert": Row(),
     "albert": Row(kinds.ALBERT, _NARROW),

@@ -60,12 +60,12 @@ def attention_forward(
     scaling = options.get("scaling")
     scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(2, 3)
     if attention_mask is not None:
-        scores = scores + _additive_mask(attention_mask, scores.dtype)
+        scores = scores + additive_mask(attention_mask, scores.dtype)
     attended = nn.functional.dropout(torch.softmax(scores, dim=-1), options.get("dropout", 0.0)) @ value
     return attended.transpose(1, 2).contiguous(), None
 
 
-def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where attention is allowed, and the lowest number of the type elsewhere."""
     if mask.dtype != torch.bool:
         return mask

@@ -74,6 +74,9 @@ class Family:
     """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
     attention_bias: str = ""
     """Method of the attention module that computes what relative positions add to the scores, if it has one."""
+    shared_bias: str = ""
+    """MPNet's relative attention bias, as a path in the trunk: an embedding with a column for each head, which all
+    layers read, so that the same heads are cut in every layer."""
     supports_sdpa: bool = True
     """Whether stock transformers has the family's attention as SDPA; otherwise it is always eager."""
     supports_packing: bool = True
@@ -146,6 +149,17 @@ FAMILIES: Mapping[str, Family] = {
         _ROBERTA,
         replace(_ROBERTA, name="xlm-roberta", classes="XLMRoberta", prefix="roberta"),
         replace(_ROBERTA, name="camembert", classes="Camembert", prefix="roberta"),
+        replace(
+            _ROBERTA,
+            name="mpnet",
+            classes="MPNet",
+            query="attention.attn.q",
+            key="attention.attn.k",
+            value="attention.attn.v",
+            attention_output="attention.attn.o",
+            shared_bias="encoder.relative_attention_bias",
+            supports_sdpa=False,
+        ),
         Family(
             name="electra",
             classes="Electra",
@@ -252,6 +266,7 @@ _SIGNS = (
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
     ("deberta-v2", "encoder.rel_embeddings.", "position_buckets"),
+    ("mpnet", "encoder.relative_attention_bias.", "relative_attention_num_buckets"),
 )
 _GENERIC_PREFIX = "model"
 # Families that are recognised but not supported, and a part of the names of their tensors. The first DeBERTa has the

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS
+from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS, additive_mask
 from biosqueeze.models.families import family_of, takes_token_types
 from biosqueeze.models.layers import LOCAL
 
@@ -23,12 +23,13 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
             number of the text within its block, from 1; 0 on padding.
 
     Raises:
-        ValueError: the blocks are packed and the model does not use SDPA, which alone supports their mask.
+        ValueError: the blocks are packed and the model does not use SDPA, although its family has it: eager attention
+            would add the bool mask to the scores.
     """
     family = family_of(model.config)
     inputs: dict[str, Any] = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     if "segments" in batch:
-        if model.config._attn_implementation not in BLOCK_MASK_IMPLEMENTATIONS:
+        if family.supports_sdpa and model.config._attn_implementation not in BLOCK_MASK_IMPLEMENTATIONS:
             raise ValueError("packed blocks need a model with SDPA attention")
         # Padding attends to padding: a row without any allowed token would be NaN, and NaN would spread from there.
         inputs["attention_mask"] = _text_mask(model, _same_text(batch["segments"]).unsqueeze(1))
@@ -41,8 +42,11 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
 def _text_mask(model: PreTrainedModel, same_text: Tensor) -> Tensor | dict[str, Tensor]:
     """Return the mask (batch, 1, length, length); by layer type where some layers attend to a window only.
 
-    transformers takes a mask of this shape as it is, and would drop the window.
+    transformers takes a mask of this shape as it is: it would drop the window, and eager attention adds the mask to the
+    scores.
     """
+    if not family_of(model.config).supports_sdpa:
+        return additive_mask(same_text, torch.float32)
     if LOCAL not in (getattr(model.config, "layer_types", None) or ()):
         return same_text
     near = within_window(same_text.shape[-1], model.config.sliding_window, same_text.device)

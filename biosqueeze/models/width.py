@@ -152,6 +152,11 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
 class _WidthPruning(WidthPruning):
     """Prune along torch-pruning's dependency graph."""
 
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        if bias := self._shared_bias():
+            bias.requires_grad_(False)  # not traced: it would couple the channels of all layers
+
     def cut_ffn(self, keep: int) -> None:
         """Keep this number of neurons in every layer."""
         graph = _graph(self.pruned, self.batch)
@@ -165,17 +170,36 @@ class _WidthPruning(WidthPruning):
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
         graph = _graph(self.pruned, self.batch)
-        for index, layer in enumerate(encoder_layers(self.pruned)):
+        layers: Any = encoder_layers(self.pruned)
+        for index, (layer, heads) in enumerate(zip(layers, self._least_heads(graph, keep), strict=True)):
             attention: Any = layer.get_submodule(self.family.attention)
-            query = layer.get_submodule(self.family.query)
             size = attention.attention_head_size
-            scores = _importance(_group(graph, query)).view(-1, size).sum(1)  # (heads,)
-            removed = [head * size + i for head in least_important(scores, keep) for i in range(size)]
-            _prune(graph, query, removed)
+            removed = [head * size + i for head in heads for i in range(size)]
+            _prune(graph, layer.get_submodule(self.family.query), removed)
             setattr(attention, self.family.head_count_attribute, keep)
             attention.all_head_size = keep * size
             self._mask_channels(index, self.family.attention_output, removed)
+        if bias := self._shared_bias():
+            kept = [head for head in range(bias.embedding_dim) if head not in heads]
+            bias.weight = nn.Parameter(bias.weight[:, kept].clone(), requires_grad=False)
+            bias.embedding_dim = keep
         self._compare(f"keeping {keep} heads")
+
+    def _least_heads(self, graph: Any, keep: int) -> list[list[int]]:
+        """Return the heads to remove from each layer: the same ones if the layers share a bias of each head."""
+        scores = []
+        for layer in encoder_layers(self.pruned):
+            size: Any = layer.get_submodule(self.family.attention).attention_head_size
+            importance = _importance(_group(graph, layer.get_submodule(self.family.query)))
+            scores.append(importance.view(-1, size).sum(1))  # (heads,)
+        if self.family.shared_bias:
+            scores = [torch.stack(scores).sum(0)] * len(scores)
+        return [least_important(each, keep) for each in scores]
+
+    def _shared_bias(self) -> Any:
+        """Return the relative attention bias of all layers; None if there is none."""
+        path = self.family.shared_bias
+        return self.pruned.base_model.get_submodule(path) if path else None
 
     def cut_head_size(self, keep: int) -> None:
         """Keep this number of dimensions of every head, after a rotation that sorts them."""
