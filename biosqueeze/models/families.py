@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.unsupported import unsupported_message
 
 NO_LIMIT = int(1e30)
 """transformers' number of tokens for a tokenizer without a longest input."""
@@ -287,7 +288,7 @@ def family_of(config: Any) -> Family:
     """
     name = str(config.get("model_type") if isinstance(config, Mapping) else config.model_type)
     if name not in FAMILIES:
-        raise SqueezeError(f"models of type {name!r} are not supported; pass one of these families: {supported()}")
+        raise SqueezeError(unsupported_message(name, FAMILIES))
     return FAMILIES[name]
 
 

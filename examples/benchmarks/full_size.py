@@ -35,6 +35,7 @@ _DEBERTA = {
     "position_biased_input": False,
 }
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_SHALLOW = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
 # model_type, and the values of the published config that differ from transformers' defaults.
 CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bert-large": ("bert", _LARGE | {"vocab_size": 28_996}),
@@ -44,6 +45,8 @@ CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deberta-v3-base": ("deberta-v2", _DEBERTA),
     "modernbert-base": ("modernbert", {}),
     "eurobert-210m": ("eurobert", {}),
+    "bert-shallow": ("bert", _SHALLOW | {"vocab_size": 28_996}),
+    "xlm-roberta-shallow": ("xlm-roberta", _ROBERTA | _SHALLOW | {"vocab_size": 250_002}),
 }
 CUT = ("--layers", "6", "--heads", "8", "--ffn", "1536")
 
