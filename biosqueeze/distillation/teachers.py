@@ -97,7 +97,9 @@ def layers_of(states: States, batch: Batch) -> dict[int, LayerStates]:
     real, texts = batch["attention_mask"].bool(), TextRows.of(batch)
 
     def arranged(part: str, state: Tensor) -> Tensor:
-        return state[real] if part == "hidden" else texts.rows(state)
+        if part == "hidden":
+            return state[real]
+        return texts.squares(state) if part == "bias" else texts.rows(state)
 
     return {
         depth: LayerStates(**{part: arranged(part, state) for part, state in parts.items()})

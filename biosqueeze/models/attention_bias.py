@@ -19,7 +19,11 @@ def hook_bias(layer: nn.Module, family: Family, capture: Callable[[nn.Module, tu
         capture: a forward hook, called with the attention module, no inputs, and the bias (batch, heads, query, key),
             which added to the products of queries and keys over the root of the head size gives the attention scores.
     """
-    if not family.attention_bias:
+    if not family.has_attention_bias:
+        return
+    attention = layer.get_submodule(family.attention)
+    if family.shared_bias:  # MPNet computes it once, and gives it to every layer
+        attention.register_forward_pre_hook(lambda module, args: capture(module, (), args[2]))
         return
 
     def compute(module: Any, query: Tensor, key: Tensor, *others: Any, **options: Any) -> Tensor:
@@ -28,7 +32,6 @@ def hook_bias(layer: nn.Module, family: Family, capture: Callable[[nn.Module, tu
         capture(module, (), bias.view(-1, module.num_attention_heads, *bias.shape[1:]))
         return relative
 
-    attention = layer.get_submodule(family.attention)
     setattr(attention, family.attention_bias, MethodType(compute, attention))  # bound: a copy calls its own
 
 

@@ -91,6 +91,11 @@ class Family:
         return not (self.shares_layers or self.has_bottleneck)
 
     @property
+    def has_attention_bias(self) -> bool:
+        """Whether attention scores are more than products of queries and keys, because of relative positions."""
+        return bool(self.attention_bias or self.shared_bias)
+
+    @property
     def fuses_projections(self) -> bool:
         """Whether one linear layer has the rows of queries, keys and values, in this order."""
         return self.query == self.key

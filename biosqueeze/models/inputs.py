@@ -87,6 +87,14 @@ class TextRows:
             return heads
         return heads.transpose(1, 2).flatten(0, 1)[self.places].transpose(1, 2)
 
+    def squares(self, pairs: Tensor) -> Tensor:
+        """Gather (batch, heads, query, key) to (texts, heads, longest, longest); padding is arbitrary."""
+        if self.places is None:
+            return pairs
+        block, place = self.places // pairs.shape[-1], self.places % pairs.shape[-1]  # (texts, longest)
+        gathered = pairs.movedim(1, -1)[block.unsqueeze(2), place.unsqueeze(2), place.unsqueeze(1)]
+        return gathered.movedim(-1, 1)
+
     @property
     def allowed(self) -> Tensor:
         """Pairs of real tokens, bool (texts, query, key)."""

@@ -43,7 +43,7 @@ def test_captured_states_equal_those_the_model_returns(family: str, tmp_path) ->
         assert query.shape == (*batch["input_ids"].shape[:1], heads, batch["input_ids"].shape[1], size)
         window = attention_window(model.config, depth)
         near = within_window(blocked.shape[-1], window or 1000, blocked.device)
-        assert ("bias" in states[depth]) == bool(FAMILIES[family].attention_bias)
+        assert ("bias" in states[depth]) == FAMILIES[family].has_attention_bias
         scores = query @ key.transpose(-1, -2) / size**0.5 + states[depth].get("bias", 0)
         scores = scores.masked_fill(blocked | ~near, float("-inf"))
         real = batch["attention_mask"].bool()[:, None, :, None]  # padding far from all tokens has none to attend to
@@ -65,7 +65,7 @@ def test_nothing_is_captured_outside_the_block(family: str, tmp_path) -> None:
 def test_packed_texts_do_not_influence_each_other(family: str, tmp_path) -> None:
     if not FAMILIES[family].supports_packing:
         pytest.skip("its embeddings mix neighbours, or need a mask of tokens")
-    model, _ = with_hooks(family, tmp_path)
+    model, hooks = with_hooks(family, tmp_path)
     texts = [torch.randint(6, 60, (1, length)) for length in (5, 9, 3)]
     lengths = [text.shape[1] for text in texts]
     batch = {
@@ -74,7 +74,8 @@ def test_packed_texts_do_not_influence_each_other(family: str, tmp_path) -> None
         "positions": torch.tensor([[i for length in (*lengths, 4) for i in range(length)]]),
         "segments": torch.tensor([[n for n, length in enumerate(lengths, 1) for _ in range(length)] + [0] * 4]),
     }
-    packed = model(**model_inputs(model, batch)).last_hidden_state
+    with hooks.capture() as states:
+        packed = model(**model_inputs(model, batch)).last_hidden_state
     assert packed.isfinite().all()
     start = 0
     for text in texts:
@@ -84,6 +85,11 @@ def test_packed_texts_do_not_influence_each_other(family: str, tmp_path) -> None
     assert TextRows.of(batch).pairs == int(TextRows.of(batch).allowed.sum()) == sum(length**2 for length in lengths)
     rows = TextRows.of(batch).rows(packed.unsqueeze(1))  # one head
     assert torch.equal(rows[1, 0, :9], packed[0, 5:14])
+    if FAMILIES[family].has_attention_bias:
+        with hooks.capture() as alone:
+            model(input_ids=texts[1])
+        biases = TextRows.of(batch).squares(states[1]["bias"])
+        assert torch.allclose(biases[1, :, :9, :9], alone[1]["bias"][0], atol=1e-6)
 
 
 def test_padding_is_in_no_allowed_pair() -> None:

@@ -40,7 +40,7 @@ def test_albert_with_several_groups(groups, inner):
     assert seen == layers_by_depth(model)
 
 
-_PRODUCTS = [name for name in pico.FAMILIES if not (FAMILIES[name].rotary or FAMILIES[name].attention_bias)]
+_PRODUCTS = [name for name in pico.FAMILIES if not (FAMILIES[name].rotary or FAMILIES[name].has_attention_bias)]
 
 
 @pytest.mark.parametrize("family", _PRODUCTS)
