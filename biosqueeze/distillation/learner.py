@@ -16,7 +16,7 @@ from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.inputs import TextRows, within_window
 from biosqueeze.objectives import LayerPair, LayerStates, LogitRows, TopK, labelled
-from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
 from biosqueeze.training.learner import Learner
 
 
@@ -74,7 +74,8 @@ class Distiller(Learner):
             sums = self._sums(names, teacher, labels, rows, slice(None))
         else:
             sums_of_hidden = partial(self._sums_of_hidden, names, teacher, labels)
-            terms = ChunkedTerms(sums_of_hidden, [self.weights[name] for name in names])
+            size = chunk_rows(self.model.config.vocab_size)
+            terms = ChunkedTerms(sums_of_hidden, [self.weights[name] for name in names], size)
             sums = sum_in_chunks(terms, rows, vocabulary_parameters(self.model))
         return dict(zip(names, sums, strict=True))
 

@@ -14,7 +14,7 @@ from biosqueeze.data.feature_keys import LABELS, PAIR_LABEL
 from biosqueeze.models.heads import mlm_logits, pair_logits, vocabulary_parameters
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.objectives import LogitRows, full, mlm
-from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
 from biosqueeze.training.learner import Learner
 
 WORD_INDEX = "word_index"  # of held-out batches: the number of the word that a token belongs to, within the batch
@@ -77,7 +77,7 @@ class MaskedLanguageLearner(PretrainingLearner):
         """Compute the loss terms from the outputs of the encoder."""
         masked = batch[LABELS] >= 0  # (batch, length)
         rows, labels = encoded.hidden[masked], batch[LABELS][masked]  # (rows, hidden), (rows,)
-        terms = ChunkedTerms(partial(self._mlm_sums, labels), [1.0])
+        terms = ChunkedTerms(partial(self._mlm_sums, labels), [1.0], chunk_rows(self.model.config.vocab_size))
         total = sum_in_chunks(terms, rows, vocabulary_parameters(self.model))
         mean = {"mlm": total[0] / max(1, len(labels))}
         if self.pair is None or encoded.pooled is None:

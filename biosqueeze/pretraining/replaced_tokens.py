@@ -26,7 +26,7 @@ from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_model, new_model
 from biosqueeze.objectives import LogitRows, full, mlm
 from biosqueeze.pretraining.learner import WORD_INDEX, PretrainingLearner, Sums, whole_words
-from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
 
 GENERATOR_FOLDER = "generator"
 
@@ -80,7 +80,8 @@ class ReplacedTokenLearner(PretrainingLearner):
         labels = batch[LABELS][masked]  # (rows,)
         rows = self._generator_hidden(batch)[masked]  # (rows, hidden)
         drawn = torch.empty_like(labels)
-        terms = ChunkedTerms(partial(self._draw_and_sum, labels, drawn), [1.0])
+        size = chunk_rows(self.generator.config.vocab_size)
+        terms = ChunkedTerms(partial(self._draw_and_sum, labels, drawn), [1.0], size)
         loss = sum_in_chunks(terms, rows, vocabulary_parameters(self.generator))[0]
         replaced = Replaced.of(batch, drawn)
         detection = detection_losses(self._detection_logits(batch, replaced), replaced, batch[ATTENTION_MASK])

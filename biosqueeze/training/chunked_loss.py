@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 CHUNK_ROWS = 1024
+# A chunk of logits has at most 256 MB in float32: the vocabularies of multilingual models have 250,000 pieces.
+_CHUNK_LOGITS = CHUNK_ROWS << 16
 
 # Computes the sums of all terms, (terms,), over a slice of the rows, from the slice's hidden states.
 SumTerms = Callable[[Tensor, slice], Tensor]
@@ -26,6 +28,11 @@ class ChunkedTerms:
     sums: SumTerms
     weights: Sequence[float]  # of the terms; only their ratios matter
     rows: int = CHUNK_ROWS
+
+
+def chunk_rows(classes: int) -> int:
+    """Return the number of rows in a chunk of logits: 1,024, and fewer of more than 65,536 classes."""
+    return max(1, min(CHUNK_ROWS, _CHUNK_LOGITS // classes))
 
 
 def sum_in_chunks(terms: ChunkedTerms, hidden: Tensor, parameters: Sequence[Parameter]) -> Tensor:

@@ -8,6 +8,7 @@ tokenizer of invented pieces with as many ids. Every command is a process of its
 
 import argparse
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -48,7 +49,12 @@ CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bert-shallow": ("bert", _SHALLOW | {"vocab_size": 28_996}),
     "xlm-roberta-shallow": ("xlm-roberta", _ROBERTA | _SHALLOW | {"vocab_size": 250_002}),
 }
-CUT = ("--layers", "6", "--heads", "8", "--ffn", "1536")
+# Options of `shrink`, and the config keys of which they keep half.
+HALVED = {
+    "--layers": "num_hidden_layers",
+    "--heads": "num_attention_heads",
+    "--ffn": "intermediate_size",
+}
 
 
 @dataclass(frozen=True)
@@ -125,17 +131,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", choices=CONFIGS)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", choices=("shrink", "export", "quantize"), help="run one command")
     parser.add_argument("--keep", action="store_true", help="keep the checkpoints")
     arguments = parser.parse_args()
     source = arguments.out / arguments.config
     if not (source / "model.safetensors").is_file():
         build(arguments.config, source)
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    halves = [word for option, key in HALVED.items() for word in (option, str(config[key] // 2))]
     commands = {
-        "shrink": ("shrink", str(source), *CUT),
+        "shrink": ("shrink", str(source), *halves),
         "export": ("export", str(source)),
         "quantize": ("quantize", str(source), "--embeddings", "--tolerance", "0"),
     }
     for name, words in commands.items():
+        if arguments.only not in (None, name):
+            continue
         target = arguments.out / f"{arguments.config}-{name}"
         shutil.rmtree(target, ignore_errors=True)
         cost = measure([sys.executable, "-m", "biosqueeze", *words, "--out", str(target)])

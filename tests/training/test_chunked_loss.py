@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
+from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
 
 ROWS, WIDTH, CLASSES = 23, 8, 50
 WEIGHTS = (2.0, 5.0)
@@ -52,3 +52,8 @@ def test_no_graph_without_gradients(head: torch.nn.Linear) -> None:
             ChunkedTerms(sums_of(head, labels), WEIGHTS, 4), torch.randn(ROWS, WIDTH), list(head.parameters())
         )
     assert not sums.requires_grad
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(30_522, 1024), (65_536, 1024), (250_002, 268), (1 << 40, 1)])
+def test_many_classes_have_smaller_chunks(classes: int, rows: int) -> None:
+    assert chunk_rows(classes) == rows

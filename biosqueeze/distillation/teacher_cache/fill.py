@@ -28,7 +28,7 @@ from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
-from biosqueeze.training.chunked_loss import CHUNK_ROWS
+from biosqueeze.training.chunked_loss import chunk_rows
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import WrappedSource
@@ -219,18 +219,21 @@ def _row_arrays(spec: CacheSpec, outputs: TeacherOutputs, count: int) -> dict[st
         return {}
     if spec.rows == "logits":
         return {"logits": _to_half(outputs.rows(slice(None)), "logits")}
-    parts = [
-        _top_classes(spec, outputs.rows, slice(start, start + CHUNK_ROWS))
-        for start in range(0, max(1, count), CHUNK_ROWS)
-    ]
+    size = chunk_rows(_full(outputs.rows, slice(0)).shape[-1])
+    parts = [_top_classes(spec, outputs.rows, slice(start, start + size)) for start in range(0, max(1, count), size)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _full(rows: RowLogits, part: slice) -> Tensor:
+    logits = rows(part)
+    if not isinstance(logits, Tensor):
+        raise TypeError("the cache is filled from full logits")
+    return logits
 
 
 def _top_classes(spec: CacheSpec, rows: RowLogits, part: slice) -> dict[str, NDArray[Any]]:
     """Compute the most probable classes and the probability of the rest; see `objectives.TopK`."""
-    logits = rows(part)
-    if not isinstance(logits, Tensor):
-        raise TypeError("the cache is filled from full logits")
+    logits = _full(rows, part)
     softened = logits.float() / spec.temperature  # (rows, classes)
     total = softened.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
     values, ids = softened.topk(min(spec.top, softened.shape[-1]), dim=-1)  # (rows, top)
