@@ -17,7 +17,8 @@ _LARGEST_FILE = 1 << 22
 _LARGEST: Mapping[str, int] = {
     **dict.fromkeys(("num_hidden_layers", "n_layers", "num_hidden_groups"), 512),
     **dict.fromkeys(("num_attention_heads", "n_heads", "inner_group_num", "num_feedforward_networks"), 512),
-    **dict.fromkeys(("hidden_size", "dim", "embedding_size", "intra_bottleneck_size"), 1 << 16),
+    **dict.fromkeys(("num_key_value_heads",), 512),
+    **dict.fromkeys(("hidden_size", "dim", "head_dim", "embedding_size", "intra_bottleneck_size"), 1 << 16),
     **dict.fromkeys(("intermediate_size", "hidden_dim"), 1 << 20),
     **dict.fromkeys(("vocab_size", "max_position_embeddings"), 1 << 24),
     **dict.fromkeys(("num_labels", "type_vocab_size"), 1 << 16),
@@ -35,19 +36,23 @@ _NUMBERS = ("layer_norm_eps", "initializer_range")
 # Keys of config.json, and the names of tensors whose first dimension the size is: the first pattern that occurs counts,
 # because the inner LayerNorms of MobileBERT are narrower than its layers.
 _TENSORS = (
-    (("vocab_size",), (r"(^|\.)embeddings\.(word|tok)_embeddings\.weight$",)),
+    (("vocab_size",), (r"(^|\.)(embeddings\.(word|tok)_embeddings|embed_tokens)\.weight$",)),
     (("max_position_embeddings",), (r"(^|\.)embeddings\.position_embeddings\.weight$",)),
     (("type_vocab_size",), (r"(^|\.)embeddings\.token_type_embeddings\.weight$",)),
     (
         ("hidden_size", "dim"),
         (
             r"\.0\.output\.bottleneck\.LayerNorm\.\w+$",
-            r"\.0\.(output\.LayerNorm|output_layer_norm|full_layer_layer_norm|mlp_norm)\.\w+$",
+            r"\.0\.(output\.LayerNorm|output_layer_norm|full_layer_layer_norm|mlp_norm|post_attention_layernorm)\.\w+$",
         ),
     ),
     (
         ("intermediate_size", "hidden_dim"),
-        (r"\.layer\.0\.(intermediate\.dense|ffn\.lin1)\.weight$", r"\.albert_layers\.0\.ffn\.weight$"),
+        (
+            r"\.layer\.0\.(intermediate\.dense|ffn\.lin1)\.weight$",
+            r"\.albert_layers\.0\.ffn\.weight$",
+            r"(^|\.)layers\.0\.mlp\.gate_proj\.weight$",
+        ),
     ),
 )
 _LAYER = re.compile(r"(?:(?:encoder|transformer)\.layer|^(?:model\.)?layers)\.(\d{1,6})\.")
@@ -124,6 +129,9 @@ def _check_heads(json: JsonObject) -> None:
         hidden, heads = json.optional(hidden_key, int), json.optional(heads_key, int)
         if hidden and heads and hidden % heads and "head_dim" not in json.values:
             raise json.error(hidden_key, f"({hidden:,}) is not a multiple of {heads_key} ({heads:,})")
+    heads, shared = json.optional("num_attention_heads", int), json.optional("num_key_value_heads", int)
+    if heads and shared and heads % shared:
+        raise json.error("num_attention_heads", f"({heads:,}) is not a multiple of num_key_value_heads ({shared:,})")
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:

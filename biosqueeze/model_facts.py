@@ -15,21 +15,25 @@ from biosqueeze.errors import SqueezeError
 HEAD_FILE, HEAD_MARK = "head.safetensors", "biosqueeze_head"
 PARTS = ("embeddings", "attention", "ffn", "head")
 
-# Tensor names of BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MobileBERT and
-# ModernBERT; the first pattern that matches wins.
+# Tensor names of all families; the first pattern that matches wins.
 _PART_PATTERNS = (
-    ("attention", re.compile(r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.|\.attn(_norm)?\.")),
+    (
+        "attention",
+        re.compile(
+            r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.|\.(self_)?attn(_norm)?\.|\.input_layernorm\."
+        ),
+    ),
     (
         "ffn",
         re.compile(
             r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
-            r"|\.mlp(_norm)?\."
+            r"|\.mlp(_norm)?\.|\.post_attention_layernorm\."
         ),
     ),
     (
         "embeddings",
         re.compile(
-            r"(^|\.)(embeddings|embeddings_project|embedding_hidden_mapping_in|rel_embeddings|encoder\.LayerNorm)\."
+            r"(^|\.)(embeddings|embed_tokens|embeddings_project|embedding_hidden_mapping_in|rel_embeddings|encoder\.LayerNorm)\."
         ),
     ),
 )

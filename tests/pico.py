@@ -41,6 +41,7 @@ class Row:
 _NARROW = {"embedding_size": HIDDEN // 2}  # embeddings narrower than the layers
 _IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
 _MODERN = _IDS | {"local_attention": 8}  # layers 1 and 2 attend to 4 tokens on each side
+_EURO = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1, "mask_token_id": 2, "num_key_value_heads": 2}
 ROWS: Mapping[str, Row] = {
     "bert": Row(),
     "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}),
@@ -63,6 +64,7 @@ ROWS: Mapping[str, Row] = {
     ),
     "mobilebert": Row(settings=_NARROW | {"intra_bottleneck_size": HIDDEN // 2}),
     "modernbert": Row(kinds.MODERNBERT, _MODERN),
+    "eurobert": Row(kinds.EUROBERT, _EURO),
 }
 FAMILIES = tuple(ROWS)
 DEBERTA_V2 = {"position_biased_input": True, "type_vocab_size": 2, "norm_rel_ebd": "none", "share_att_key": False}

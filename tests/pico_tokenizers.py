@@ -29,6 +29,12 @@ ANGLED = {
     "pad_token": "<pad>",
     "mask_token": "<mask>",
 }
+BARRED = {
+    "bos_token": "<|begin_of_text|>",
+    "eos_token": "<|end_of_text|>",
+    "pad_token": "<|end_of_text|>",
+    "mask_token": "<|mask|>",
+}
 MIXED = BRACKETED | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
 
@@ -121,6 +127,17 @@ def _bracketed_byte_pairs(cased: bool) -> Tokenizer:
     return core
 
 
+def _barred_byte_pairs(cased: bool) -> Tokenizer:
+    """EuroBERT's tokenizer: byte pairs between tokens of Llama's kind; padding has the id of the last one."""
+    del cased
+    core = Tokenizer.from_str(_byte_pairs_json(tuple(dict.fromkeys(BARRED.values()))))
+    start, end = BARRED["bos_token"], BARRED["eos_token"]
+    core.post_processor = processors.TemplateProcessing(
+        f"{start} $A {end}", f"{start} $A {end} $B {end}", [(start, 0), (end, 1)]
+    )
+    return core
+
+
 @cache
 def _unigrams_json(cased: bool, specials: tuple[str, ...]) -> str:
     """A SentencePiece-like tokenizer with these special tokens first, as JSON."""
@@ -176,6 +193,7 @@ def _deberta(cased: bool) -> Tokenizer:
 BERT = Kind(_wordpiece, BRACKETED)
 MPNET = Kind(_mpnet, ANGLED | {"unk_token": "[UNK]"})
 MODERNBERT = Kind(_bracketed_byte_pairs, BRACKETED)
+EUROBERT = Kind(_barred_byte_pairs, BARRED)
 ROBERTA = Kind(_byte_pairs, ANGLED)
 ALBERT = Kind(_albert, MIXED)
 DEBERTA = Kind(_deberta, BRACKETED)

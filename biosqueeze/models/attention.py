@@ -45,9 +45,9 @@ def attention_forward(
 
     Args:
         module: the attention module that calls this function.
-        query: (batch, heads, length, head size), like key and value.
-        key: see query.
-        value: see query.
+        query: (batch, heads, length, head size).
+        key: as query; or fewer heads, each shared by as many consecutive query heads.
+        value: as key.
         attention_mask: (batch, 1, 1 or length, length), True where attention is allowed; None for everywhere.
         options: `dropout` of the attention map, default 0; `scaling` of the products, default 1 / sqrt(head size).
 
@@ -57,6 +57,8 @@ def attention_forward(
     if query.dtype != torch.bfloat16 or query.device.type != "cpu" or not torch.is_grad_enabled():
         fused: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return fused
+    group = query.shape[1] // key.shape[1]  # query heads that share a key and a value head
+    key, value = (part.repeat_interleave(group, dim=1) if group > 1 else part for part in (key, value))
     scaling = options.get("scaling")
     scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(2, 3)
     if attention_mask is not None:

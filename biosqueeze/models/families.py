@@ -45,7 +45,8 @@ class Family:
     ffn_input: str = "intermediate.dense"
     ffn_output: str = "output.dense"
     ffn_gate: str = ""
-    """Projection that is multiplied with the activated `ffn_input`; `ffn_input` itself if its rows are both, halved."""
+    """Projection whose outputs are multiplied with those of `ffn_input`; `ffn_input` itself if its rows are both,
+    halved."""
     input_norm: str = ""
     """Norm at a pre-norm layer's start: the residual stream is not normalised between layers, so hidden states are
     compared after the norm that reads them, the next layer's or `final_norm`."""
@@ -262,6 +263,27 @@ FAMILIES: Mapping[str, Family] = {
             supports_sdpa=False,
             supports_packing=False,
         ),
+        Family(
+            name="eurobert",
+            classes="EuroBert",
+            prefix="model",
+            heads=(("lm_head.", "mlm"), ("dense.", "sequence-classification"), ("classifier.", "token-classification")),
+            tied=("lm_head.weight",),
+            layers="layers",
+            query="self_attn.q_proj",
+            key="self_attn.k_proj",
+            value="self_attn.v_proj",
+            attention_output="self_attn.o_proj",
+            ffn_input="mlp.up_proj",
+            ffn_gate="mlp.gate_proj",
+            ffn_output="mlp.down_proj",
+            input_norm="input_layernorm",
+            final_norm="norm",
+            head_size_attribute="head_dim",
+            kv_heads_key="num_key_value_heads",
+            rotary=True,
+            takes_token_types=False,
+        ),
     )
 }
 
@@ -269,6 +291,7 @@ FAMILIES: Mapping[str, Family] = {
 # trunk, and a key of config.json.
 _SIGNS = (
     ("modernbert", "layers.0.attn.Wqkv.", "global_attn_every_n_layers"),
+    ("eurobert", "layers.0.self_attn.q_proj.", "classifier_pooling"),
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
     ("deberta-v2", "encoder.rel_embeddings.", "position_buckets"),

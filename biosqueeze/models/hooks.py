@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.models.attention_bias import hook_bias
 from biosqueeze.models.families import family_of
-from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states
+from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states, query_group
 
 PARTS = ("hidden", "query", "key", "value", "bias")
 
@@ -36,7 +36,8 @@ class HiddenStateHooks:
                 captured in families with relative positions, and is no part of the states of others.
         """
         self._family = family = family_of(model.config)
-        self._heads, _ = attention_sizes(model.config)
+        _, self._size = attention_sizes(model.config)
+        self._group = query_group(model.config)
         self._parts = parts
         self._states: States | None = None
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
@@ -105,11 +106,13 @@ class HiddenStateHooks:
         self._rotation = kwargs["position_embeddings"] if self._states is not None else None
 
     def _split_heads(self, part: str, projected: Tensor) -> Tensor:
-        """Reshape (batch, length, heads x head size) to (batch, heads, length, head size)."""
+        """Reshape (batch, length, heads x head size) to (batch, heads, length, head size); repeat shared heads."""
         if self._family.fuses_projections:
             projected = projected.chunk(3, dim=-1)[PARTS.index(part) - 1]
-        split = projected.view(*projected.shape[:-1], self._heads, -1).transpose(1, 2)
-        return split if part == "value" or self._rotation is None else _rotated(split, *self._rotation)
+        split = projected.view(*projected.shape[:-1], -1, self._size).transpose(1, 2)
+        if self._rotation is not None and part != "value":
+            split = _rotated(split, *self._rotation)
+        return split if self._group == 1 or part == "query" else split.repeat_interleave(self._group, dim=1)
 
 
 def _rotated(split: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

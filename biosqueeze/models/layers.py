@@ -54,6 +54,28 @@ def attention_window(config: PreTrainedConfig, depth: int) -> int | None:
     return int(config.sliding_window) if types and types[depth - 1] == LOCAL else None
 
 
+def query_group(config: PreTrainedConfig) -> int:
+    """Return how many query heads share one key and one value head: 1 unless the family groups them."""
+    family = family_of(config)
+    shared = getattr(config, family.kv_heads_key) if family.kv_heads_key else None
+    return int(getattr(config, family.heads_key)) // int(shared) if shared else 1
+
+
+def set_sizes(config: PreTrainedConfig, **sizes: int | None) -> None:
+    """Set `layers`, `hidden`, `heads` and `ffn` of a config, and the sizes that follow from them; None keeps one.
+
+    Query heads stay in groups of the same size; where the new number of heads is no multiple of it, they are ungrouped.
+    """
+    family, group = family_of(config), query_group(config)
+    for key, size in family.shape_changes(**sizes).items():
+        setattr(config, key, size)
+    heads = int(getattr(config, family.heads_key))
+    if family.kv_heads_key:
+        setattr(config, family.kv_heads_key, heads // group if heads % group == 0 else heads)
+    if getattr(config, "head_dim", None):
+        config.head_dim = getattr(config, family.hidden_key) // heads
+
+
 def attention_sizes(config: PreTrainedConfig) -> tuple[int, int]:
     """Return the number of heads and the size of each: queries, keys and values are (batch, length, heads x size).
 

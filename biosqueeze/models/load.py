@@ -124,6 +124,11 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
     config.architectures = [architecture]
     if architecture.endswith("ForQuestionAnswering"):
         config.num_labels = 2  # start and end; the config may have the number of classes of a former head
+    if not hasattr(transformers, architecture):
+        raise SqueezeError(
+            f"transformers has no {architecture}, so a {config.model_type} cannot have that head; start from a model "
+            "of another family, or choose another task"
+        )
     build: Any = getattr(transformers, architecture)._from_config
     supported = attention if family_of(config).supports_sdpa else "eager"
     try:

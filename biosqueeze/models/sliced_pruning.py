@@ -2,6 +2,7 @@
 
 Which tensors are coupled follows from the family's names alone: a neuron is its rows in the FFN's input and gate and
 its column in the FFN's output, a head its rows in queries, keys and values and its columns in the attention's output.
+Query heads that share a key and a value head are one unit.
 The importance is the group magnitude of `models.width`: the squared L2 norm of all weights of a unit.
 """
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from biosqueeze.models.layers import encoder_layers
+from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.models.load import skeleton
 from biosqueeze.models.pruning import WidthPruning, least_important
 
@@ -53,13 +54,14 @@ class SlicedPruning(WidthPruning):
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
         family, config = self.family, self.pruned.config
-        heads = int(getattr(config, family.heads_key))
+        heads, group = int(getattr(config, family.heads_key)), query_group(config)
         attention = encoder_layers(self.pruned)[0].get_submodule(family.attention)
         size = int(getattr(attention, family.head_size_attribute))
         rows: tuple[_Units, ...] = (_Units(family.query, size, (0, heads * size, 2 * heads * size)),)
         if not family.fuses_projections:
-            rows = tuple(_Units(path, size) for path in (family.query, family.key, family.value))
-        self._cut_layers(heads, keep, (*rows, _Units(family.attention_output, size, axis=1)))
+            rows = (_Units(family.query, group * size), _Units(family.key, size), _Units(family.value, size))
+        columns = _Units(family.attention_output, group * size, axis=1)
+        self._cut_layers(heads // group, keep // group, (*rows, columns))
         self._compare(f"keeping {keep} heads")
 
     def cut_head_size(self, keep: int) -> None:

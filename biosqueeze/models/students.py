@@ -13,6 +13,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
 from biosqueeze.models.families import family_of, longest_input
+from biosqueeze.models.layers import set_sizes
 from biosqueeze.models.load import (
     LoadedModel,
     detect_head,
@@ -22,6 +23,10 @@ from biosqueeze.models.load import (
     new_model,
 )
 from biosqueeze.models.presets import Preset, find_preset
+
+# Modules with embeddings, and the ends of the names of their tables: EuroBERT has only one of them.
+_EMBEDDINGS = (".embeddings.", ".embed_tokens.")
+_TABLES = ("embeddings.weight", "embed_tokens.weight")
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,9 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
         changed.embedding_size = (
             preset.hidden
         )  # ELECTRA-base has no projection after its embeddings, and neither has its student
-    sizes = family.shape_changes(layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
+    set_sizes(changed, layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
     if preset.positions is not None:
-        sizes["max_position_embeddings"] = preset.positions + family.first_position
-    for key, value in sizes.items():
-        setattr(changed, key, value)
+        changed.max_position_embeddings = preset.positions + family.first_position
     if getattr(config, "layer_types", None):
         changed.layer_types = _attention_types(config, int(preset.layers or 0))
     return changed
@@ -129,9 +132,9 @@ def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") ->
 def _copy_matching(teacher: LoadedModel, student: PreTrainedModel) -> tuple[str, bool]:
     """Copy embeddings of the same width, and a head if all its shapes are the same; describe what was copied."""
     old, new = teacher.model.state_dict(), student.state_dict()
-    embeddings = [name for name in new if ".embeddings." in f".{name}"]
+    embeddings = [name for name in new if any(part in f".{name}" for part in _EMBEDDINGS)]
     copied = ""
-    if all(old[name].shape[1:] == new[name].shape[1:] for name in embeddings if name.endswith("embeddings.weight")):
+    if all(old[name].shape[1:] == new[name].shape[1:] for name in embeddings if name.endswith(_TABLES)):
         for name in embeddings:
             _copy_rows(old[name], new[name])
         copied = ", embeddings"

@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.head_rotation import rotate_heads
-from biosqueeze.models.layers import encoder_layers
+from biosqueeze.models.layers import encoder_layers, query_group, set_sizes
 from biosqueeze.models.load import new_model, skeleton
 from biosqueeze.models.pruning import WidthPruning, least_important
 from biosqueeze.models.sliced_pruning import SlicedPruning
@@ -75,6 +75,7 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
             f"--hidden {hidden} would narrow the heads of a {family.name}, whose size determines how positions rotate "
             f"them; with fewer heads: {_multiples(size, all_heads)}"
         )
+    _check_group(config, new_heads)
     _check_projection(config, new_heads * new_size)
     return Widths(
         ffn=None if ffn == all_ffn else ffn,
@@ -99,6 +100,16 @@ def _multiples(size: int, count: int) -> str:
     return ", ".join(str(size * n) for n in range(1, count + 1))
 
 
+def _check_group(config: PreTrainedConfig, heads: int) -> None:
+    group = query_group(config)
+    if heads % group:
+        fitting = ", ".join(str(n) for n in range(group, getattr(config, family_of(config).heads_key) + 1, group))
+        raise UsageError(
+            f"{heads} heads cannot be kept: {group} query heads share each key and value head of this "
+            f"{family_of(config).name}, and are cut together; give --heads {fitting}"
+        )
+
+
 def _check_projection(config: PreTrainedConfig, hidden: int) -> None:
     embedding = getattr(config, "embedding_size", config.hidden_size)
     if embedding != config.hidden_size and hidden == embedding:
@@ -117,8 +128,7 @@ def narrowed_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfi
     changed = copy.deepcopy(config)
     if hidden is not None and getattr(config, "embedding_size", None) == config.hidden_size:
         changed.embedding_size = hidden
-    for key, value in family.shape_changes(hidden=hidden, heads=widths.heads, ffn=widths.ffn).items():
-        setattr(changed, key, value)
+    set_sizes(changed, hidden=hidden, heads=widths.heads, ffn=widths.ffn)
     return changed
 
 

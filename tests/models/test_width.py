@@ -2,14 +2,16 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel, ElectraConfig
+from transformers import AutoModel, ElectraConfig, EuroBertModel
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.head_rotation import rotate_heads
+from biosqueeze.models.layers import query_group
+from biosqueeze.models.sliced_pruning import SlicedPruning
 from biosqueeze.models.verify import TOLERANCE
 from biosqueeze.models.width import Widths, choose_widths, narrow, narrowed_config
 from tests import pico
@@ -27,9 +29,10 @@ def shape_of(model):
 @pytest.mark.parametrize(("family", "head"), ALL)
 def test_both_widths_of_every_head(family, head, tmp_path):
     model = pico.model_of(family, 200, head)
-    cut = narrow(model, Widths(ffn=40, heads=3))
-    assert shape_of(cut.model) == (24, 3, 40)
-    assert set(cut.differences) == {"keeping 40 ffn neurons", "keeping 3 heads", "stock model"}
+    heads = 2 if query_group(model.config) == 2 else 3
+    cut = narrow(model, Widths(ffn=40, heads=heads))
+    assert shape_of(cut.model) == (8 * heads, heads, 40)
+    assert set(cut.differences) == {"keeping 40 ffn neurons", f"keeping {heads} heads", "stock model"}
     assert max(cut.differences.values()) < TOLERANCE
     assert type(cut.model) is type(model) and not cut.model.training
     cut.model.save_pretrained(tmp_path)
@@ -37,7 +40,7 @@ def test_both_widths_of_every_head(family, head, tmp_path):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     batch = pico.padded_batch(model)
     assert torch.allclose(again.eval()(**batch)[0], cut.model(**batch)[0], atol=1e-6)
-    assert AutoModel.from_pretrained(tmp_path).config.hidden_size == 24
+    assert AutoModel.from_pretrained(tmp_path).config.hidden_size == 8 * heads
 
 
 def test_original_is_unchanged():
@@ -182,6 +185,32 @@ def test_rotary_heads_keep_their_size(family):
     with pytest.raises(UsageError, match=r"positions rotate.*fewer heads: 8, 16, 24, 32$"):
         choose_widths(pico.config_of(family, 100), None, None, 20)
     assert choose_widths(pico.config_of(family, 100), None, None, 16) == Widths(heads=2)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.data())
+@settings(max_examples=10, deadline=None)
+def test_grouped_heads_are_cut_in_whole_groups(shared, group, half, data):
+    config = pico.config_of("eurobert", 50)
+    sizes = {"num_attention_heads": shared * group, "num_key_value_heads": shared, "head_dim": 2 * half}
+    config = type(config)(**config.to_dict() | sizes | {"hidden_size": shared * group * 2 * half})
+    model, kept = EuroBertModel(config).eval(), data.draw(st.integers(1, shared))
+    dead = torch.arange(shared)[kept:]  # removed without any change of the outputs
+    for layer in model.layers:
+        output = layer.self_attn.o_proj.weight.data.view(-1, shared, group * 2 * half)
+        output[:, dead] = 0
+        layer.self_attn.v_proj.weight.data.view(shared, 2 * half, -1)[dead] *= 1e-3
+        layer.self_attn.q_proj.weight.data.view(shared, group * 2 * half, -1)[dead] *= 1e-3
+    pruning = SlicedPruning(model)
+    pruning.cut_heads(kept * group)
+    removed = dead.repeat_interleave(group * 2 * half) * group * 2 * half
+    removed = removed + torch.arange(group * 2 * half).repeat(len(dead))
+    assert all(torch.nonzero(mask == 0).flatten().tolist() == removed.tolist() for mask in pruning.masks.values())
+    changed = narrowed_config(config, choose_widths(config, None, kept * group, None))
+    assert (changed.num_attention_heads, changed.num_key_value_heads) == (kept * group, kept)
+    assert changed.hidden_size == kept * group * changed.head_dim
+    if group > 1:
+        with pytest.raises(UsageError, match=f"{group} query heads share each key and value head"):
+            choose_widths(config, None, 1, None)
 
 
 def test_rotated_head_keeps_the_closest_product():
