@@ -54,7 +54,8 @@ def attention_forward(
     Returns:
         (batch, length, heads, head size), and None for the attention map, as transformers' interface requires.
     """
-    if query.dtype != torch.bfloat16 or query.device.type != "cpu" or not torch.is_grad_enabled():
+    # EuroBERT's queries and keys are float32 under autocast, after their rotation.
+    if value.dtype != torch.bfloat16 or query.device.type != "cpu" or not torch.is_grad_enabled():
         fused: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return fused
     group = query.shape[1] // key.shape[1]  # query heads that share a key and a value head

@@ -31,6 +31,12 @@ _SPECIALS = {
         "cls_token": "<s>",
         "mask_token": "<mask>",
     },
+    "<|": {
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "<|end_of_text|>",
+        "pad_token": "<|end_of_text|>",
+        "mask_token": "<|mask|>",
+    },
 }
 ROLES = tuple(_SPECIALS["<"])
 """The special tokens, in the order in which transformers adds missing ones to a vocabulary."""
@@ -95,6 +101,8 @@ def special_tokens(
         unknown: the usual token for what is unknown, if the tokenizer has one of its own.
     """
     style, other_style = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
+    if _SPECIALS["<|"]["bos_token"] in vocabulary:
+        style = _SPECIALS["<|"]
     # ALBERT mixes both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
     present = {
         role: [t for t in (token, other_style.get(role, "")) if t in vocabulary] for role, token in style.items()

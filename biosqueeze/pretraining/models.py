@@ -19,7 +19,8 @@ from biosqueeze.pretraining.shapes import Shape
 from biosqueeze.progress import note
 
 # Special tokens that pretraining needs: around each text, between two, for padding, and in place of what is masked.
-_NEEDED = ("cls_token", "sep_token", "pad_token", "mask_token")
+# EuroBERT's tokenizer has others around a text.
+_NEEDED = {"cls_token": "bos_token", "sep_token": "eos_token", "pad_token": "pad_token", "mask_token": "mask_token"}
 _SPARE_IDS = 128
 
 
@@ -90,7 +91,9 @@ def check_special_tokens(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
     Raises:
         SqueezeError: it lacks one.
     """
-    values: dict[str, Any] = {role: getattr(tokenizer, role) for role in _NEEDED}
+    values: dict[str, Any] = {
+        role: getattr(tokenizer, role) or getattr(tokenizer, other) for role, other in _NEEDED.items()
+    }
     lacking = [role for role, token in values.items() if token is None or token not in tokenizer.get_vocab()]
     if lacking:
         raise SqueezeError(
