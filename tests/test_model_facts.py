@@ -22,7 +22,7 @@ def test_parameters_by_part_agree_with_torch(pico_any: Path, tmp_path: Path) -> 
     assert counts["embeddings"] == sum(
         p.numel()
         for name, p in base.named_parameters()
-        if name.removeprefix("encoder.").startswith(("embedding", "rel_embeddings", "LayerNorm"))  # DeBERTa's relative
+        if name.removeprefix("encoder.").startswith(("embed", "rel_embeddings", "LayerNorm"))  # DeBERTa's relative
     )
 
 

@@ -28,7 +28,9 @@ def stock(path):
 
 
 def refused(path, cut):
-    """Whether it is a family that keeps its width."""
+    """Whether it is a family that keeps its width, or its heads cannot be cut to three: two share a key."""
+    if path.name == "any-eurobert" and cut == ["--heads", "3"]:
+        return True
     return path.name in ("any-albert", "any-mobilebert") and any(
         word in cut for word in ("--ffn", "--heads", "--hidden")
     )
@@ -38,7 +40,7 @@ def refused(path, cut):
 def test_every_family_in_its_published_layout(shell, pico_any, cut):
     result = shell("shrink", pico_any, *cut, "--out", "small")
     if refused(pico_any, cut):
-        assert result.code == 2 and "give --layers" in result.err and not Path("small").exists()
+        assert result.code == 2 and "; give --" in result.err and not Path("small").exists()
         return
     assert result.code == 0, result.err
     assert result.path == "small"
