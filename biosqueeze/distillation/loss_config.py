@@ -36,7 +36,7 @@ class LossConfig:
     layer_weights: tuple[float, ...] = ()  # one for each pair; 1 if empty
     projection: Projection = "shared"
     relation_heads: int = 0  # see objectives.LayerPair
-    windows: Mapping[tuple[int, int], int] = field(default_factory=dict)  # of pairs with local attention, see _windows
+    windows: Mapping[tuple[int, int], int] = field(default_factory=dict)  # see loss_windows
     dropout: float | None = None  # the student's during this training; None keeps that of its config
 
     @property
@@ -118,7 +118,7 @@ def build_loss_config(
         layer_weights=layer_weights(settings.layer_weights, len(pairs)),
         projection=settings.projection or preset.projection,
         relation_heads=settings.relation_heads or 0,
-        windows=_windows(pairs, configs),
+        windows=loss_windows(pairs, configs),
         dropout=settings.dropout,
     )
     _check_unused_settings(settings, modules)
@@ -128,7 +128,7 @@ def build_loss_config(
     return loss_config
 
 
-def _windows(pairs: LayerMap, configs: tuple[PreTrainedConfig, PreTrainedConfig]) -> dict[tuple[int, int], int]:
+def loss_windows(pairs: LayerMap, configs: tuple[PreTrainedConfig, PreTrainedConfig]) -> dict[tuple[int, int], int]:
     """Return the narrower window of each pair of layers: attention is compared where both layers attend."""
     windows: dict[tuple[int, int], int] = {}
     for pair in pairs:

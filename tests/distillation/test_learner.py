@@ -11,7 +11,7 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.loss_config import LossConfig
+from biosqueeze.distillation.loss_config import LossConfig, loss_windows
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.layer_maps import layer_map
@@ -97,13 +97,31 @@ def test_layer_pairs_and_their_weights(pair) -> None:
     assert float(losses["attention-kl"]) == pytest.approx(float(kl[0] + 3 * kl[1]), 1e-3)
 
 
+@torch.no_grad()
+def test_local_attention_is_compared_in_its_window() -> None:
+    """Compare with the maps that the models return, which are zero outside of the window of layers 2 and 3."""
+    teacher, student = (pico.model_of("modernbert", 200, "mlm", seed=seed) for seed in (0, 1))
+    for model in (teacher, student):
+        model.set_attn_implementation("eager")
+    batch, pairs = masked_batch(teacher), ((1, 1), (2, 2))
+    windows = loss_windows(pairs, (student.config, teacher.config))
+    assert windows == {(2, 2): 4}
+    config = LossConfig(weights={"attention-kl": 1.0}, output_spec=output_spec(), layer_map=pairs, windows=windows)
+    loss = distiller(student, teacher, config)(**batch)["attention-kl"]
+    maps = [model_outputs(model, batch).attentions for model in (student, teacher)]
+    kl = [_attention_kl(*(side[layer] for side in maps), batch["attention_mask"].bool()) for layer in (0, 1)]
+    assert float(loss) == pytest.approx(float(sum(kl)), 1e-3)
+    crossed = loss_windows(((1, 2), (2, 1), (1, 4)), (student.config, teacher.config))
+    assert crossed == {(1, 2): 4, (2, 1): 4}
+
+
 def _attention_kl(student_maps: Tensor, teacher_maps: Tensor, real: Tensor) -> Tensor:
     """Compute the mean divergence over real queries and heads, sequence by sequence."""
     total, queries = torch.zeros(()), 0
     for student, teacher, mask in zip(student_maps, teacher_maps, real, strict=True):
         length = int(mask.sum())
         student, teacher = (one[:, :length, :length].double() for one in (student, teacher))
-        total = total + (teacher * (teacher.log() - student.log())).sum() / student.shape[0]
+        total = total + (teacher * (teacher.log() - student.log())).nan_to_num().sum() / student.shape[0]
         queries += length
     return total / queries
 

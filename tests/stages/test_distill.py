@@ -133,7 +133,7 @@ def test_shrunk_student_in_a_pipe(pico_bert: Path, text: Path, shell: Shell) -> 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert", "mobilebert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert", "mobilebert", "modernbert"])
 def test_every_family_distils(family: str, precision: str, text: Path, tmp_path: Path, shell: Shell) -> None:
     teacher = pico.save(family, tmp_path / "teacher", head="mlm")
     result = shell(
