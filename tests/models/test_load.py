@@ -59,6 +59,18 @@ def test_family_and_head_are_inferred_from_names(tmp_path, family, head):
     assert torch.equal(hidden(again.model), hidden(loaded.model))
 
 
+def test_modernbert_config_of_transformers_4(tmp_path):
+    path = pico.save("modernbert", tmp_path / "model")
+    model = load_model(opened(path)).model
+    old = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+    edit_json(path / "config.json", drop=("layer_types", "rope_parameters"), **old, reference_compile=True)
+    again = load_model(opened(path)).model
+    assert again.config.layer_types == model.config.layer_types
+    assert torch.equal(hidden(again), hidden(model))
+    again.save_pretrained(tmp_path / "saved")
+    assert "reference_compile" not in (tmp_path / "saved" / "config.json").read_text()
+
+
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_family_of_names_without_prefix(tmp_path, family):
     path = pico.save(family, tmp_path / "model", head="base")

@@ -4,10 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel, ElectraConfig, EuroBertModel
+from transformers import AutoModel, ElectraConfig, EuroBertModel, ModernBertForSequenceClassification
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import width
+from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.head_rotation import rotate_heads
 from biosqueeze.models.layers import query_group
@@ -178,6 +179,25 @@ def test_narrower_heads(family, widths, tmp_path):
     again = type(model).from_pretrained(tmp_path).eval()
     batch = pico.padded_batch(model)
     assert torch.allclose(again(**batch)[0], cut.model(**batch)[0], atol=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=8)
+def test_modernbert_of_any_shape(data):
+    heads, size, ffn = (data.draw(st.integers(*span)) for span in ((2, 4), (1, 4), (3, 20)))
+    layers, window = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
+    config = pico.config_of("modernbert", 50)
+    config = type(config).from_dict(
+        config.to_dict()
+        | {"num_hidden_layers": layers, "layer_types": None, "hidden_size": heads * size * 2, "intermediate_size": ffn}
+        | {"num_attention_heads": heads, "local_attention": 2 * window, "norm_bias": data.draw(st.booleans())}
+    )
+    model = ModernBertForSequenceClassification(config).eval()
+    kept = sorted(data.draw(st.sets(st.integers(0, layers - 1), min_size=1)))
+    shallow, difference = keep_layers(model, kept)
+    assert difference < TOLERANCE
+    widths = choose_widths(config, data.draw(st.integers(1, ffn)), data.draw(st.integers(1, heads)), None)
+    assert max(narrow(shallow, widths).differences.values()) < TOLERANCE
 
 
 @pytest.mark.parametrize("family", [family for family in NARROWING if FAMILIES[family].rotary])
