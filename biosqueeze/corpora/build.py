@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
+from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, read_table, write_part
 from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
 from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
-from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, gzip_without_time, write_shards
+from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
 from biosqueeze.corpora.workers import Advance, map_in_processes
 from biosqueeze.data.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError

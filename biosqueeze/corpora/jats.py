@@ -20,9 +20,9 @@ _NOT_TEXT = {
 _BLOCKS = {"p", "list", "def-list", "boxed-text", "disp-quote"}
 # A reference such as the raised 12 in "shown before12" would become part of the word before it.
 _CITATION = "xref"
-# What is left of "[1, 2]". The first pattern is quick: few texts have such brackets.
+# What is left of "[1, 2]".
 _EMPTY_BRACKETS = re.compile(r"[\[(][\s,;\u2013-]*[\])]")
-_WITH_SPACE_BEFORE = re.compile(r"\s*" + _EMPTY_BRACKETS.pattern)
+_GAP = "\0"  # no XML has it
 _NOT_SECTIONS = {"ref-list", "ack", "fn-group", "glossary", "app-group", "notes"}
 _RETRACTED = {"retraction", "retracted-article"}
 
@@ -105,8 +105,10 @@ def _text(element: "Element | None") -> str:
 
 
 def _folded(pieces: list[str]) -> str:
-    text = "".join(pieces)
-    return fold(_WITH_SPACE_BEFORE.sub("", text) if _EMPTY_BRACKETS.search(text) else text)
+    """Join the pieces, and remove empty brackets with the white space before them."""
+    text, gaps = _EMPTY_BRACKETS.subn(_GAP, "".join(pieces))
+    folded = fold(text)
+    return folded.replace(f" {_GAP}", "").replace(_GAP, "").strip() if gaps else folded
 
 
 def _collect(element: "Element", pieces: list[str], blocks: list["Element"]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from biosqueeze.corpora.article import KINDS, Article, Deletion
 from biosqueeze.corpora.decontamination import TestSentences
 from biosqueeze.corpora.filters import ArticleFilters, KeptText
+from biosqueeze.corpora.gzip_files import FAST, gzip_without_time
 from biosqueeze.corpora.selection import ArticleTable
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.sources import SourceFile, open_source, read_source
@@ -24,9 +25,9 @@ from biosqueeze.files import flush, read_json, write_json
 
 PERMUTATIONS = 128
 SHINGLE_WORDS = 5
+_AFTER_DOCUMENT = b"\n\n"
 MOST_FILES = 10_000
 """Files in a part at most, so that the report of a part of small files can be read again."""
-_LEVEL = 1  # of gzip; parts are read once, and deleted
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
     [
@@ -107,7 +108,7 @@ class _PartWriter:
         """Append one document."""
         joined = "\n".join(kept.sentences)
         raw = joined.encode("utf-8", errors="replace")
-        self.text.write(raw + b"\n\n")
+        self.text.write(raw + _AFTER_DOCUMENT)
         self.names.write(article.id.encode("utf-8", errors="replace") + b"\n")
         identity, priority = _text_hashes(joined, self.settings.seed)
         number = id_hash(article.kind, article.id)
@@ -162,10 +163,10 @@ def write_part(
 @contextmanager
 def _open_part(part: Part, settings: CorpusSettings) -> Iterator[_PartWriter]:
     with (
-        gzip.open(part.file("txt.gz"), "wb", compresslevel=_LEVEL) as text,
-        gzip.open(part.file("ids.gz"), "wb", compresslevel=_LEVEL) as names,
+        gzip_without_time(part.file("txt.gz"), FAST) as text,
+        gzip_without_time(part.file("ids.gz"), FAST) as names,
     ):
-        yield _PartWriter(part, settings, text, names)  # type: ignore[arg-type] # GzipFile writes as a binary file does
+        yield _PartWriter(part, settings, text, names)
 
 
 def _read_file(
@@ -232,12 +233,8 @@ def read_table(part: Part) -> ArticleTable:
 def read_documents_of(part: Part) -> Iterator[tuple[bytes, str]]:
     """Yield every document of a part as it was written, with its id."""
     with gzip.open(part.file("txt.gz"), "rb") as text, gzip.open(part.file("ids.gz"), "rt", encoding="utf-8") as names:
-        lines: list[bytes] = []
-        for line in text:
-            lines.append(line)
-            if line == b"\n":
-                yield b"".join(lines), next(names).rstrip("\n")
-                lines = []
+        for size, name in zip(read_table(part).bytes.tolist(), names, strict=True):
+            yield text.read(size + len(_AFTER_DOCUMENT)), name.rstrip("\n")
 
 
 def group_files(files: Sequence[SourceFile], folder: Path, most: int) -> list[Part]:

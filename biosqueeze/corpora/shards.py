@@ -1,6 +1,5 @@
 """Write the documents of a part that are kept as shards: gzipped text, a sentence a line, a blank line after each."""
 
-import gzip
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import Part, read_documents_of
 from biosqueeze.corpora.selection import Fate
 
 TRAIN, HELD_OUT = "train", "held-out"
 SHARD_BYTES = 1 << 27  # of text; some 40 MB of gzip
-_LEVEL = 6
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,3 @@ def _open_shard(folder: Path, name: str, split: str) -> Iterator[_OpenShard]:
     path.parent.mkdir(exist_ok=True)
     with gzip_without_time(path) as file:
         yield _OpenShard(name, split, file)
-
-
-@contextmanager
-def gzip_without_time(path: Path) -> Iterator[IO[bytes]]:
-    """Open a gzip file for writing, without name and time in its header: equal text gives equal files."""
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as file:
-        yield file  # type: ignore[misc] # GzipFile writes as a binary file does

@@ -14,7 +14,6 @@ _LONGEST_ABBREVIATION = 6  # letters: approx, suppl, subsp
 _AHEAD = 80  # characters after a stop that decide whether it ends a sentence
 _CAPITALS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _OPENERS = "([{\"'\u2018\u201c\u00ab\u00bf\u00a1<"
-_TOKEN = re.compile(r"\S*\Z")
 _MIXED = re.compile(r"[a-z]+-?[A-Z0-9]|[\u03b1-\u03c9]")
 
 # Abbreviations that never end a sentence. Their first letter may be a capital.
@@ -123,5 +122,5 @@ def _begins(following: str) -> bool:
 
 def _last(before: str) -> str:
     """Return the last token before a stop, without opening quotes and brackets."""
-    match = _TOKEN.search(before[-40:])
-    return (match[0] if match else "").lstrip(_OPENERS)
+    end = before[-40:]
+    return "" if not end or end[-1].isspace() else end.split()[-1].lstrip(_OPENERS)
