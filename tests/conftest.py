@@ -6,11 +6,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import contextlib
 import ctypes
 import fcntl
 import gc
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache as once
@@ -18,10 +20,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import settings
 
 from biosqueeze import progress
-from tests import layouts, pico
+from tests import graphs, layouts, pico
+from tests.campaigns.forked import ForkedPopen
 from tests.cli.run import Shell
+
+# Every run draws other examples, so a few are enough; `BIOSQUEEZE_CONTRACTS=all` draws hypothesis's usual number.
+settings.register_profile("few", max_examples=30, deadline=None)
+settings.register_profile("many", deadline=None)
+settings.load_profile("many" if os.environ.get("BIOSQUEEZE_CONTRACTS") == "all" else "few")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "real" in item.keywords and not os.environ.get("BIOSQUEEZE_DATA"):
             item.add_marker(no_data)
+    # Long tests first: at the end, one worker would wait for them.
+    items.sort(key=lambda item: not ({"slow", "campaign"} & set(item.keywords)))
 
 
 def pytest_collection_finish() -> None:
@@ -147,11 +158,11 @@ def pico_any(request: pytest.FixtureRequest, pico_root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def shallow(pico_root: Path) -> Callable[[str, str], Path]:
-    """`shallow("bert", "token-classification")` is a checkpoint with one layer: exporting takes its time per layer."""
+    """`shallow("bert", "token-classification")` has one layer or two: exporting takes its time per layer."""
 
     @once
     def make(family: str, head: str) -> Path:
-        with mock.patch.object(pico, "LAYERS", 1):
+        with mock.patch.object(pico, "LAYERS", pico.ROWS[family].layers_exported):
             return pico.save(family, pico_root / f"shallow-{family}-{head}", head=head)
 
     return make
@@ -167,20 +178,56 @@ def exported(
     """
     from biosqueeze.stages import export
 
-    root = tmp_path_factory.getbasetemp()
-    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "exported"
-    root.mkdir(exist_ok=True)
+    root = _shared_folder(tmp_path_factory, "exported")
 
     @once
     def make(family: str, head: str) -> Path:
         out = root / f"{family}-{head}"
-        with out.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(out):
             if not out.exists():
                 export.run(export.Options(checkpoint=str(shallow(family, head)), out=str(out)))
         return out
 
     return make
+
+
+@pytest.fixture(scope="session")
+def quantized_graph(
+    tmp_path_factory: pytest.TempPathFactory, exported: Callable[[str, str], Path]
+) -> Callable[[str, str, str], graphs.Int8Graph]:
+    """`quantized_graph("inc-static", "bert", "token-classification")`: the int8 graph of `exported`, made once too."""
+    root = _shared_folder(tmp_path_factory, "quantized")
+
+    @once
+    def make(method: str, family: str, head: str) -> graphs.Int8Graph:
+        out = root / f"{method}-{family}-{head}"
+        with _locked(out):
+            if not out.exists():
+                graphs.quantize(exported(family, head), method, out)
+        return graphs.read(out)
+
+    return make
+
+
+def _shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a folder that all workers of pytest-xdist share."""
+    root = factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    with out.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def forked_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a command starts with `python -m biosqueeze...` are forks of this one: they import nothing."""
+    monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 
 @pytest.fixture

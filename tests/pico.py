@@ -8,6 +8,7 @@ of its row in `biosqueeze.models.families`, classes those of stock transformers.
 Biases and LayerNorm scales are random too: a surgery that forgets one of them must show.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,12 @@ class Row:
     """Values in its config."""
     published: str = "mlm"
     """The head with which the family is published."""
+    exported: str = "token-classification"
+    """The head with which its graph is tested: an export takes seconds, so each head has a family or more."""
+    layers_exported: int = 1
+    """Of a shallow model: more where the layers differ."""
+    same_code_as: str = ""
+    """A family with the same modelling code: what costs seconds is tested with that one."""
 
 
 _NARROW = {"embedding_size": HIDDEN // 2}  # embeddings narrower than the layers
@@ -44,13 +51,15 @@ _MODERN = _IDS | {"local_attention": 8}  # layers 1 and 2 attend to 4 tokens on 
 _EURO = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1, "mask_token_id": 2, "num_key_value_heads": 2}
 ROWS: Mapping[str, Row] = {
     "bert": Row(),
-    "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}),
-    "xlm-roberta": Row(kinds.XLM_ROBERTA, {"type_vocab_size": 1}),
-    "camembert": Row(kinds.CAMEMBERT, {"type_vocab_size": 1, "bos_token_id": 5, "eos_token_id": 6}),
+    "roberta": Row(kinds.ROBERTA, {"type_vocab_size": 1}, exported="sequence-classification"),
+    "xlm-roberta": Row(kinds.XLM_ROBERTA, {"type_vocab_size": 1}, same_code_as="roberta"),
+    "camembert": Row(
+        kinds.CAMEMBERT, {"type_vocab_size": 1, "bos_token_id": 5, "eos_token_id": 6}, same_code_as="roberta"
+    ),
     "mpnet": Row(kinds.MPNET),
-    "electra": Row(settings=_NARROW, published="discriminator"),
-    "distilbert": Row(),
-    "albert": Row(kinds.ALBERT, _NARROW),
+    "electra": Row(settings=_NARROW, published="discriminator", exported="discriminator"),
+    "distilbert": Row(exported="base"),
+    "albert": Row(kinds.ALBERT, _NARROW, exported="mlm"),
     "deberta-v2": Row(
         kinds.DEBERTA,
         {
@@ -62,8 +71,8 @@ ROWS: Mapping[str, Row] = {
             "position_biased_input": False,
         },
     ),
-    "mobilebert": Row(settings=_NARROW | {"intra_bottleneck_size": HIDDEN // 2}),
-    "modernbert": Row(kinds.MODERNBERT, _MODERN),
+    "mobilebert": Row(settings=_NARROW | {"intra_bottleneck_size": HIDDEN // 2}, exported="question-answering"),
+    "modernbert": Row(kinds.MODERNBERT, _MODERN, layers_exported=2),
     "eurobert": Row(kinds.EUROBERT, _EURO),
 }
 FAMILIES = tuple(ROWS)
@@ -84,6 +93,14 @@ HEADS_OF = {
     )
     for family, row in ROWS.items()
 }
+_DISTINCT = tuple(family for family, row in ROWS.items() if not row.same_code_as)
+_ALL_GRAPHS = tuple((family, head) for family in _DISTINCT for head in HEADS_OF[family])
+GRAPHS = (
+    _ALL_GRAPHS
+    if os.environ.get("BIOSQUEEZE_CONTRACTS") == "all"
+    else tuple((family, ROWS[family].exported) for family in _DISTINCT)
+)
+"""Families and heads whose graphs are exported and quantized: each family and each head, or all of both."""
 
 
 def class_of(family: str, head: str) -> str:

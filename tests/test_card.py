@@ -150,6 +150,7 @@ def test_a_custom_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
     assert "transformers import" not in text
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_evaluate_and_bench_refresh_the_card(pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell) -> None:
     path = copy_of(pico_ner)
     before = card_of(path, head="token-classification", task={"name": "ner", "data": "demo:ner", "labels": pico.LABELS})

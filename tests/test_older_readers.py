@@ -72,10 +72,10 @@ def test_other_files_stay_as_they_are(pico_bert, copy_of) -> None:
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
-def test_export_repairs_the_files_of_its_input(shallow, shell) -> None:
-    exported = Path(shell("export --out exported", shallow("roberta", "token-classification")).path)
-    assert as_json(exported / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert isinstance(as_json(exported / "tokenizer.json")["model"]["merges"][0], str)
+def test_export_repairs_the_files_of_its_input(exported) -> None:
+    path = exported("roberta", pico.ROWS["roberta"].exported)
+    assert as_json(path / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert isinstance(as_json(path / "tokenizer.json")["model"]["merges"][0], str)
 
 
 def _compare(checkpoints: list[Path]) -> None:

@@ -69,6 +69,7 @@ def test_predictions_are_computed_as_they_are_read(pico_ner: Path, capfd: pytest
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) -> None:
     checkpoint = copy_of(pico_bert)  # bench adds its results
     result = biosqueeze.bench([checkpoint], batch_size=(1, 2), length=8, rounds=1, seconds=0.01, warmup=1, quiet=True)

@@ -72,9 +72,11 @@ def test_peak_memory_excludes_the_parent() -> None:
     assert float(done.stdout) < len(ballast) / 1e6
 
 
-def test_a_real_worker_replies_and_ends(pico_ner) -> None:
+def test_a_real_worker_replies_and_ends(exported) -> None:
+    """With the runtime that starts quickly; bench is run with PyTorch in test_real_processes_on_both_runtimes."""
+    path = exported("bert", "token-classification")
     with measuring_processes(["it"], threads=1) as (process,):
-        assert process.request(first_request(pico_ner))["load_seconds"] > 0
+        assert process.request(first_request(path, spec="onnxruntime"))["load_seconds"] > 0
         times = process.request({"shape": [1, 4], "seconds": 0})["milliseconds"]
         assert len(times) == 3
         assert min(times) > 0

@@ -1,7 +1,5 @@
 """Every quantizer, family and head: the int8 graph runs at other shapes and nearly agrees with the float graph."""
 
-import os
-
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -9,27 +7,14 @@ import pytest
 from biosqueeze import registry
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.quantizers import QuantizationJob
 from tests import pico
-
-# Tracing for static ranges takes seconds: by default every family once, and every head; the rest by
-# BIOSQUEEZE_CONTRACTS=all.
-_DEFAULT = {
-    ("bert", "mlm"),
-    ("bert", "base"),
-    ("roberta", "question-answering"),
-    ("electra", "discriminator"),
-    ("distilbert", "token-classification"),
-    ("albert", "mlm"),
-    ("mobilebert", "sequence-classification"),
-}
-_CASES = [(family, head) for family in pico.FAMILIES for head in pico.HEADS_OF[family]]
 
 
 def test_the_default_cases_have_every_family_and_head() -> None:
-    assert set(_CASES) >= _DEFAULT
-    for column in (0, 1):
-        assert {case[column] for case in _DEFAULT} == {case[column] for case in _CASES}
+    """A family whose code is that of another is tested with that one."""
+    families = {row.same_code_as or family for family, row in pico.ROWS.items()}
+    assert {family for family, _ in pico.GRAPHS} == families
+    assert {head for _, head in pico.GRAPHS} == {head for heads in pico.HEADS_OF.values() for head in heads}
 
 
 def _outputs(path, batch):
@@ -39,20 +24,15 @@ def _outputs(path, batch):
 
 
 @pytest.mark.parametrize("method", registry.names("quantizers"))
-@pytest.mark.parametrize(
-    ("family", "head"), _CASES if os.environ.get("BIOSQUEEZE_CONTRACTS") == "all" else sorted(_DEFAULT)
-)
-def test_every_family_and_head(method, family, head, exported, tmp_path) -> None:
+@pytest.mark.parametrize(("family", "head"), pico.GRAPHS)
+def test_every_family_and_head(method, family, head, exported, quantized_graph) -> None:
     source = open_checkpoint(str(exported(family, head)))
-    float_graph, target = source.path / "onnx" / "model.onnx", tmp_path / "int8.onnx"
+    float_graph, int8 = source.path / "onnx" / "model.onnx", quantized_graph(method, family, head)
     vocabulary, padding = source.config["vocab_size"], source.config["pad_token_id"]
-    batches = [batch for seed in range(4) for batch in random_batches(vocabulary, 64, padding, seed=seed + 1)]
-    job = QuantizationJob(checkpoint=source, source=float_graph, target=target, batches=batches)
-    facts = registry.load("quantizers", method).quantize(job)
-    assert facts["int8_embedding_tables"] >= 1
-    assert target.stat().st_size < 0.75 * float_graph.stat().st_size
+    assert int8.notes["int8_embedding_tables"] >= 1
+    assert int8.path.stat().st_size < 0.75 * float_graph.stat().st_size
     for batch in random_batches(vocabulary, 64, padding):
-        expected, actual = (_outputs(path, batch) for path in (float_graph, target))
+        expected, actual = (_outputs(path, batch) for path in (float_graph, int8.path))
         real = batch["attention_mask"] == 1
         if expected.shape[:2] == real.shape:
             expected, actual = expected[real], actual[real]

@@ -1,7 +1,5 @@
 """Every way to quantize: the graph runs at any shape, nearly agrees with stock transformers, and stores int8."""
 
-from unittest import mock
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -10,10 +8,7 @@ import torch
 import transformers
 
 from biosqueeze import registry
-from biosqueeze.backends.onnx_export import write_onnx
-from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.models.load import load_model
 from biosqueeze.quantizers import QuantizationJob
 from tests import pico
 
@@ -32,13 +27,9 @@ def float_graph(ner):
 
 
 @pytest.fixture(scope="module", params=registry.names("quantizers"))
-def quantized(request, ner, float_graph, tmp_path_factory):
-    """The graph of one method, calibrated on every other batch of random ids."""
-    target = tmp_path_factory.mktemp(request.param) / "model_quantized.onnx"
-    batches = [batch for seed in range(6) for batch in random_batches(150, 64, 0, seed=seed + 1)]
-    job = QuantizationJob(checkpoint=open_checkpoint(str(ner)), source=float_graph, target=target, batches=batches)
-    notes = registry.load("quantizers", request.param).quantize(job)
-    return target, notes
+def quantized(request, quantized_graph):
+    """The graph of one method."""
+    return quantized_graph(request.param, "bert", "token-classification")
 
 
 def predict(path, batch):
@@ -62,13 +53,13 @@ def test_nearly_agrees_with_stock_transformers(quantized, ner, shape) -> None:
     with torch.no_grad():
         expected = model(**batch).logits.numpy()
     real = batch["attention_mask"].numpy() == 1
-    difference = np.abs(predict(quantized[0], batch)[real] - expected[real])
+    difference = np.abs(predict(quantized.path, batch)[real] - expected[real])
     # Logits spread by 0.6 or so.
     assert 0 < difference.mean() < 0.04
 
 
 def test_matrices_and_tables_are_stored_as_int8(quantized) -> None:
-    graph = onnx.load(quantized[0]).graph
+    graph = onnx.load(quantized.path).graph
     matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
     stored = sum(np.prod(tensor.dims) for tensor in matrices.values() if tensor.data_type == INT8)
     layers = 4 * pico.HIDDEN**2 + 2 * pico.HIDDEN * pico.FFN
@@ -80,23 +71,21 @@ def test_matrices_and_tables_are_stored_as_int8(quantized) -> None:
 
 
 def test_file_shrinks(quantized, float_graph) -> None:
-    assert quantized[0].stat().st_size < 0.55 * float_graph.stat().st_size
-    assert [path.name for path in quantized[0].parent.iterdir()] == ["model_quantized.onnx"]
+    assert quantized.path.stat().st_size < 0.55 * float_graph.stat().st_size
+    assert [path.name for path in quantized.path.parent.iterdir()] == ["model_quantized.onnx"]
 
 
 def test_notes_describe_the_graph(quantized) -> None:
-    notes = quantized[1]
+    notes = quantized.notes
     assert notes["weights"] == "int8 per channel"
     assert notes["int8_embedding_tables"] == 2
     assert len(notes["kept_float"]) == 1
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_sequence_classifier_stays_float(family: str, tmp_path) -> None:
-    with mock.patch.object(pico, "LAYERS", 1):
-        source = open_checkpoint(str(pico.save(family, tmp_path / family, head="sequence-classification")))
-    graph, target = tmp_path / "model.onnx", tmp_path / "int8.onnx"
-    write_onnx(load_model(source, attention="eager").model, graph)
+def test_sequence_classifier_stays_float(family: str, exported, tmp_path) -> None:
+    source, target = open_checkpoint(str(exported(family, "sequence-classification"))), tmp_path / "int8.onnx"
+    graph = source.path / "onnx" / "model.onnx"
     job = QuantizationJob(checkpoint=source, source=graph, target=target, embeddings=False)
     notes = registry.load("quantizers", "onnx-dynamic").quantize(job)
     assert len(notes["kept_float"]) == 1

@@ -24,6 +24,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "benchmarks"
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_found_benchmarks_are_run_and_tabled(pico_bert: Path, root: Path, shell: Shell) -> None:
     command = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--only", "ddi", "--seeds", 2)
     command = (*command, "--set", "steps=2", "--set", "precision=fp32", "--out", "out", "--json")

@@ -634,7 +634,7 @@ def test_student_with_another_vocabulary(
         student, tmp_path / student, head="base"
     )  # fmt: skip
     result = shell(
-        "distill", other, "--teacher", tuned_electra, "--data", tags, "--corpus", text, "--epochs", 12,
+        "distill", other, "--teacher", tuned_electra, "--data", tags, "--corpus", text, "--epochs", 6,
         "--lr", "5e-3", "--out", "student", *QUICK,
     )  # fmt: skip
     assert result.code == 0, result.err

@@ -98,7 +98,7 @@ def _span(values):
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(examples=st.lists(sentences(), min_size=1, max_size=3), max_length=st.integers(3, 40))
 def test_every_sub_word_has_a_label_once(family, examples, max_length):
     labels = labels_of(TYPES, "BIO")
