@@ -76,8 +76,15 @@ ROWS: Mapping[str, Row] = {
     "eurobert": Row(kinds.EUROBERT, _EURO),
 }
 FAMILIES = tuple(ROWS)
-DEBERTA_V2 = {"position_biased_input": True, "type_vocab_size": 2, "norm_rel_ebd": "none", "share_att_key": False}
-"""What an older DeBERTa's config has: positions and token types, and projections of relative positions alone."""
+DEBERTA_V2 = {
+    "share_att_key": False,
+    "norm_rel_ebd": "none",
+    "position_biased_input": True,
+    "type_vocab_size": 2,
+    "conv_kernel_size": 3,
+    "legacy": False,
+}
+"""What an older DeBERTa has: own projections of relative positions, absolute ones too, a convolution, its own head."""
 
 _CLASSES = {
     "mlm": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,

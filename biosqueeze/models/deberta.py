@@ -22,13 +22,8 @@ def complete_config(name: str, config: Mapping[str, Any], tensors: Sequence[str]
         tensors: names of the weights; empty if they were not fetched.
 
     Raises:
-        SqueezeError: the model has a convolution, or heads of another size than hidden size / heads.
+        SqueezeError: its heads have another size than hidden size / heads, which stock transformers cannot run.
     """
-    if config.get("conv_kernel_size"):
-        raise SqueezeError(
-            f"{name} has a convolution after its first layer (conv_kernel_size in config.json, as deberta-v2-xlarge "
-            "has), which is not supported; pass a checkpoint without, such as microsoft/deberta-v3-large"
-        )
     completed = dict(config)
     size = completed.pop("attention_head_size", None)
     hidden, heads = config.get("hidden_size", 1536), config.get("num_attention_heads", 24)

@@ -74,6 +74,11 @@ class Family:
     """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
     has_bottleneck: bool = False
     """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
+    position_key: str = ""
+    """Projection of relative positions that has the rows of the same heads as `key`; absent where the layer's config
+    says that `key` projects them."""
+    position_query: str = ""
+    """See position_key."""
     attention_bias: str = ""
     """Method of the attention module that computes what relative positions add to the scores, if it has one."""
     shared_bias: str = ""
@@ -258,6 +263,8 @@ FAMILIES: Mapping[str, Family] = {
             query="attention.self.query_proj",
             key="attention.self.key_proj",
             value="attention.self.value_proj",
+            position_key="attention.self.pos_key_proj",
+            position_query="attention.self.pos_query_proj",
             other_hidden_keys=("pooler_hidden_size",),
             attention_bias="disentangled_attention_bias",
             supports_sdpa=False,

@@ -6,10 +6,11 @@ decomposition of the product orders the dimensions: its first k give the closest
 1936).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from biosqueeze.models.families import Family
 
@@ -23,15 +24,42 @@ def rotate_heads(layer: Any, family: Family, size: int) -> None:
         family: names of its modules.
         size: dimensions of a head.
     """
-    paths = (family.query, family.key, family.value, family.attention_output)
-    query, key, value, output = (layer.get_submodule(path) for path in paths)
-    for start in range(0, query.out_features, size):
+    query_paths, key_paths = (family.query, family.position_query), (family.key, family.position_key)
+    queries, keys = (
+        [layer.get_submodule(path) for path in present(layer, paths)] for paths in (query_paths, key_paths)
+    )
+    value, output = layer.get_submodule(family.value), layer.get_submodule(family.attention_output)
+    for start in range(0, value.out_features, size):
         rows = slice(start, start + size)
-        queries, keys = _balanced(_affine(query, rows), _affine(key, rows))
+        rotated = _balanced(*(torch.cat([_affine(linear, rows) for linear in side], dim=1) for side in (queries, keys)))
         values, outputs = _balanced(_affine(value, rows), output.weight[:, rows].T)
-        for linear, rotated in ((query, queries), (key, keys), (value, values)):
-            linear.weight[rows], linear.bias[rows] = rotated[:, :-1], rotated[:, -1]
+        for linears, side in zip((queries, keys, [value]), (*rotated, values), strict=True):
+            for linear, part in zip(linears, side.chunk(len(linears), dim=1), strict=True):
+                linear.weight[rows], linear.bias[rows] = part[:, :-1], part[:, -1]
         output.weight[:, rows] = outputs.T
+
+
+def present(layer: nn.Module, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths of modules that a layer has."""
+    names = {name for name, _ in layer.named_modules() if name}
+    return tuple(path for path in paths if path in names)
+
+
+@torch.no_grad()
+def zero_dimensions(layer: Any, family: Family, size: int, keep: int) -> None:
+    """Set all but the first dimensions of every head to zero in queries and values, in place.
+
+    Args:
+        layer: one layer of the encoder.
+        family: names of its modules.
+        size: dimensions of a head.
+        keep: how many of them stay.
+    """
+    for path in present(layer, (family.query, family.position_query, family.value)):
+        linear = layer.get_submodule(path)
+        removed = [i for i in range(linear.out_features) if i % size >= keep]
+        linear.weight[removed] = 0
+        linear.bias[removed] = 0
 
 
 def _affine(linear: Any, rows: slice) -> Tensor:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.models.attention_bias import hook_bias
 from biosqueeze.models.families import family_of
-from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states, query_group
+from biosqueeze.models.layers import attention_sizes, layers_by_depth, normed_states, query_group, state_modules
 
 PARTS = ("hidden", "query", "key", "value", "bias")
 
@@ -43,7 +43,7 @@ class HiddenStateHooks:
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
         self._rotation: tuple[Tensor, Tensor] | None = None  # of the layer that runs
         layers = layers_by_depth(model)
-        norms = normed_states(model) if family.input_norm else []
+        states, norms = state_modules(model), normed_states(model) if family.input_norm else []
         if 0 in parts:
             self._hook_input(norms[0] if norms else layers[0])
         for layer in dict.fromkeys(layers):
@@ -54,7 +54,7 @@ class HiddenStateHooks:
             if "bias" in wanted:
                 hook_bias(layer, family, partial(self._capture_output, "bias", depths))
             for part in wanted - {"bias"}:
-                state = norms[depths[0]] if norms else layer
+                state = norms[depths[0]] if norms else states[depths[0] - 1]
                 module = state if part == "hidden" else layer.get_submodule(getattr(family, part))
                 module.register_forward_hook(partial(self._capture_output, part, depths))
             if family.rotary and wanted - {"hidden"}:

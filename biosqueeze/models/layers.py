@@ -38,6 +38,17 @@ def encoder_layers(model: Any) -> nn.ModuleList:
     return layers
 
 
+def state_modules(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the modules whose outputs are the hidden states of a post-norm model at depth 1, 2, ...
+
+    They are the layers, but for the convolution that DeBERTa-v2-xlarge has after its first layer.
+    """
+    layers = layers_by_depth(model)
+    parent = model.base_model.get_submodule(family_of(model.config).layers.rpartition(".")[0])
+    convolution = getattr(parent, "conv", None)
+    return layers if convolution is None else [convolution, *layers[1:]]
+
+
 def normed_states(model: PreTrainedModel) -> list[nn.Module]:
     """Return the norms that read the residual stream of a pre-norm model at depth 0, 1, ..., the number of layers.
 

@@ -6,6 +6,7 @@ Query heads that share a key and a value head are one unit.
 The importance is the group magnitude of `models.width`: the squared L2 norm of all weights of a unit.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
+from biosqueeze.models.head_rotation import present, rotate_heads, zero_dimensions
 from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.models.load import skeleton
 from biosqueeze.models.pruning import WidthPruning, least_important
+from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class SlicedPruning(WidthPruning):
     def cut_ffn(self, keep: int) -> None:
         """Keep this number of neurons in every layer."""
         family, neurons = self.family, int(getattr(self.pruned.config, self.family.ffn_key))
-        gate = () if family.fuses_gate else (_Units(family.ffn_gate),)
+        gate = (_Units(family.ffn_gate),) if family.ffn_gate and not family.fuses_gate else ()
         starts = (0, neurons) if family.fuses_gate else (0,)
         places = (_Units(family.ffn_input, starts=starts), *gate, _Units(family.ffn_output, axis=1))
         self._cut_layers(neurons, keep, places)
@@ -57,12 +60,17 @@ class SlicedPruning(WidthPruning):
         heads, group = int(getattr(config, family.heads_key)), query_group(config)
         attention = encoder_layers(self.pruned)[0].get_submodule(family.attention)
         size = int(getattr(attention, family.head_size_attribute))
+        self._cut_layers(heads // group, keep // group, self._head_places(size))
+        self._compare(f"keeping {keep} heads")
+
+    def _head_places(self, size: int) -> tuple[_Units, ...]:
+        """Return where the heads of a size lie in a layer, the columns of the attention's output last."""
+        family, config = self.family, self.pruned.config
+        heads, group = int(getattr(config, family.heads_key)), query_group(config)
         rows: tuple[_Units, ...] = (_Units(family.query, size, (0, heads * size, 2 * heads * size)),)
         if not family.fuses_projections:
             rows = (_Units(family.query, group * size), _Units(family.key, size), _Units(family.value, size))
-        columns = _Units(family.attention_output, group * size, axis=1)
-        self._cut_layers(heads // group, keep // group, (*rows, columns))
-        self._compare(f"keeping {keep} heads")
+        return (*rows, _Units(family.attention_output, group * size, axis=1))
 
     def cut_head_size(self, keep: int) -> None:
         """Raise: see `width.choose_widths`."""
@@ -97,11 +105,57 @@ class SlicedPruning(WidthPruning):
             removed = least_important(torch.as_tensor(scores), keep)
             kept = [unit for unit in range(units) if unit not in set(removed)]
             for place in places:
-                module = layer.get_submodule(place.path)
-                _keep(module, "weight", place.axis, place.kept(kept))
-                if place.axis == 0 and module.bias is not None:
-                    _keep(module, "bias", 0, place.kept(kept))
+                _keep_units(layer.get_submodule(place.path), place, kept)
             self._mask_channels(index, columns.path, columns.kept(removed).tolist())
+
+
+class RelativePruning(SlicedPruning):
+    """Prune DeBERTa: its projections of relative positions have the rows of the same heads as queries and keys.
+
+    Its relative embeddings have the hidden size of the tokens and are cut to the same dimensions.
+    """
+
+    def cut_head_size(self, keep: int) -> None:
+        """Keep this number of dimensions of every head, after a rotation that sorts them."""
+        layers: Any = encoder_layers(self.pruned)
+        size = int(layers[0].get_submodule(self.family.attention).attention_head_size)
+        for layer in layers:
+            rotate_heads(layer, self.family, size)
+        self._compare("rotating the heads")
+        reference = copy.deepcopy(self.pruned)
+        for layer, reference_layer in zip(layers, encoder_layers(reference), strict=True):
+            zero_dimensions(reference_layer, self.family, size, keep)
+            self._narrow_heads(layer, size, keep)
+        pruned, expected = float_outputs(self.pruned, self.batch), float_outputs(reference, self.batch)
+        step = f"keeping {keep} dimensions of each head"
+        self.differences[step] = check_same_outputs(step, pruned, expected)
+
+    def _narrow_heads(self, layer: Any, size: int, keep: int) -> None:
+        attention, family = layer.get_submodule(self.family.attention), self.family
+        for place in self._head_places(1):
+            module = layer.get_submodule(place.path)
+            kept = [i for i in range(module.weight.shape[place.axis]) if i % size < keep]
+            _keep_units(module, place, kept)
+        for path in present(layer, (family.query, family.position_query)):
+            module = layer.get_submodule(path)
+            with torch.no_grad():  # attention divides by the root of the head size, which is smaller now
+                for tensor in (module.weight, module.bias):
+                    tensor *= (keep / size) ** 0.5
+        attention.attention_head_size = keep
+        attention.all_head_size = layer.get_submodule(family.query).out_features
+
+    def _head_places(self, size: int) -> tuple[_Units, ...]:
+        *rows, columns = super()._head_places(size)
+        layer, family = encoder_layers(self.pruned)[0], self.family
+        others = present(layer, (family.position_key, family.position_query))
+        return (*rows, *(_Units(path, size) for path in others), columns)
+
+    def _cut_layers(self, units: int, keep: int, places: Sequence[_Units]) -> None:
+        super()._cut_layers(units, keep, places)
+        for layer in encoder_layers(self.pruned):
+            attention: Any = layer.get_submodule(self.family.attention)
+            attention.all_head_size = layer.get_submodule(self.family.query).out_features
+            attention.num_attention_heads = attention.all_head_size // attention.attention_head_size
 
 
 def _scores(module: Any, place: _Units, units: int) -> Tensor:
@@ -114,9 +168,18 @@ def _scores(module: Any, place: _Units, units: int) -> Tensor:
     return scores
 
 
+def _keep_units(module: Any, place: _Units, kept: Sequence[int]) -> None:
+    """Keep some units of a linear layer."""
+    _keep(module, "weight", place.axis, place.kept(kept))
+    if place.axis == 0 and module.bias is not None:
+        _keep(module, "bias", 0, place.kept(kept))
+
+
 def _keep(module: nn.Module, name: str, axis: int, kept: Tensor) -> None:
     """Keep some rows or columns of a parameter."""
     parameter: Any = getattr(module, name)
     setattr(module, name, nn.Parameter(parameter.detach().index_select(axis, kept).clone()))
     if isinstance(module, nn.LayerNorm):
         module.normalized_shape = (len(kept),)
+    if isinstance(module, nn.Linear):
+        module.out_features, module.in_features = module.weight.shape

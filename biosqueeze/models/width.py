@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.families import family_of
-from biosqueeze.models.head_rotation import rotate_heads
+from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.head_rotation import rotate_heads, zero_dimensions
 from biosqueeze.models.layers import encoder_layers, query_group, set_sizes
 from biosqueeze.models.load import new_model, skeleton
 from biosqueeze.models.pruning import WidthPruning, least_important
-from biosqueeze.models.sliced_pruning import SlicedPruning
+from biosqueeze.models.sliced_pruning import RelativePruning, SlicedPruning
 from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
@@ -143,7 +143,7 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
         SqueezeError: a difference is more than rounding.
     """
     config = narrowed_config(model.config, widths)
-    pruning: WidthPruning = SlicedPruning(model) if family_of(model.config).rotary else _WidthPruning(model)
+    pruning = _pruning_of(family_of(model.config))(model)
     if widths.ffn is not None:
         pruning.cut_ffn(widths.ffn)
     if widths.heads is not None:
@@ -157,6 +157,12 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
     rebuilt, reference = float_outputs(stock, pruning.batch), float_outputs(pruning.pruned, pruning.batch)
     pruning.differences["stock model"] = check_same_outputs("rebuilding the narrower model", rebuilt, reference)
     return NarrowedModel(stock, pruning.differences)
+
+
+def _pruning_of(family: Family) -> type[WidthPruning]:
+    if family.attention_bias:
+        return RelativePruning
+    return SlicedPruning if family.rotary else _WidthPruning
 
 
 class _WidthPruning(WidthPruning):
@@ -222,7 +228,7 @@ class _WidthPruning(WidthPruning):
         graph = _graph(self.pruned, self.batch)
         for layer, reference_layer in zip(layers, encoder_layers(reference), strict=True):
             removed = [i for i in range(layer.get_submodule(self.family.query).out_features) if i % size >= keep]
-            _zero_outputs(reference_layer, (self.family.query, self.family.value), removed)
+            zero_dimensions(reference_layer, self.family, size, keep)
             self._narrow_heads(graph, layer, removed, keep)
         pruned, expected = float_outputs(self.pruned, self.batch), float_outputs(reference, self.batch)
         step = f"keeping {keep} dimensions of each head"
@@ -262,15 +268,6 @@ class _WidthPruning(WidthPruning):
                 feeds = any(item.dep.target.module is decoder for item in group)
                 chosen = removed if feeds else least_important(_importance(group), sizes[name])
                 _prune(graph, module, chosen)
-
-
-@torch.no_grad()
-def _zero_outputs(layer: nn.Module, paths: Sequence[str], removed: Sequence[int]) -> None:
-    """Set some outputs of linear layers to zero."""
-    for path in paths:
-        linear: Any = layer.get_submodule(path)
-        linear.weight[list(removed)] = 0
-        linear.bias[list(removed)] = 0
 
 
 def _graph(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
