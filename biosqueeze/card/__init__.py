@@ -9,6 +9,7 @@ from pathlib import Path
 
 from biosqueeze.card.markdown import escaped, fenced, replaced, table
 from biosqueeze.card.metadata import front_matter, model_index
+from biosqueeze.card.pretraining import pretraining_section
 from biosqueeze.card.results import read_evaluations, results_block
 from biosqueeze.card.usage import usage_block
 from biosqueeze.command_line import option_defaults, option_flags
@@ -36,6 +37,7 @@ def render(name: str, manifest: Manifest, directory: Path, parent: Path | None =
         *_custom_head(manifest),
         usage_block(name, manifest, directory),
         results_block(directory, evaluations),
+        *pretraining_section(manifest),
         _size_table(manifest),
         "## How it was made",
         fenced("\n".join(_command(entry) for entry in manifest.history)),

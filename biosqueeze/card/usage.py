@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from biosqueeze.card.markdown import fenced, html_block
+from biosqueeze.card.pretraining import STAGE, is_discriminator
 from biosqueeze.manifest import Manifest
 
 _TEXT = "Aspirin reduces fever in patients with influenza."
@@ -27,6 +28,17 @@ model = AutoModel.from_pretrained({name})
 with torch.inference_mode():
     states = model(**tokenizer({text}, return_tensors="pt")).last_hidden_state
 print(states.shape)"""
+_DISCRIMINATOR = """\
+import torch
+from transformers import AutoTokenizer, ElectraForPreTraining
+
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = ElectraForPreTraining.from_pretrained({name})
+inputs = tokenizer({text}, return_tensors="pt")
+with torch.inference_mode():
+    logits = model(**inputs).logits[0]
+for token, logit in zip(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]), logits, strict=True):
+    print(token, "replaced" if logit > 0 else "original")"""
 _QUESTION = """\
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -79,11 +91,22 @@ def usage_block(name: str, manifest: Manifest, directory: Path) -> str:
     """
     examples = []
     if any(directory.glob("model*.safetensors")):
-        examples.append(_with_biosqueeze(name) if manifest.custom_head else _with_transformers(name, manifest.head))
+        examples.append(_with_biosqueeze(name) if manifest.custom_head else _with_transformers(name, _kind(manifest)))
     graph = next((file for file in _GRAPHS if (directory / file).is_file()), None)
     if graph and (directory / "tokenizer.json").is_file() and not manifest.custom_head:
         examples.append(_with_onnxruntime(name, manifest.head, graph))
+    if manifest.stage == STAGE:
+        examples.append(_next_step(name))
     return html_block("usage", "\n\n".join(["## How to use it", *examples]) if examples else "")
+
+
+def _kind(manifest: Manifest) -> str:
+    """Return the head, as the examples are told apart."""
+    return "discriminator" if is_discriminator(manifest) else manifest.head
+
+
+def _next_step(name: str) -> str:
+    return f"Next, fine-tune it:\n\n{fenced(f'biosqueeze finetune {shlex.quote(name)} --data DIRECTORY', 'shell')}"
 
 
 def _with_transformers(name: str, head: str) -> str:
@@ -97,6 +120,8 @@ def _with_transformers(name: str, head: str) -> str:
             code = _QUESTION.format(**values)
         case "mlm":
             code = _FILL_MASK.format(**values)
+        case "discriminator":
+            code = _DISCRIMINATOR.format(**values)
         case _:
             code = _ENCODER.format(**values)
     return fenced(code, "python")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedConfig
 
-from biosqueeze import registry
+from biosqueeze import processes, registry
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.loss_config import (
     LossConfig,
@@ -17,6 +17,7 @@ from biosqueeze.distillation.loss_config import (
     check_several_teachers,
     check_temperature,
     drop_losses_without_head,
+    with_fitted_heads,
 )
 from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
 from biosqueeze.distillation.request import DistillationRequest, LossSettings
@@ -50,11 +51,22 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     headless = [name for name, has_head in zip(names, traits.teachers_have_head, strict=True) if not has_head]
     if request.head_steps is not None:
         check_fit_head(loss_config, names, headless)
-        headless = []
+        loss_config = replace(loss_config, fits_heads=True)
+    elif _brings_losses(request):
+        loss_config = with_fitted_heads(loss_config, headless)
+    headless = [] if loss_config.fits_heads else headless
     loss_config = drop_losses_without_head(loss_config, headless, requested=bool(request.losses.loss))
     check_several_teachers(loss_config, names)
     check_temperature(request.losses.temperature, loss_config)
     return loss_config
+
+
+def _brings_losses(request: DistillationRequest) -> bool:
+    """Return whether the losses are those of the student's paper, of which none is to be lost for want of a head.
+
+    Sharded teachers cannot be fitted a head, so --use_fsdp drops these losses with a warning.
+    """
+    return bool(request.losses.default and not request.losses.loss and not processes.sharding())
 
 
 def _with_defaults(request: DistillationRequest, traits: ModelTraits) -> LossSettings:

@@ -23,6 +23,7 @@ _PARTS = {
     "relations": ("query", "key", "value", "bias"),
 }
 EMBEDDINGS = ((0, 0),)
+DEFAULT_HEAD_STEPS = 2000  # of a head that is fitted without --fit-head, and no more than the distillation has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class LossConfig:
     relation_heads: int = 0  # see objectives.LayerPair
     windows: Mapping[tuple[int, int], int] = field(default_factory=dict)  # see loss_windows
     dropout: float | None = None  # the student's during this training; None keeps that of its config
+    fits_heads: bool = False  # whether teachers without a masked-language-model head get a fitted one
 
     @property
     def losses(self) -> dict[str, ModuleType]:
@@ -71,6 +73,11 @@ class LossConfig:
     def needs_teacher(self) -> bool:
         """Whether any loss reads the teacher's logits or layers."""
         return self.output_spec.logits or bool(self.teacher_parts)
+
+    @property
+    def reading_logits(self) -> list[str]:
+        """The losses that read the logits of the teacher's head."""
+        return [name for name, loss in self.losses.items() if loss.NEEDS_TEACHER_LOGITS]
 
     @property
     def trains_head(self) -> bool:
@@ -177,19 +184,40 @@ def drop_losses_without_head(loss_config: LossConfig, headless: Sequence[str], *
     Raises:
         SqueezeError: it was, or no other loss is left.
     """
-    blocked = [name for name, module in loss_config.losses.items() if module.NEEDS_TEACHER_LOGITS]
+    blocked = loss_config.reading_logits
     if not headless or not blocked:
         return loss_config
-    cause = (
-        f"{' and '.join(headless)} has no masked-language-model head, and a newly initialized one would give random "
-        "distributions"
-    )
+    cause = f"{_lacks_head(headless)}, and a newly initialized one would give random distributions"
     ways = "give --fit-head 2000, or a teacher with the head (for BioBERT: dmis-lab/biobert-base-cased-v1.2)"
     if requested or len(blocked) == len(loss_config.weights):
         raise SqueezeError(f"--loss {', '.join(blocked)} cannot be computed: {cause}; leave it out, or {ways}")
     reduced = without_losses(loss_config, blocked)
     warn(f"{cause}; distilling with {' + '.join(reduced.weights)} and without {', '.join(blocked)}. For all: {ways}")
     return reduced
+
+
+def with_fitted_heads(loss_config: LossConfig, headless: Sequence[str]) -> LossConfig:
+    """Return the configuration with heads to fit, where a loss reads one that a teacher lacks.
+
+    Args:
+        loss_config: the losses of the student's paper, which are not complete without the teacher's distribution.
+        headless: names of the teachers without a head.
+    """
+    blocked = loss_config.reading_logits
+    if not headless or not blocked:
+        return loss_config
+    rest = [f"--loss {name}={weight:g}" for name, weight in loss_config.weights.items() if name not in blocked]
+    without = f"; without {', '.join(blocked)}: {' '.join(rest)}" if rest else ""
+    note(
+        f"{_lacks_head(headless)}, which the student's losses read ({', '.join(blocked)}): one is fitted first, in at "
+        f"most {DEFAULT_HEAD_STEPS:,} steps (--fit-head sets their number{without}). A teacher with its own is better: "
+        "for BioBERT, dmis-lab/biobert-base-cased-v1.2"
+    )
+    return replace(loss_config, fits_heads=True)
+
+
+def _lacks_head(headless: Sequence[str]) -> str:
+    return f"{' and '.join(headless)} has no masked-language-model head"
 
 
 def check_fit_head(loss_config: LossConfig, teachers: Sequence[str], headless: Sequence[str]) -> None:
@@ -203,7 +231,7 @@ def check_fit_head(loss_config: LossConfig, teachers: Sequence[str], headless: S
     Raises:
         UsageError: every teacher has its head, or no loss reads it.
     """
-    if not any(module.NEEDS_TEACHER_LOGITS for module in loss_config.losses.values()):
+    if not loss_config.reading_logits:
         raise UsageError(
             f"--fit-head: none of the losses {', '.join(loss_config.weights)} reads a teacher's head; leave it out, or "
             "add --loss kl"

@@ -92,7 +92,8 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     ] = None
     fit_head: Annotated[
         int | None,
-        "Steps to train a masked-language-model head for a teacher that lacks one; its encoder is frozen.",
+        "Steps to train a masked-language-model head for a teacher that lacks one; its encoder is frozen. Default: at "
+        "most 2000 with a --student that brings the losses of its paper; else none, and its losses are dropped.",
         Bounds(least=1),
         Group.MODELS,
     ] = None

@@ -11,6 +11,7 @@ from biosqueeze.distillation.augmentation import build_augmentation
 from biosqueeze.distillation.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.head_fitting import HeadFitting
 from biosqueeze.distillation.learner import Distiller
+from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.mlm_head import fit_missing_heads
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
@@ -24,7 +25,9 @@ from biosqueeze.distillation.teacher_setup import (
 from biosqueeze.distillation.warm_start import keep_log, warm_start
 from biosqueeze.models.load import without_head
 from biosqueeze.progress import note
+from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, check_options, train
 from biosqueeze.training.precision import precision_of
 
@@ -72,11 +75,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     check_options(request.training, models.student, evaluated=request.data.data is not None)
     check_cache(request, setup)
     data = _load_data(request, setup)
-    fitting = (
-        HeadFitting(request.head_steps, data.source, request.training, directory)
-        if request.head_steps is not None
-        else None
-    )
+    fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
     student, training = warm_start(models, data, request.training, request.warm_epochs, directory)
@@ -109,6 +108,14 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, models, metrics)
+
+
+def _head_fitting(request: DistillationRequest, source: ItemSource, directory: Path) -> HeadFitting:
+    """Return how heads are fitted: for --fit-head steps, or by default for no more than the distillation has."""
+    training = request.training
+    schedule = BatchSchedule(source, training.batch_size, training.seed, total=0, processes=processes.count())
+    steps = request.head_steps or min(DEFAULT_HEAD_STEPS, steps_of(training, schedule.batches_per_epoch)[1])
+    return HeadFitting(steps, source, training, directory)
 
 
 def _load_data(request: DistillationRequest, setup: TeacherSetup) -> TrainingData:

@@ -69,7 +69,7 @@ def _check_sharding(request: DistillationRequest, setup: TeacherSetup) -> None:
     """
     live = setup.loss_config.needs_teacher and not (setup.models.cross_vocabulary or request.cache)
     # A try of --auto-batch that fails in one process would leave the others waiting for its part of the weights.
-    if processes.sharding() and (request.head_steps or request.training.auto_batch or not live):
+    if processes.sharding() and (setup.loss_config.fits_heads or request.training.auto_batch or not live):
         raise UsageError(
             "--use_fsdp shards a teacher that runs in all processes while the student trains; with --fit-head, "
             "--auto-batch, --cache-teacher, a teacher of another vocabulary, or losses that need no teacher, launch "

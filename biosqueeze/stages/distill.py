@@ -45,7 +45,7 @@ PURPOSE = Purpose.SMALLER
 EXAMPLES = (
     (
         "Distil a pretrained encoder into a preset student, on plain text",
-        "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz --fit-head 2000",
+        "biosqueeze distill --teacher dmis-lab/biobert-v1.1 --student tiny --corpus pubmed.txt.gz",
     ),
     (
         "Distil a fine-tuned teacher, on its labelled data and on unlabelled text",
@@ -186,6 +186,7 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
 
 def plan(options: Options) -> Plan:
     """Describe the distillation; read configs and no weights."""
+    from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.students import student_parameters
@@ -203,11 +204,12 @@ def plan(options: Options) -> Plan:
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     names = " and ".join(teacher.name for teacher in inputs.teachers)
-    fitting = (f"first fit the masked-language-model head that {names} lacks: {options.fit_head} steps",)
+    head_steps = options.fit_head or f"at most {DEFAULT_HEAD_STEPS:,}"
+    fitting = (f"first fit the masked-language-model head that {names} lacks: {head_steps} steps",)
     return Plan(
         out=out,
         steps=(
-            *(fitting if options.fit_head else ()),
+            *(fitting if losses.fits_heads else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
             f"{formula(losses.weights)}, temperature {losses.temperature:g})",
             f"train on {', '.join(sources)}{augmented}: {length}, lr {options.lr:g}",

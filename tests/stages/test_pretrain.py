@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -115,6 +116,31 @@ def test_what_follows_works_with_a_model_of_pairs(models, text, tmp_path, shell:
     assert tuned.code == 0, tuned.err
 
 
+@pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "rtd")])
+def test_the_card_tells_what_was_done_and_its_example_runs(
+    family, objective, models, text, tmp_path, shell: Shell, monkeypatch, capfd
+) -> None:
+    masking = ("--mask-unit", "word", "--mask-rate", "0.05:0.25:2")
+    given = ("--corpus", text, *SHORT, "--steps", "2", "--objective", objective, *masking, "--held-out", "0.2")
+    assert shell("pretrain", models / family, *given, "--out", tmp_path / "out").code == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    metrics = json.loads((tmp_path / "out" / "biosqueeze.json").read_text())["metrics"]
+    assert "| masking | whole words, 0.05 to 0.25 of the tokens in 2 stages, masked anew in each epoch |" in card
+    assert f"{metrics['corpus_tokens']:,} tokens; SHA-256 of the prepared text {metrics['corpus_sha256']} |" in card
+    assert f"| length | 2 steps of 4 sequences of 24 tokens; {metrics['tokens']:,} tokens seen" in card
+    assert f"| held-out text | mlm {metrics['held_out']['mlm']:.4f}, perplexity" in card
+    assert ("replaced-token detection" in card) == (objective == "rtd")
+    assert "biosqueeze finetune out --data DIRECTORY" in card
+    (code,) = re.findall(r"^```python\n(.*?)\n```$", card, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    capfd.readouterr()
+    exec(compile(code, "the card", "exec"), {})
+    printed = capfd.readouterr().out
+    assert (
+        ("[CLS] original\n" in printed or "[CLS] replaced\n" in printed) if objective == "rtd" else "score" in printed
+    )
+
+
 def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Press Ctrl-C after a step."""
     after = loop.TrainingLoop._after_step
@@ -128,12 +154,14 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "ends"), [("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,))]
+    ("objective", "ends"),
+    [("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,)), ("mlm --adversarial", (3,))],
 )
 def test_resumed_equals_uninterrupted(objective, ends, models, text, tmp_path, shell: Shell, monkeypatch) -> None:
     start = models / ("electra" if objective == "rtd" else "bert")
     long = ("--long-length", "40", "--long-share", "0.5", "--held-out", "0.2", "--eval-every", "3")
-    options = (start, "--corpus", text, *SHORT, "--steps", "6", "--objective", objective, *long, "--dropout", "0.1")
+    options = (start, "--corpus", text, *SHORT, "--steps", "6", "--objective", *objective.split(), *long)
+    options += ("--dropout", "0.1")
     assert shell("pretrain", *options, "--out", tmp_path / "whole").code == 0
     out = tmp_path / "out"
     # The longer sequences begin after step 3.
