@@ -13,8 +13,11 @@ PEAK_FLOPS = {
     "TPUv5e": 197e12,
     "V100": 125e12,
 }
-"""Dense bf16 FLOPs per second (V100: fp16) by the data sheets of NVIDIA, of the SXM version where there are several,
-without sparsity; TPU: Google Cloud's documentation, per chip."""
+"""Dense bf16 FLOPs per second (V100: fp16), of the SXM version where there are several.
+
+By the data sheets of NVIDIA; those of H100, H200 (1,979 TFLOPS) and L4 (242) give numbers with sparsity, which are
+halved. RTX 4090: the whitepaper of Ada, with sums in fp32. TPU: Google Cloud's documentation, per chip.
+"""
 
 
 @dataclass(frozen=True)
