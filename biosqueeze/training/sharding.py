@@ -45,8 +45,8 @@ class ShardedLearner:
     """A sharded copy of a learner, with its optimiser.
 
     Layers are gathered one at a time; embeddings and heads for a whole pass, because a head runs in slices, and their
-    number differs between processes. Weights are gathered, and gradients added, in float32. The learner itself stays
-    on the CPU, and gets the weights when they are scored or written.
+    number differs between processes. Weights are gathered in float32, and so are gradients added, after each
+    micro-batch. The learner itself stays on the CPU, and gets the weights when they are scored or written.
     """
 
     def __init__(self, whole: Learner, accelerator: Accelerator, options: TrainingOptions) -> None:
