@@ -120,7 +120,7 @@ def _scenarios() -> Iterator[Scenario]:
         line = f"finetune bert --data {kind} --task {kind} --steps 3 --out out {_SAVING}"
         yield Scenario(f"finetune {kind}", line, slow=kind != "ner")
     grid = "--grid lr=1e-4,3e-4 --seeds 2 --steps 2"
-    yield Scenario("finetune grid", f"finetune bert --data ner {grid} --out out {_SAVING}")
+    yield Scenario("finetune grid", f"finetune bert --data ner {grid} --out out {_SAVING}", slow=True)
     yield Scenario("two processes", f"finetune bert --data ner --steps 3 --out out {_SAVING}", processes=2)
     yield Scenario("evaluate", "evaluate teacher --data ner", ("teacher/results/evaluate-torch.json",))
     yield Scenario("predict", "predict teacher records.jsonl --out out.jsonl", ("out.jsonl",))

@@ -84,7 +84,7 @@ AREAS = {
                 "objectives/attention.py",
                 ("~pair.allowed.unsqueeze(1)", "~pair.allowed.unsqueeze(1).mT"),
                 ("/ difference.shape[1]", "/ difference.shape[2]"),
-                ("queries[1], keys[1]", "keys[1], queries[1]"),
+                ("scores(*teacher)", "scores(*teacher[:2][::-1], *teacher[2:])"),
             ),
             *_in("objectives/kl.py", ("(teacher - student)", "(student - teacher)"), (" * scale(rows)", "")),
             *_in("objectives/soft.py", ("teacher.exp() * student", "student.exp() * teacher")),
