@@ -32,7 +32,7 @@ def test_minilm_on_slices_of_ncbi_disease(real_data: Path, tmp_path: Path, shell
     shrunk = shell("shrink - --layers 1,3,5", stdin=teacher.out)
     assert shrunk.code == 0, shrunk.err
     student = shell(
-        "distill - --teacher teacher --data", data, "--corpus", text, "--epochs", 2, "--out", "student",
+        "distill - --teacher teacher --data", data, "--corpus", text, "--epochs", 3, "--out", "student",
         stdin=shrunk.out,
     )  # fmt: skip
     assert student.code == 0, student.err

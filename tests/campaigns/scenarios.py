@@ -18,10 +18,12 @@ from safetensors.torch import load_file, save_file
 
 from biosqueeze.corpora import build
 from tests import pico
-from tests.campaigns.sandbox import HUB, Command, Folder
+from tests.campaigns.sandbox import HUB, Command, Folder, import_all
 from tests.corpora import sources
 from tests.tasks.sources import DATA
 
+# Imported here at once: otherwise the first command that needs one imports it in its fork, and this process after it.
+_LIBRARIES = ("accelerate", "onnxscript", "onnxruntime", "pyarrow", "scipy.stats", "seqeval.metrics", "torch.onnx")
 _TRAINING = "--precision fp32 --batch-size 4 --max-length 24"
 _SAVING = f"{_TRAINING} --save-every 1 --eval-every 2"
 _RECIPE = """
@@ -163,6 +165,7 @@ def write_inputs(folder: Folder) -> None:
         RuntimeError: a command failed.
     """
     work = folder.work
+    import_all(_LIBRARIES)
     pico.save("bert", work / "bert")
     pico.save("electra", work / "electra", head="discriminator")
     for kind in DATA:
