@@ -23,6 +23,7 @@ from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.longformer import with_dense_attention
 from biosqueeze.sentence_layout import copy_sentence_layout
 
 # 20 is the first with Gelu as one operator, which takes half the time of its parts.
@@ -35,7 +36,7 @@ class PositionalModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        self.model = model
+        self.model = with_dense_attention(model)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return `main_output` of the model."""

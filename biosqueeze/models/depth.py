@@ -13,6 +13,7 @@ from biosqueeze.models.families import family_of
 from biosqueeze.models.first_norm import with_first_layer
 from biosqueeze.models.layers import LOCAL
 from biosqueeze.models.load import new_model
+from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 _HALVES = "every-other, odd, top, bottom"
@@ -90,6 +91,7 @@ def shallow_config(config: PreTrainedConfig, layers: Sequence[int]) -> PreTraine
     """Return the config of some layers; each keeps its kind of attention, global or local."""
     changed = copy.deepcopy(config)
     setattr(changed, family_of(config).layers_key, len(layers))
+    keep_windows(changed, layers)
     types = getattr(config, "layer_types", None)
     if types:
         changed.layer_types = [types[layer] for layer in layers]

@@ -72,6 +72,10 @@ class Family:
     takes_token_types: bool = True
     shares_layers: bool = False
     """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
+    extra_projections: tuple[str, ...] = ()
+    """Longformer's queries, keys and values of tokens with global attention: they have the rows of the same heads."""
+    in_windows: bool = False
+    """Longformer pads its inputs to whole windows, so inner states are longer, and projects (length, batch, hidden)."""
     has_bottleneck: bool = False
     """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
     position_key: str = ""
@@ -100,6 +104,11 @@ class Family:
     def has_attention_bias(self) -> bool:
         """Whether attention scores are more than products of queries and keys, because of relative positions."""
         return bool(self.attention_bias or self.shared_bias)
+
+    @property
+    def keeps_head_size(self) -> bool:
+        """Whether heads can be removed but not narrowed: their size is that of a rotation, or of two sets of heads."""
+        return self.rotary or bool(self.extra_projections)
 
     @property
     def fuses_projections(self) -> bool:
@@ -161,6 +170,17 @@ FAMILIES: Mapping[str, Family] = {
         _ROBERTA,
         replace(_ROBERTA, name="xlm-roberta", classes="XLMRoberta", prefix="roberta"),
         replace(_ROBERTA, name="camembert", classes="Camembert", prefix="roberta"),
+        replace(
+            _ROBERTA,
+            name="longformer",
+            classes="Longformer",
+            extra_projections=tuple(f"attention.self.{part}_global" for part in ("query", "key", "value")),
+            in_windows=True,
+            head_count_attribute="num_heads",
+            head_size_attribute="head_dim",
+            supports_sdpa=False,
+            supports_packing=False,
+        ),
         replace(
             _ROBERTA,
             name="mpnet",
@@ -299,6 +319,7 @@ FAMILIES: Mapping[str, Family] = {
 _SIGNS = (
     ("modernbert", "layers.0.attn.Wqkv.", "global_attn_every_n_layers"),
     ("eurobert", "layers.0.self_attn.q_proj.", "classifier_pooling"),
+    ("longformer", "encoder.layer.0.attention.self.query_global.", "attention_window"),
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),
     ("deberta-v2", "encoder.rel_embeddings.", "position_buckets"),

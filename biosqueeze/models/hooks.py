@@ -42,6 +42,9 @@ class HiddenStateHooks:
         self._states: States | None = None
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
         self._rotation: tuple[Tensor, Tensor] | None = None  # of the layer that runs
+        self._length: int | None = None  # of the input, if inner states may be longer
+        if family.in_windows:
+            model.base_model.register_forward_pre_hook(self._keep_length, with_kwargs=True)
         layers = layers_by_depth(model)
         states, norms = state_modules(model), normed_states(model) if family.input_norm else []
         if 0 in parts:
@@ -85,7 +88,7 @@ class HiddenStateHooks:
 
     def _capture_input(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._states is not None and 0 not in self._states:
-            self._states[0] = {"hidden": args[0] if args else kwargs["hidden_states"]}
+            self._states[0] = {"hidden": self._unpadded(args[0] if args else kwargs["hidden_states"])}
 
     def _capture_output(
         self, part: str, depths: Sequence[int], module: nn.Module, _args: tuple[Any, ...], output: Any
@@ -98,9 +101,18 @@ class HiddenStateHooks:
             return
         depth = depths[call]
         if part in self._parts.get(depth, ()):
-            tensor = output[0] if isinstance(output, tuple) else output
+            tensor = self._unpadded(output[0] if isinstance(output, tuple) else output, part)
             whole = part in ("hidden", "bias")
             self._states.setdefault(depth, {})[part] = tensor if whole else self._split_heads(part, tensor)
+
+    def _keep_length(self, _trunk: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._length = (args[0] if args else kwargs["input_ids"]).shape[1]
+
+    def _unpadded(self, state: Tensor, part: str = "hidden") -> Tensor:
+        """Cut a state of Longformer to the input's length; it scales queries (length, batch, size) in place."""
+        if self._length is None:
+            return state
+        return (state if part == "hidden" else state.transpose(0, 1).clone())[:, : self._length]
 
     def _keep_rotation(self, _attention: nn.Module, _args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._rotation = kwargs["position_embeddings"] if self._states is not None else None

@@ -6,6 +6,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.models.families import family_of
+from biosqueeze.models.longformer import layer_windows
 
 LOCAL = "sliding_attention"
 """The value in `layer_types` of config.json of a layer that attends to a window of tokens."""
@@ -61,6 +62,8 @@ def normed_states(model: PreTrainedModel) -> list[nn.Module]:
 
 def attention_window(config: PreTrainedConfig, depth: int) -> int | None:
     """Return how many tokens on each side the layer attends to whose output is the state at a depth; None for all."""
+    if family_of(config).in_windows:
+        return layer_windows(config)[depth - 1] // 2
     types = getattr(config, "layer_types", None)
     return int(config.sliding_window) if types and types[depth - 1] == LOCAL else None
 

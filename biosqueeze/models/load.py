@@ -15,6 +15,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.detection import config_with_family, detect_head
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
+from biosqueeze.models.longformer import mark_question
 from biosqueeze.models.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizer_settings import check_tokenizer
 from biosqueeze.models.weights import read_weights
@@ -138,6 +139,7 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
         cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
+    mark_question(model)
     built: PreTrainedModel = model.eval()
     return built
 

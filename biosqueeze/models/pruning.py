@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
+from biosqueeze.models.longformer import use_dense_attention
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 
@@ -68,7 +69,7 @@ def _untied_copy(model: PreTrainedModel) -> Any:
         path, _, attribute = name.rpartition(".")
         owner = clone.get_submodule(path)
         setattr(owner, attribute, nn.Parameter(getattr(owner, attribute).detach().clone()))
-    return clone.requires_grad_(True)
+    return use_dense_attention(clone.requires_grad_(True))
 
 
 @contextmanager

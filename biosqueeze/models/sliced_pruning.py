@@ -69,7 +69,8 @@ class SlicedPruning(WidthPruning):
         heads, group = int(getattr(config, family.heads_key)), query_group(config)
         rows: tuple[_Units, ...] = (_Units(family.query, size, (0, heads * size, 2 * heads * size)),)
         if not family.fuses_projections:
-            rows = (_Units(family.query, group * size), _Units(family.key, size), _Units(family.value, size))
+            shared = (family.key, family.value, *family.extra_projections)
+            rows = (_Units(family.query, group * size), *(_Units(path, size) for path in shared))
         return (*rows, _Units(family.attention_output, group * size, axis=1))
 
     def cut_head_size(self, keep: int) -> None:

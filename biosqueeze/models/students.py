@@ -22,6 +22,7 @@ from biosqueeze.models.load import (
     load_tokenizer,
     new_model,
 )
+from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.presets import Preset, find_preset
 
 # Modules with embeddings, and the ends of the names of their tables: EuroBERT has only one of them.
@@ -95,6 +96,7 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
         changed.embedding_size = (
             preset.hidden
         )  # ELECTRA-base has no projection after its embeddings, and neither has its student
+    keep_windows(changed, range(int(preset.layers or 0)))
     set_sizes(changed, layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
     if preset.positions is not None:
         changed.max_position_embeddings = preset.positions + family.first_position

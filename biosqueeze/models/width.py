@@ -70,10 +70,11 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
     if heads is not None and not 1 <= heads <= all_heads:
         raise UsageError(f"--heads {heads} cannot be kept of {all_heads}; give a number from 1 to {all_heads}")
     new_heads, new_size = (heads or all_heads, size) if hidden is None else _heads_for(hidden, heads, size, all_heads)
-    if family.rotary and new_size != size:
+    if family.keeps_head_size and new_size != size:
+        reason = "whose size determines how positions rotate them" if family.rotary else "which two projections share"
         raise UsageError(
-            f"--hidden {hidden} would narrow the heads of a {family.name}, whose size determines how positions rotate "
-            f"them; with fewer heads: {_multiples(size, all_heads)}"
+            f"--hidden {hidden} would narrow the heads of a {family.name}, {reason}; with fewer heads: "
+            f"{_multiples(size, all_heads)}"
         )
     _check_group(config, new_heads)
     _check_projection(config, new_heads * new_size)
@@ -162,7 +163,7 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
 def _pruning_of(family: Family) -> type[WidthPruning]:
     if family.attention_bias:
         return RelativePruning
-    return SlicedPruning if family.rotary else _WidthPruning
+    return SlicedPruning if family.keeps_head_size else _WidthPruning
 
 
 class _WidthPruning(WidthPruning):

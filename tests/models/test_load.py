@@ -12,7 +12,7 @@ from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES, infer_family
-from biosqueeze.models.load import load_config, load_model, load_tokenizer
+from biosqueeze.models.load import load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.verify import last_hidden
 from tests import pico
 from tests.layouts import edit_json, opened, to_bin
@@ -284,3 +284,8 @@ def test_saved_models_load_in_stock_transformers(pico_bert, tmp_path):
     assert set(info["missing_keys"]) <= {"pooler.dense.weight", "pooler.dense.bias"}
     text = "BRCA1 mutation of Hepatitis"
     assert AutoTokenizer.from_pretrained(tmp_path / "out")(text) == load_tokenizer(checkpoint)(text)
+
+
+def test_heads_that_transformers_lacks():
+    with pytest.raises(SqueezeError, match="transformers has no EuroBertForQuestionAnswering"):
+        new_model(pico.config_of("eurobert", 60), "EuroBertForQuestionAnswering", seed=0)

@@ -166,7 +166,7 @@ def test_hidden_size_of_narrower_heads(heads, size, data):
     assert (changed.hidden_size, changed.num_attention_heads) == (kept * kept_size, kept)
 
 
-@pytest.mark.parametrize("family", [family for family in NARROWING if not FAMILIES[family].rotary])
+@pytest.mark.parametrize("family", [family for family in NARROWING if not FAMILIES[family].keeps_head_size])
 @pytest.mark.parametrize("widths", [Widths(head_size=5), Widths(heads=3, head_size=6, ffn=40)])
 def test_narrower_heads(family, widths, tmp_path):
     model = pico.model_of(family, 200, "mlm")

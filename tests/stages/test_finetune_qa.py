@@ -79,6 +79,17 @@ def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], 
     assert json.loads(Path("on/biosqueeze.json").read_text())["metrics"]["f1"] > 0.9
 
 
+def test_longformer_answers_the_same_on_both_runtimes(
+    shallow: Callable[[str, str], Path], data: Path, shell: Shell
+) -> None:
+    said = shell("finetune", shallow("longformer", "mlm"), "--data", data, *LEARN, "--steps", 20, "--out", "out")
+    assert said.code == 0, said.err
+    assert shell("export out --out exported").code == 0
+    found = [json.loads(shell("evaluate exported --backend", name, "--json").out) for name in ("torch", "onnxruntime")]
+    assert found[0]["metrics"]["mrr"] > 0
+    assert found[0]["metrics"] == pytest.approx(found[1]["metrics"], abs=1e-4)
+
+
 def test_questions_without_an_answer(shallow: Callable[[str, str], Path], tmp_path: Path, shell: Shell) -> None:
     data = folder(tmp_path, unanswerable=True)
     said = shell("finetune", shallow("bert", "mlm"), "--data", data, *LEARN, "--epochs", 4, "--out", "out")

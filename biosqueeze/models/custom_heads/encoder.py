@@ -17,6 +17,7 @@ from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
 from biosqueeze.models.custom_heads.cosine import CosineHead, mean_state, select_text
 from biosqueeze.models.custom_heads.crf import Crf
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
+from biosqueeze.models.longformer import global_tokens
 from biosqueeze.tasks.encoding.entities import FIRST, SECOND
 
 Loss = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
@@ -54,6 +55,8 @@ class HeadedEncoder(nn.Module):
         if isinstance(self.head, CosineHead) and entities is not None:
             pair = [self._mean_state(inputs["input_ids"], entities.bitwise_and(bit) != 0) for bit in (FIRST, SECOND)]
             return TokenClassifierOutput(logits=self.head(*pair))
+        if entities is not None and self.config.model_type == "longformer":
+            inputs["global_attention_mask"] = global_tokens(entities)
         hidden = self.encoder(**inputs)[0]  # (batch, length, hidden), or the emissions of a CRF
         return TokenClassifierOutput(logits=self.head(hidden, inputs["attention_mask"], entities))
 
