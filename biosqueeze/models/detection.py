@@ -22,6 +22,8 @@ def config_with_family(checkpoint: Checkpoint) -> dict[str, Any]:
     raw["model_type"] = raw.get("model_type") or _inferred_type(checkpoint)
     family = family_of(raw)
     _check_kind(checkpoint, raw)
+    if family.name == "eurobert" and "clf_pooling" in raw:  # its name before EuroBERT was part of transformers
+        raw.setdefault("classifier_pooling", raw["clf_pooling"])
     return complete_config(checkpoint.name, raw, _names(checkpoint)) if family.name == "deberta-v2" else raw
 
 

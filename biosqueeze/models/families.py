@@ -318,7 +318,7 @@ FAMILIES: Mapping[str, Family] = {
 # trunk, and a key of config.json.
 _SIGNS = (
     ("modernbert", "layers.0.attn.Wqkv.", "global_attn_every_n_layers"),
-    ("eurobert", "layers.0.self_attn.q_proj.", "classifier_pooling"),
+    ("eurobert", "layers.0.self_attn.q_proj.", "rms_norm_eps"),
     ("longformer", "encoder.layer.0.attention.self.query_global.", "attention_window"),
     ("albert", "encoder.albert_layer_groups.", "num_hidden_groups"),
     ("mobilebert", "embeddings.embedding_transformation.", "intra_bottleneck_size"),

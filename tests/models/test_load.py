@@ -289,3 +289,18 @@ def test_saved_models_load_in_stock_transformers(pico_bert, tmp_path):
 def test_heads_that_transformers_lacks():
     with pytest.raises(SqueezeError, match="transformers has no EuroBertForQuestionAnswering"):
         new_model(pico.config_of("eurobert", 60), "EuroBertForQuestionAnswering", seed=0)
+
+
+def test_config_keys_of_the_first_eurobert(tmp_path):
+    path = pico.save("eurobert", tmp_path / "model", "sequence-classification")
+    config = json.loads((path / "config.json").read_text())
+    for key in ("classifier_pooling", "rope_parameters", "model_type", "num_key_value_heads"):
+        del config[key]
+    (path / "config.json").write_text(json.dumps(config | {"clf_pooling": "bos", "rope_theta": 250000}))
+    with pytest.raises(SqueezeError, match=r"k_proj.weight is 16 x 32 in the weights and 32 x 32 by config"):
+        load_model(opened(path))
+    (path / "config.json").write_text(
+        json.dumps(config | {"clf_pooling": "bos", "rope_theta": 250000, "num_key_value_heads": 2})
+    )
+    config = load_model(opened(path)).model.config
+    assert (config.classifier_pooling, config.rope_parameters["rope_theta"]) == ("bos", 250000)
