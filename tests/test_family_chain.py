@@ -11,7 +11,7 @@ from tests import pico
 from tests.cli.run import Shell
 
 # Families with a vocabulary of another kind than BERT's.
-FAMILIES = ("modernbert",)
+FAMILIES = ("modernbert", "eurobert", "longformer")
 QUICK = ("--precision", "fp32", "--batch-size", "8", "--max-length", "48", "--steps", "3")
 
 
