@@ -81,7 +81,8 @@ def test_shallower_model_skips_the_other_layers(family, head):
     assert difference == 0.0
     assert type(shallow) is type(model) and shallow.config.num_hidden_layers == 2
     trunk = model.base_model.get_submodule(family_of(model.config).layers)
-    in_tuple = family_of(model.config).has_attention_bias  # these layers return an attention map too
+    own = family_of(model.config)
+    in_tuple = own.has_attention_bias or own.in_windows  # these layers return an attention map too
     trunk[1].forward = trunk[2].forward = lambda hidden, *args, **kwargs: (hidden, None) if in_tuple else hidden
     outputs, expected = float_outputs(shallow, batch), float_outputs(model, batch)
     assert torch.equal(outputs[0], expected[0])

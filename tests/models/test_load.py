@@ -37,7 +37,8 @@ def test_every_head_loads(tmp_path, family, head):
     assert type(loaded.model).__name__ == checkpoint.config["architectures"][0]
     assert loaded.has_head and not loaded.missing
     assert not loaded.model.training and loaded.model.dtype == torch.float32
-    assert torch.equal(hidden(loaded.model), hidden(reference))
+    if (family, head) != ("longformer", "sequence-classification"):  # which gives the first token global attention
+        assert torch.equal(hidden(loaded.model), hidden(reference))
 
 
 # The classifiers of ModernBERT have the same names, whatever they classify.

@@ -179,7 +179,10 @@ def test_every_trainable_weight_gets_a_gradient(name: str, pico_any: Path) -> No
     if model.config.model_type in ("bert", "electra"):
         batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     model(**batch).logits.sum().backward()
-    assert [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
+    unused = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    if model.config.model_type == "longformer" and name == "bilstm":  # a tagger has no tokens with global attention
+        unused = [n for n in unused if "_global." not in n]
+    assert unused == []
 
 
 @pytest.mark.parametrize("name", ALL)
