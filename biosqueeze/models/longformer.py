@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LongformerModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.longformer.modeling_longformer import (
-    LongformerBaseModelOutput,
-    LongformerEncoder,
+    LongformerBaseModelOutputWithPooling,
     LongformerSelfAttention,
 )
 
@@ -100,30 +99,29 @@ def with_dense_attention(model: PreTrainedModel) -> PreTrainedModel:
 
 
 class _DenseModel(LongformerModel):  # type: ignore[no-untyped-call]
-    """The trunk, without padding to whole windows."""
-
-    def _pad_to_window_size(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor,
-        position_ids: Tensor,
-        inputs_embeds: Tensor,
-        pad_token_id: int,  # noqa: ARG002 - the stock signature
-    ) -> tuple[Any, ...]:
-        return 0, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds
-
-
-class _DenseEncoder(LongformerEncoder):
-    """The layers, without a look at the data for tokens with global attention."""
+    """The trunk, without padding to whole windows, and without a look at the data for tokens with global attention."""
 
     def forward(  # type: ignore[override]
-        self, hidden_states: Tensor, attention_mask: Tensor, **_options: Any
-    ) -> LongformerBaseModelOutput:
-        states = [hidden_states]
-        for layer in self.layer:
-            states.append(layer(states[-1], attention_mask=attention_mask)[0])
-        return LongformerBaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        output_hidden_states: bool | None = None,
+        **_options: Any,
+    ) -> LongformerBaseModelOutputWithPooling:
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        marks = real - 1 if global_attention_mask is None else real - 1 + real * global_attention_mask
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        states = [self.embeddings(input_ids=input_ids, token_type_ids=types)]
+        for layer in self.encoder.layer:
+            states.append(layer(states[-1], attention_mask=marks)[0])
+        return LongformerBaseModelOutputWithPooling(
+            last_hidden_state=states[-1],
+            pooler_output=None if self.pooler is None else self.pooler(states[-1]),
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
 
 
 class _DenseSelfAttention(LongformerSelfAttention):
@@ -139,7 +137,7 @@ class _DenseSelfAttention(LongformerSelfAttention):
 
         Args:
             hidden_states: (batch, length, hidden size).
-            attention_mask: (batch, length), 0; negative on padding, positive on tokens with global attention.
+            attention_mask: (batch, length), -1 on padding, 1 on tokens with global attention, else 0.
         """
         real, is_global = attention_mask >= 0, attention_mask > 0
         positions = torch.arange(hidden_states.shape[1], device=hidden_states.device)
@@ -169,8 +167,4 @@ class _DenseSelfAttention(LongformerSelfAttention):
         return attended
 
 
-_DENSE = {
-    LongformerModel: _DenseModel,
-    LongformerEncoder: _DenseEncoder,
-    LongformerSelfAttention: _DenseSelfAttention,
-}
+_DENSE = {LongformerModel: _DenseModel, LongformerSelfAttention: _DenseSelfAttention}
