@@ -101,7 +101,7 @@ def with_dense_attention(model: PreTrainedModel) -> PreTrainedModel:
 class _DenseModel(LongformerModel):  # type: ignore[no-untyped-call]
     """The trunk, without padding to whole windows, and without a look at the data for tokens with global attention."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
