@@ -117,6 +117,9 @@ GRAPHS = (
 )
 """Families and heads whose graphs are exported and quantized: each family and each head, or all of both."""
 
+ANSWER_QUESTIONS = tuple(family for family in ROWS if family in _CLASSES["question-answering"])
+"""Families that are fine-tuned on questions; longformer's head needs real ones, so it is not in `HEADS_OF`."""
+
 
 def class_of(family: str, head: str) -> str:
     """The stock class of a family with a head."""
