@@ -2,8 +2,9 @@
 
     python full_size.py xlm-roberta-base --out full
 
-The checkpoint is built from the config of the published model, with its masked-language-model head and a Unigram
-tokenizer of invented pieces with as many ids. Every command is a process of its own; the table goes to standard output.
+The checkpoint is built from the config of the published model, with its masked-language-model head (or another one by
+--head) and a Unigram tokenizer of invented pieces with as many ids. Every command is a process of its own; the table
+goes to standard output.
 """
 
 import argparse
@@ -66,8 +67,8 @@ class Cost:
     gib: float
 
 
-def build(name: str, out: Path) -> None:
-    """Write a checkpoint with random weights."""
+def build(name: str, out: Path, head: str = "MaskedLM") -> None:
+    """Write a checkpoint with random weights; the head is the ending of a class of transformers."""
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -75,7 +76,7 @@ def build(name: str, out: Path) -> None:
     family, values = CONFIGS[name]
     config = transformers.CONFIG_MAPPING[family](**values)
     torch.manual_seed(0)
-    model = transformers.AutoModelForMaskedLM.from_config(config, dtype=torch.float32)
+    model = getattr(transformers, f"AutoModelFor{head}").from_config(config, dtype=torch.float32)
     pieces = _pieces(config.vocab_size, config.pad_token_id or 0)
     core = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=pieces.index("<unk>")))
     core.pre_tokenizer, core.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -131,12 +132,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", choices=CONFIGS)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--head", choices=("MaskedLM", "TokenClassification"), default="MaskedLM")
     parser.add_argument("--only", choices=("shrink", "export", "quantize"), help="run one command")
     parser.add_argument("--keep", action="store_true", help="keep the checkpoints")
     arguments = parser.parse_args()
-    source = arguments.out / arguments.config
+    source = arguments.out / f"{arguments.config}-{arguments.head}"
     if not (source / "model.safetensors").is_file():
-        build(arguments.config, source)
+        build(arguments.config, source, arguments.head)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     halves = [word for option, key in HALVED.items() for word in (option, str(config[key] // 2))]
     commands = {
@@ -150,7 +152,13 @@ def main() -> None:
         target = arguments.out / f"{arguments.config}-{name}"
         shutil.rmtree(target, ignore_errors=True)
         cost = measure([sys.executable, "-m", "biosqueeze", *words, "--out", str(target)])
-        row = (arguments.config, " ".join(words).replace(str(source), "T"), f"{cost.cpu:.0f}", f"{cost.wall:.0f}")
+        row = (
+            arguments.config,
+            arguments.head,
+            " ".join(words).replace(str(source), "T"),
+            f"{cost.cpu:.0f}",
+            f"{cost.wall:.0f}",
+        )
         print("| " + " | ".join((*row, f"{cost.gib:.1f}", f"{_size(target):.2f}")) + " |", flush=True)
         if not arguments.keep:
             shutil.rmtree(target)
