@@ -138,24 +138,17 @@ def in_this_process(labels: Sequence[str], threads: int) -> Iterator[list[InThis
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
-def test_predictions_scores_and_times(family, exported, copy_of, data, shell: Shell, monkeypatch) -> None:
-    path = copy_of(exported(family, "token-classification"))
-    texts = Path("texts.jsonl")
-    texts.write_text(json.dumps({"id": "a", "text": next(pico.sentences(1))}) + "\n")
-    found = {}
-    for backend in ("torch", "onnxruntime"):
-        scored = shell("evaluate", path, "--data", data, "--task", "ner", "--backend", backend, "--json")
-        assert scored.code == 0, scored.err
-        predicted = shell("predict", path, texts, "--task", "ner", "--backend", backend)
-        assert predicted.code == 0, predicted.err
-        found[backend] = (json.loads(scored.out)["metrics"], predicted.out)
-    assert found["torch"][0] == found["onnxruntime"][0]
+def test_predictions_scores_and_times(family, small, copy_of, data, shell: Shell, monkeypatch) -> None:
+    path = copy_of(small(family, "token-classification"))
+    scored = shell("evaluate", path, "--data", data, "--task", "ner", "--json")
+    assert scored.code == 0 and 0 <= json.loads(scored.out)["metrics"]["f1"] <= 1, scored.err
+    predicted = shell("predict", path, "--text", next(pico.sentences(1)), "--task", "ner")
+    assert predicted.code == 0 and "entities" in json.loads(predicted.out), predicted.err
     monkeypatch.setattr(worker_pool, "measuring_processes", in_this_process)
     runs = ("--threads", "1", "--rounds", "1", "--seconds", "0", "--warmup", "1")
-    backends = ("--backend", "torch", "--backend", "onnxruntime")
-    measured = shell("bench", path, *backends, "--batch-size", "1", "--length", "16", *runs, "--json")
+    measured = shell("bench", path, "--batch-size", "1", "--length", "16", *runs, "--json")
     assert measured.code == 0, measured.err
-    assert [row["backend"] for row in json.loads(measured.out)["rows"]] == ["torch", "onnxruntime"]
+    assert [row["backend"] for row in json.loads(measured.out)["rows"]] == ["torch"]
 
 
 def test_the_table_is_that_of_the_tests() -> None:
