@@ -108,7 +108,7 @@ def test_teacher_of_its_own_family_on_text(family, small, text, shell: Shell) ->
     check_stock("student", "mlm")
 
 
-@pytest.mark.parametrize("family", [name for name in pico.FAMILIES if "question-answering" in pico.HEADS_OF[name]])
+@pytest.mark.parametrize("family", pico.ANSWER_QUESTIONS)
 def test_fine_tuned_on_questions(family, small, questions, shell: Shell) -> None:
     tuned = shell("finetune", small(family, "mlm"), "--data", questions, "--task", "qa", *QUICK, "--out", "qa")
     assert tuned.code == 0, tuned.err
