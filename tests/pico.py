@@ -130,7 +130,7 @@ def class_of(family: str, head: str) -> str:
 def tokenizer_of(family: str, cased: bool = True) -> transformers.PreTrainedTokenizerFast:
     """The family's fast tokenizer over the invented words."""
     kind = ROWS[family].tokenizer
-    types = ["token_type_ids"] if families.FAMILIES[family].takes_token_types else []
+    types = ["token_type_ids"] if families.takes_token_types(config_of(family, 100)) else []
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=kind.core(cased),
         model_max_length=POSITIONS,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CASED_SHARE = 0.01
 """A vocabulary is cased if at least this share of its pieces has capitals; uncased ones may have a few."""
 
-SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model")
+SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 """Names of a SentencePiece file: of ALBERT; of XLM-RoBERTa and CamemBERT."""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from tokenizers import Regex, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.errors import SqueezeError
@@ -29,11 +30,15 @@ class Layout:
     """Pieces that the file must have."""
     lowers_case: bool = False
     """Whether the class lower-cases its input by default."""
+    keeps_rules: bool = False
+    """Whether the normalizer and the byte fallback of the file are used, which the class ignores: DeBERTa's class would
+    give [UNK] for characters that the model was trained to read as bytes."""
 
 
 _ALBERT = Layout("AlbertTokenizer", required=("<unk>", "[CLS]"), lowers_case=True)
 _LAYOUTS = {
     "albert": _ALBERT,
+    "deberta-v2": Layout("DebertaV2Tokenizer", required=("[UNK]", "[CLS]"), keeps_rules=True),
     "xlm-roberta": Layout("XLMRobertaTokenizer", 3, ("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
     "camembert": Layout(
         "CamembertTokenizer", 1, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), ("<mask>",)
@@ -85,4 +90,18 @@ def from_sentencepiece(
         **special_tokens(settings, vocabulary),
         **common,
     )
+    if layout.keeps_rules:
+        _apply_rules(tokenizer, pieces, proto)
     return tokenizer
+
+
+def _apply_rules(tokenizer: Any, pieces: list[tuple[str, float]], proto: Any) -> None:
+    """Normalize and split a text as the SentencePiece library does with the file; the pieces keep their ids."""
+    core, charsmap = tokenizer.backend_tokenizer, proto.normalizer_spec.precompiled_charsmap
+    mapped = [normalizers.Precompiled(charsmap)] if charsmap else []
+    lowered = [normalizers.Lowercase()] if tokenizer.do_lower_case else []
+    core.normalizer = normalizers.Sequence(
+        [*lowered, normalizers.Strip(), *mapped, normalizers.Replace(Regex(r"\s+"), " ")]
+    )
+    unknown = [piece for piece, _ in pieces].index(tokenizer.unk_token)
+    core.model = models.Unigram(pieces, unknown, proto.trainer_spec.byte_fallback)

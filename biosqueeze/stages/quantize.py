@@ -206,4 +206,5 @@ def _job(
 
 
 def _remedies(quantizer: "Quantizer") -> str:
-    return "another --method" + (", --observer kl, or other --calibration" if quantizer.NEEDS_CALIBRATION else "")
+    others = ", --observer kl, other --calibration" if quantizer.NEEDS_CALIBRATION else ""
+    return f"another --method{others}, or bfloat16 without quantizing (--backend torch:bf16, or openvino:bf16)"

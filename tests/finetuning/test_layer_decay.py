@@ -16,7 +16,7 @@ def expected_rate(name: str, lr: float, decay: float) -> float:
     layer = re.search(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.", name)
     if layer:
         return lr * decay ** (layers - int(layer.group(1)))
-    return lr * decay ** (layers + 1) if re.search("embed|relative", name) else lr
+    return lr * decay ** (layers + 1) if re.search(r"embed|relative|encoder\.LayerNorm", name) else lr
 
 
 def depth_of(family: str) -> int:

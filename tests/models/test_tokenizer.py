@@ -116,21 +116,23 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
 
 
 def sentencepiece(path, content=None, **settings):
-    """The tokenizer of a pico ALBERT, XLM-RoBERTa or CamemBERT in its first layout: a SentencePiece file only."""
+    """The tokenizer of a pico ALBERT, DeBERTa, XLM-RoBERTa or CamemBERT in its first layout: a SentencePiece file."""
     core = json.loads((path / "tokenizer.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (path / name).unlink(missing_ok=True)
     family = load_config(opened(path)).model_type
     pieces = [tuple(piece) for piece in core["model"]["vocab"]]
-    if family != "albert":  # fairseq's own pieces are not in the file
+    if family in ("xlm-roberta", "camembert"):  # fairseq's own pieces are not in the file
         first = [(piece, 0.0) for piece in ("<unk>", "<s>", "</s>")]
         pieces = first + pieces[{"xlm-roberta": 4, "camembert": 7}[family] :]
     proto = import_protobuf().ModelProto()
     for piece, score in pieces:
-        kind = 2 if piece == "<unk>" else 3 if piece.startswith(("<", "[")) else 1
+        kind = 2 if piece in ("<unk>", "[UNK]") else 3 if piece.startswith(("<", "[")) else 1
         proto.pieces.add(piece=piece, score=score, type=kind)
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
-    name = "spiece.model" if family == "albert" else "sentencepiece.bpe.model"
+    proto.trainer_spec.byte_fallback = any(piece == "<0x00>" for piece, _ in pieces)
+    names = {"albert": "spiece.model", "deberta-v2": "spm.model"}
+    name = names.get(family, "sentencepiece.bpe.model")
     (path / name).write_bytes(proto.SerializeToString() if content is None else content)
     if settings:
         (path / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -166,6 +168,25 @@ def test_albert_from_sentencepiece(pico_albert, copy_of, tmp_path, capsys):
     tokenizer.save_pretrained(tmp_path / "out")
     assert load_tokenizer(opened(tmp_path / "out"))(text) == known(text)
     assert AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == known(text)["input_ids"]
+
+
+def test_deberta_from_sentencepiece_falls_back_to_bytes(tmp_path):
+    path = pico.save("deberta-v2", tmp_path / "model")
+    known = load_tokenizer(opened(path))
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    content["added_tokens"][-1]["id"] += 256  # [MASK] lies behind the pieces
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    pico.model_of("deberta-v2", len(known) + 256).save_pretrained(path)
+    tokenizer = load_tokenizer(sentencepiece(path))
+    for text in ("BRCA1 mutation of Hepatitis, (p53).", "the  gene\nprotein", " gene"):
+        assert tokenizer(text)["input_ids"] == known(text)["input_ids"]
+    assert tokenizer.mask_token_id == len(tokenizer) - 1 == len(known) + 255
+    assert tokenizer("gene", "cells")["input_ids"] == known("gene", "cells")["input_ids"]
+    assert [t for t in tokenizer.tokenize("\u00b5") if t != "\u2581"] == ["<0xC2>", "<0xB5>"]
+    tokenizer.save_pretrained(path)
+    stock = AutoTokenizer.from_pretrained(path)
+    assert stock("\u00b5 gene")["input_ids"] == tokenizer("\u00b5 gene")["input_ids"]
 
 
 def test_uncased_sentencepiece_lowers_case(tmp_path, capsys):
