@@ -90,9 +90,15 @@ def from_sentencepiece(
         **special_tokens(settings, vocabulary),
         **common,
     )
-    if layout.keeps_rules:
-        _apply_rules(tokenizer, pieces, proto)
-    return tokenizer
+    if not layout.keeps_rules:
+        return tokenizer
+    _apply_rules(tokenizer, pieces, proto)
+    # transformers would build a saved tokenizer of the class anew, without these rules; a general one is kept as it is.
+    general: Any = PreTrainedTokenizerFast
+    kept: PreTrainedTokenizerFast = general(
+        tokenizer_object=tokenizer.backend_tokenizer, **tokenizer.special_tokens_map, **common
+    )
+    return kept
 
 
 def _apply_rules(tokenizer: Any, pieces: list[tuple[str, float]], proto: Any) -> None:
