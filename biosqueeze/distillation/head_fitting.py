@@ -17,7 +17,8 @@ from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.device import own_device
-from biosqueeze.pretraining.learner import Encoded, MaskedLanguageLearner
+from biosqueeze.models.fast_layers import EncodedRows
+from biosqueeze.pretraining.learner import MaskedLanguageLearner
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource, loader
 from biosqueeze.training.failures import TrainingError
@@ -131,6 +132,8 @@ def _train(learner: "HeadFitter", source: MaskedBlocks, fitting: HeadFitting) ->
 class HeadFitter(MaskedLanguageLearner):
     """Train the head of a model by masked language modelling; the encoder is frozen and its dropout off."""
 
+    fast_layers = False
+
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
         model.requires_grad_(requires_grad=False)
@@ -143,7 +146,7 @@ class HeadFitter(MaskedLanguageLearner):
         self.model.base_model.train(False)
         return self
 
-    def encode(self, batch: Mapping[str, Tensor]) -> Encoded:
+    def encode(self, batch: Mapping[str, Tensor]) -> EncodedRows:
         """Run the encoder without gradients."""
         with torch.no_grad():
             return super().encode(batch)

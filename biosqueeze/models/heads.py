@@ -43,6 +43,21 @@ def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     return hidden
 
 
+def decoder_inputs(model: PreTrainedModel, hidden: Tensor) -> tuple[Tensor, nn.Linear]:
+    """Run the masked-language-model head up to its last map, to the vocabulary; return (rows, width) and this map.
+
+    Args:
+        model: of a family whose head ends with one affine map, so not MobileBERT.
+        hidden: (rows, hidden).
+    """
+    decoder: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    decoder.forward = lambda inputs: inputs
+    try:
+        return mlm_logits(model, hidden), decoder
+    finally:
+        del decoder.forward
+
+
 def pair_logits(model: PreTrainedModel, pooled: Tensor) -> Tensor:
     """Compute the two logits of a pair of texts from the pooled first token: (batch, hidden) -> (batch, 2).
 

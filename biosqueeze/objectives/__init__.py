@@ -20,7 +20,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from biosqueeze.models.full_precision import full
 from biosqueeze.models.row_kinds import ONE_CLASS, RowKind
+
+__all__ = ["LayerPair", "LayerStates", "LogitRows", "TopK", "full", "labelled", "states_of"]
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,3 @@ def labelled(labels: Tensor) -> Tensor:
     """Return which rows have a label, bool (rows,): no negative class and no NaN."""
     known = ~labels.isnan() if labels.is_floating_point() else labels >= 0
     return known.all(dim=-1) if known.dim() > 1 else known
-
-
-def full(tensor: Tensor) -> Tensor:
-    """Convert to float32 unless the precision is that or higher; all losses are computed so."""
-    return tensor.float() if tensor.element_size() < 4 else tensor

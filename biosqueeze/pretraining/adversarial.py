@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
 from biosqueeze.data.output_types import SINGLE
 from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
+from biosqueeze.models.fast_layers import EncodedRows
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.objectives import full
@@ -46,16 +47,15 @@ class AdversarialLearner(MaskedLanguageLearner):
         rng = RngState(batch[INPUT_IDS].device)
         encoded = self.encode(batch)
         terms = self.losses(encoded, batch)
-        masked = batch[LABELS] >= 0  # (batch, length)
-        if not masked.any():
-            return {**terms, "adversarial": encoded.hidden.sum() * 0}
-        perturbed = PerturbedForward(lambda: self._logits(batch, masked), word_embedding(self.model), rng)
-        clean = full(mlm_logits(self.model, encoded.hidden[masked]))  # (rows, vocabulary)
+        if not (batch[LABELS] >= 0).any():
+            return {**terms, "adversarial": encoded.rows.sum() * 0}
+        perturbed = PerturbedForward(lambda: self._logits(self.encode(batch)), word_embedding(self.model), rng)
+        clean = self._logits(encoded)
         return {**terms, "adversarial": smoothness(perturbed, clean, batch, tensors_of(SINGLE), RADIUS)}
 
-    def _logits(self, batch: Mapping[str, Tensor], masked: Tensor) -> Tensor:
+    def _logits(self, encoded: EncodedRows) -> Tensor:
         """Return the logits of the masked tokens, (rows, vocabulary)."""
-        logits: Tensor = full(mlm_logits(self.model, self.encode(batch).hidden[masked]))
+        logits: Tensor = full(mlm_logits(self.model, encoded.rows))
         return logits
 
 

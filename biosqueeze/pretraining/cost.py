@@ -17,9 +17,9 @@ import psutil
 import torch
 from torch import Tensor
 
+from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.corpus import corpus_files, read_text_documents
-from biosqueeze.models.attention import training_attention
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
@@ -35,6 +35,7 @@ from biosqueeze.pretraining.pipeline import family_name, long_batch_size, read_t
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.progress import duration, note, track
 from biosqueeze.training.batches import Batch, BatchSchedule, ItemSource, loader
+from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import optimizer_of
@@ -117,7 +118,8 @@ def _here(request: PretrainingRequest, phases: Sequence[Phase]) -> str:
     seconds = 0.0
     with track("measuring the speed", len(phases)) as bar:
         for phase in phases:
-            speed = measure(learner, options, phase.batches)
+            with training_layers(learner, options, processes.count()):
+                speed = measure(learner, options, phase.batches)
             seconds += phase.total * phase.padded * speed.per_position + phase.steps * speed.per_step
             bar.advance()
     tokens = sum(phase.total * phase.real for phase in phases)
@@ -166,11 +168,10 @@ def measure(learner: PretrainingLearner, options: PretrainingOptions, batches: S
 def _pass(learner: PretrainingLearner, options: PretrainingOptions, batch: Batch) -> None:
     """Run forward and backward passes as the training loop does."""
     device = next(iter(batch.values())).device
-    with training_attention(learner.model.base_model):
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(options) == "bf16"):
-            terms = learner(**batch)
-        loss: Tensor = torch.stack([learner.weights[name] * term for name, term in terms.items()]).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(options) == "bf16"):
+        terms = learner(**batch)
+    loss: Tensor = torch.stack([learner.weights[name] * term for name, term in terms.items()]).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _now(device: torch.device) -> float:

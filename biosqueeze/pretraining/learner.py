@@ -1,20 +1,19 @@
 """The learners of pretraining: masked language modelling, alone or with a loss on pairs of texts."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from biosqueeze.data.feature_keys import LABELS, PAIR_LABEL
-from biosqueeze.models.heads import mlm_logits, pair_logits, vocabulary_parameters
+from biosqueeze.data.feature_keys import ATTENTION_MASK, LABELS, PAIR_LABEL
+from biosqueeze.models.fast_layers import EncodedRows, encode_rows
+from biosqueeze.models.heads import mlm_logits, pair_logits
 from biosqueeze.models.inputs import model_inputs
-from biosqueeze.objectives import LogitRows, full, mlm
-from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
+from biosqueeze.objectives import full
+from biosqueeze.pretraining.masked_loss import masked_loss
 from biosqueeze.training.learner import Learner
 
 WORD_INDEX = "word_index"  # of held-out batches: the number of the word that a token belongs to, within the batch
@@ -24,6 +23,8 @@ Sums = dict[str, tuple[float, int]]  # sum and number of units by name of the sc
 
 class PretrainingLearner(Learner):
     """A learner with scores on held-out text."""
+
+    fast_layers = True
 
     def held_out_sums(self, batch: Mapping[str, Tensor]) -> Sums:
         """Sum each score over its units in one held-out batch, without gradients.
@@ -37,13 +38,6 @@ class PretrainingLearner(Learner):
         """Write the weights and configs that the training results in; return the directories of models."""
         self.model.save_pretrained(directory)
         return (directory,)
-
-
-class Encoded(NamedTuple):
-    """The outputs of the encoder."""
-
-    hidden: Tensor  # (batch, length, hidden)
-    pooled: Tensor | None  # (batch, hidden); None where no loss reads it
 
 
 class MaskedLanguageLearner(PretrainingLearner):
@@ -68,18 +62,15 @@ class MaskedLanguageLearner(PretrainingLearner):
         """Compute `mlm`, the mean cross entropy at the masked positions, and that of the pairs. Scalars."""
         return self.losses(self.encode(batch), batch)
 
-    def encode(self, batch: Mapping[str, Tensor]) -> Encoded:
-        """Run the encoder."""
-        output = self.model.base_model(**model_inputs(self.model, batch))
-        return Encoded(output.last_hidden_state, output.pooler_output if self.pair else None)
+    def encode(self, batch: Mapping[str, Tensor]) -> EncodedRows:
+        """Run the encoder; the rows are those of the masked tokens."""
+        real, masked, inputs = batch[ATTENTION_MASK].bool(), batch[LABELS] >= 0, model_inputs(self.model, batch)
+        return encode_rows(self.model, inputs, real, masked, pooled=self.pair is not None)
 
-    def losses(self, encoded: Encoded, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def losses(self, encoded: EncodedRows, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the loss terms from the outputs of the encoder."""
-        masked = batch[LABELS] >= 0  # (batch, length)
-        rows, labels = encoded.hidden[masked], batch[LABELS][masked]  # (rows, hidden), (rows,)
-        terms = ChunkedTerms(partial(self._mlm_sums, labels), [1.0], chunk_rows(self.model.config.vocab_size))
-        total = sum_in_chunks(terms, rows, vocabulary_parameters(self.model))
-        mean = {"mlm": total[0] / max(1, len(labels))}
+        labels = batch[LABELS][batch[LABELS] >= 0]  # (rows,)
+        mean = {"mlm": masked_loss(self.model, encoded.rows, labels) / max(1, len(labels))}
         if self.pair is None or encoded.pooled is None:
             return mean
         logits = full(pair_logits(self.model, encoded.pooled))  # (batch, 2)
@@ -91,7 +82,7 @@ class MaskedLanguageLearner(PretrainingLearner):
         encoded = self.encode(batch)
         masked = batch[LABELS] >= 0
         labels = batch[LABELS][masked]
-        logits = full(mlm_logits(self.model, encoded.hidden[masked]))  # (rows, vocabulary)
+        logits = full(mlm_logits(self.model, encoded.rows))  # (rows, vocabulary)
         loss = functional.cross_entropy(logits, labels, reduction="sum") if len(labels) else 0.0
         sums: Sums = {"mlm": (float(loss), len(labels))}
         sums["word_accuracy"] = whole_words(logits.argmax(dim=-1) == labels, batch[WORD_INDEX][masked])
@@ -99,10 +90,6 @@ class MaskedLanguageLearner(PretrainingLearner):
             right = pair_logits(self.model, encoded.pooled).argmax(dim=-1) == batch[PAIR_LABEL]
             sums[f"{self.pair}_accuracy"] = (int(right.sum()), len(right))
         return sums
-
-    def _mlm_sums(self, labels: Tensor, hidden: Tensor, part: slice) -> Tensor:
-        """Sum the one term over a slice of the rows: (1,)."""
-        return mlm.loss(LogitRows(mlm_logits(self.model, hidden), None, labels[part])).unsqueeze(0)
 
 
 def whole_words(right: Tensor, words: Tensor) -> tuple[int, int]:

@@ -8,7 +8,6 @@ of the generator and 50 times that of the discriminator (section 2). No gradient
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,13 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.feature_keys import ATTENTION_MASK, INPUT_IDS, LABELS
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
-from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
+from biosqueeze.models.fast_layers import encode_rows
+from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_model, new_model
-from biosqueeze.objectives import LogitRows, full, mlm
+from biosqueeze.objectives import full
 from biosqueeze.pretraining.learner import WORD_INDEX, PretrainingLearner, Sums, whole_words
-from biosqueeze.training.chunked_loss import ChunkedTerms, chunk_rows, sum_in_chunks
+from biosqueeze.pretraining.masked_loss import masked_loss
 
 GENERATOR_FOLDER = "generator"
 
@@ -76,33 +76,33 @@ class ReplacedTokenLearner(PretrainingLearner):
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Compute `mlm`, the generator's mean cross entropy at the masked tokens, and `rtd`, of all tokens. Scalars."""
-        masked = batch[LABELS] >= 0  # (batch, length)
-        labels = batch[LABELS][masked]  # (rows,)
-        rows = self._generator_hidden(batch)[masked]  # (rows, hidden)
+        labels = batch[LABELS][batch[LABELS] >= 0]  # (rows,)
+        rows = self._generator_rows(batch)  # (rows, hidden)
         drawn = torch.empty_like(labels)
-        size = chunk_rows(self.generator.config.vocab_size)
-        terms = ChunkedTerms(partial(self._draw_and_sum, labels, drawn), [1.0], size)
-        loss = sum_in_chunks(terms, rows, vocabulary_parameters(self.generator))[0]
+
+        def draw(probabilities: Tensor, part: slice) -> None:
+            drawn[part] = draw_tokens(probabilities)
+
+        loss = masked_loss(self.generator, rows, labels, draw)
         replaced = Replaced.of(batch, drawn)
-        detection = detection_losses(self._detection_logits(batch, replaced), replaced, batch[ATTENTION_MASK])
-        return {"mlm": loss / max(1, len(labels)), "rtd": detection.mean()}
+        detected, targets = self._detection(batch, replaced)
+        return {"mlm": loss / max(1, len(labels)), "rtd": detection_losses(detected, targets).mean()}
 
-    def _draw_and_sum(self, labels: Tensor, drawn: Tensor, hidden: Tensor, part: slice) -> Tensor:
-        """Sum the generator's loss over a slice of the rows, (1,), and draw its tokens into `drawn`."""
-        logits = mlm_logits(self.generator, hidden)
-        drawn[part] = draw_tokens(logits.detach())
-        return mlm.loss(LogitRows(logits, None, labels[part])).unsqueeze(0)
+    def _generator_rows(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the generator's last hidden states of the masked tokens, (rows, hidden)."""
+        real, inputs = batch[ATTENTION_MASK].bool(), model_inputs(self.generator, batch)
+        return encode_rows(self.generator, inputs, real, batch[LABELS] >= 0).rows
 
-    def _generator_hidden(self, batch: Mapping[str, Tensor]) -> Tensor:
-        hidden: Tensor = self.generator.base_model(**model_inputs(self.generator, batch)).last_hidden_state
-        return hidden
+    def _detection(self, batch: Mapping[str, Tensor], replaced: Replaced) -> tuple[Tensor, Tensor]:
+        """Return the discriminator's logits of all tokens without padding, and which are replaced, (tokens,) each.
 
-    def _detection_logits(self, batch: Mapping[str, Tensor], replaced: Replaced) -> Tensor:
-        """Return the discriminator's logits, (batch, length); positive where a token seems replaced."""
+        A logit is positive where a token seems replaced.
+        """
         inputs = model_inputs(self.model, {**batch, INPUT_IDS: replaced.input_ids})
         parts: Any = self.model
-        logits: Tensor = parts.discriminator_predictions(self.model.base_model(**inputs).last_hidden_state)
-        return logits
+        real = batch[ATTENTION_MASK].bool()
+        states = encode_rows(self.model, inputs, real, real).rows
+        return parts.discriminator_predictions(states), replaced.is_replaced[real]
 
     @torch.no_grad()
     def held_out_sums(self, batch: Mapping[str, Tensor]) -> Sums:
@@ -113,15 +113,14 @@ class ReplacedTokenLearner(PretrainingLearner):
         """
         masked = batch[LABELS] >= 0
         labels = batch[LABELS][masked]
-        logits = full(mlm_logits(self.generator, self._generator_hidden(batch)[masked]))  # (rows, vocabulary)
-        drawn = draw_tokens(logits, torch.Generator(logits.device).manual_seed(0))
+        logits = full(mlm_logits(self.generator, self._generator_rows(batch)))  # (rows, vocabulary)
+        drawn = draw_tokens(logits.softmax(dim=-1), torch.Generator(logits.device).manual_seed(0))
         replaced = Replaced.of(batch, drawn)
-        real = batch[ATTENTION_MASK].bool()
-        detected = self._detection_logits(batch, replaced)
-        losses = detection_losses(detected, replaced, batch[ATTENTION_MASK])  # (tokens,)
-        right = (detected > 0)[real] == replaced.is_replaced[real]  # (tokens,)
+        detected, targets = self._detection(batch, replaced)
+        losses = detection_losses(detected, targets)  # (tokens,)
+        right = (detected > 0) == targets  # (tokens,)
         loss = functional.cross_entropy(logits, labels, reduction="sum") if len(labels) else 0.0
-        found = right[replaced.is_replaced[real]]
+        found = right[targets]
         return {
             "mlm": (float(loss), len(labels)),
             "word_accuracy": whole_words(logits.argmax(dim=-1) == labels, batch[WORD_INDEX][masked]),
@@ -137,40 +136,37 @@ class ReplacedTokenLearner(PretrainingLearner):
         return directory, directory / GENERATOR_FOLDER
 
 
-def detection_losses(logits: Tensor, replaced: Replaced, attention_mask: Tensor) -> Tensor:
-    """Compute the binary cross entropy of each token without padding (Clark et al. 2020, equation of L_Disc).
+def detection_losses(logits: Tensor, is_replaced: Tensor) -> Tensor:
+    """Compute the binary cross entropy of each token (Clark et al. 2020, equation of L_Disc).
 
     Args:
-        logits: (batch, length).
-        replaced: the tokens that were classified.
-        attention_mask: (batch, length), 0 on padding.
+        logits: of the tokens without padding, (tokens,).
+        is_replaced: bool (tokens,).
 
     Returns:
         (tokens,)
     """
-    real = attention_mask.bool()
-    targets = replaced.is_replaced[real]
-    chosen = full(logits[real])
-    return functional.binary_cross_entropy_with_logits(chosen, targets.to(chosen.dtype), reduction="none")
+    logits = full(logits)
+    return functional.binary_cross_entropy_with_logits(logits, is_replaced.to(logits.dtype), reduction="none")
 
 
-def draw_tokens(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Draw a token from the softmax of each row, by one uniform number and the cumulative distribution.
+def draw_tokens(probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Draw a token of each row, by one uniform number and the cumulative distribution.
 
     One number per row costs far less than the one per entry of Gumbel noise. Rows are masked tokens, so what is drawn
     does not depend on padding.
 
     Args:
-        logits: (rows, vocabulary).
+        probabilities: (rows, vocabulary).
         generator: of random numbers; None: torch's own, whose state is saved with the training.
 
     Returns:
         (rows,)
     """
-    cumulative = full(logits).softmax(dim=-1).cumsum(dim=-1)
-    uniform = torch.rand(len(logits), 1, device=logits.device, dtype=cumulative.dtype, generator=generator)
+    cumulative = probabilities.cumsum(dim=-1)
+    uniform = torch.rand(len(cumulative), 1, device=cumulative.device, dtype=cumulative.dtype, generator=generator)
     drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(1)
-    return drawn.clamp(max=logits.shape[-1] - 1)
+    return drawn.clamp(max=cumulative.shape[-1] - 1)
 
 
 def new_generator(model: PreTrainedModel, share: float, seed: int) -> PreTrainedModel:

@@ -17,7 +17,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
 from biosqueeze.errors import UsageError, is_out_of_memory
-from biosqueeze.models.attention import training_attention
 from biosqueeze.progress import detail, note, track
 from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
 from biosqueeze.training import failures, state
@@ -26,6 +25,7 @@ from biosqueeze.training.autobatch import fit_batch_size
 from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
 from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import check_compiler, compiled
+from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.fingerprint import fingerprint_of
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
@@ -63,8 +63,8 @@ def train(job: TrainingJob) -> TrainingSummary:
     set_seed(job.options.seed, device_specific=True)
     options = job.options
     with ExitStack() as contexts:
+        contexts.enter_context(training_layers(job.learner, options, accelerator.num_processes))
         for encoder in job.learner.encoders():
-            contexts.enter_context(training_attention(encoder.base_model))
             if options.gradient_checkpointing:
                 checkpoint_activations(encoder)
         if options.auto_batch:

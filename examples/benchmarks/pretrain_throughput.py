@@ -7,8 +7,9 @@
 Models: bioformer-8l (8 x 512) and bert-base (12 x 768) with random weights and 28,996 cased tokens trained on the text;
 for rtd, ELECTRA discriminators of these sizes and generators of a quarter of the width. Objectives: mlm+nsp with
 whole-word masking, and rtd. Both engines load the same models and train on the same documents with the same precision,
-threads, AdamW, learning rate, clipping at 1 and dropout; a step has the same number of real tokens on average. Each run
-has a process of its own; the engines take turns, in reverse order in every other round.
+threads, AdamW, learning rate, clipping at 1 and dropout; a step has the same number of real tokens on average.
+biosqueeze computes a step in parts (--accumulate), whose gradients add up to those of the step; the plain loop takes it
+at once. Each run has a process of its own; the engines take turns, in reverse order in every other round.
 
 The time runs from the end of the second step to the end of the last: collation, masking and logging are included;
 imports, loading, tokenization and the first two steps are not. Padding is not counted as tokens. Memory is the peak of
@@ -58,6 +59,7 @@ class Setting:
     work: str
     length: int
     batch_size: int
+    accumulate: int
     steps: int
     precision: str
     device: str
@@ -127,7 +129,8 @@ def run_biosqueeze(setting: Setting) -> StepTimes:
                 objective=setting.objective,
                 mask_unit="word" if setting.objective == "mlm+nsp" else "piece",
                 steps=WARM_UP + setting.steps,
-                batch_size=setting.batch_size,
+                batch_size=setting.batch_size // setting.accumulate,
+                accumulate=setting.accumulate,
                 max_length=setting.length,
                 precision="bf16" if setting.precision == "bf16" else "fp32",
                 lr=LEARNING_RATE,
@@ -172,7 +175,7 @@ def setting_of(arguments: argparse.Namespace, row: str) -> Setting:
     shape, _, objective = rest.partition(":")
     if engine not in ENGINES or shape not in SHAPES or objective not in OBJECTIVES:
         raise SystemExit(f"{row!r}: give ENGINE:MODEL:OBJECTIVE of {list(ENGINES)}, {list(SHAPES)}, {OBJECTIVES}")
-    names = ("length", "batch_size", "steps", "precision", "device", "threads", "tokens_per_step")
+    names = ("length", "batch_size", "accumulate", "steps", "precision", "device", "threads", "tokens_per_step")
     values = {name: getattr(arguments, name) for name in names}
     return Setting(engine=engine, shape=shape, objective=objective, work=str(arguments.work), **values)
 
@@ -188,7 +191,18 @@ def run_one(arguments: argparse.Namespace, row: str, tokens_per_step: float) -> 
         "BIOSQUEEZE_CACHE": str(arguments.work / "cache"),
         **({"CUDA_VISIBLE_DEVICES": ""} if arguments.device == "cpu" else {}),
     }
-    names = ("text", "documents", "work", "length", "batch_size", "steps", "precision", "device", "threads")
+    names = (
+        "text",
+        "documents",
+        "work",
+        "length",
+        "batch_size",
+        "accumulate",
+        "steps",
+        "precision",
+        "device",
+        "threads",
+    )
     words = [word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
     command = [sys.executable, __file__, *words, "--tokens-per-step", str(tokens_per_step), "--one", row]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -269,10 +283,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", default=ROWS, help="comma-separated MODEL:OBJECTIVE")
     parser.add_argument("--steps", type=int, default=10, help=f"measured steps, after {WARM_UP} of warm-up")
     parser.add_argument("--length", type=int, default=128, help="tokens in a sequence")
-    parser.add_argument("--batch-size", type=int, default=16, help="sequences in a batch of biosqueeze")
-    parser.add_argument(
-        "--tokens-per-step", type=float, default=2048.0, help="real tokens in a batch of the plain loop"
-    )
+    parser.add_argument("--batch-size", type=int, default=64, help="sequences in a step of biosqueeze")
+    parser.add_argument("--accumulate", type=int, default=4, help="parts in which biosqueeze computes a step")
+    parser.add_argument("--tokens-per-step", type=float, default=8192.0, help="real tokens in a step of the plain loop")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2)

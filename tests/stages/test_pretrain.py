@@ -153,12 +153,15 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(loop.TrainingLoop, "_after_step", press)
 
 
-@pytest.mark.parametrize(
-    ("objective", "ends"),
-    [("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,)), ("mlm --adversarial", (3,))],
-)
+RESUMED = [
+    *(("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,)), ("mlm --adversarial", (3,))),
+    *(("mlm+nsp --precision bf16", (2,)), ("rtd --precision bf16", (4,))),
+]
+
+
+@pytest.mark.parametrize(("objective", "ends"), RESUMED)
 def test_resumed_equals_uninterrupted(objective, ends, models, text, tmp_path, shell: Shell, monkeypatch) -> None:
-    start = models / ("electra" if objective == "rtd" else "bert")
+    start = models / ("electra" if objective.startswith("rtd") else "bert")
     long = ("--long-length", "40", "--long-share", "0.5", "--held-out", "0.2", "--eval-every", "3")
     options = (start, "--corpus", text, *SHORT, "--steps", "6", "--objective", *objective.split(), *long)
     options += ("--dropout", "0.1")

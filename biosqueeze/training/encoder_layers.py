@@ -1,0 +1,21 @@
+"""How the layers of the trained encoders are computed during a training."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from biosqueeze.models.attention import training_attention
+from biosqueeze.models.fast_layers import fast_layers
+from biosqueeze.training.learner import Learner
+from biosqueeze.training.options import TrainingOptions
+
+
+@contextmanager
+def training_layers(learner: Learner, options: TrainingOptions, processes: int) -> Iterator[None]:
+    """Use the attention for training inside the block, and fast layers where they are neither wrapped nor compiled."""
+    plain = processes == 1 and not options.compile and not options.gradient_checkpointing
+    with ExitStack() as contexts:
+        for encoder in learner.encoders():
+            contexts.enter_context(training_attention(encoder.base_model))
+            if learner.fast_layers and plain:
+                contexts.enter_context(fast_layers(encoder.base_model))
+        yield
