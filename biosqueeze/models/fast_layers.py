@@ -100,7 +100,7 @@ class _Selection:
         """Select all real tokens, and in the last layer those that are wanted, and the first of each text if so."""
         size = (len(real), real.shape[1])
         tokens = None if real.sum() > _DENSE * real.numel() else real.flatten().nonzero().squeeze(1)
-        if wanted.sum() > _DENSE * real.sum():
+        if not first and wanted.sum() > _DENSE * real.sum():
             return cls(*size, tokens, None, wanted if tokens is None else wanted.flatten()[tokens].unsqueeze(0))
         computed = wanted.clone()
         computed[:, 0] |= first
