@@ -49,7 +49,7 @@ def test_wordpiece_words_are_those_of_the_tokenizer(text):
 
 
 @settings(deadline=None)
-@given(text=TEXTS, family=st.sampled_from(["roberta", "albert"]))
+@given(text=TEXTS, family=st.sampled_from(["roberta", "albert", "xlm-roberta"]))
 def test_words_lie_between_white_space(text, family):
     encoded = _encoded(family, text)
     if _tokenizer(family).unk_token_id in encoded["input_ids"]:

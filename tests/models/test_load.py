@@ -7,11 +7,11 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer
+from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer, ErnieConfig, ErnieForMaskedLM
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.families import FAMILIES, infer_family
+from biosqueeze.models.families import FAMILIES, family_of, infer_family
 from biosqueeze.models.load import load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.verify import last_hidden
 from tests import pico
@@ -305,3 +305,20 @@ def test_config_keys_of_the_first_eurobert(tmp_path):
     )
     config = load_model(opened(path)).model.config
     assert (config.classifier_pooling, config.rope_parameters["rope_theta"]) == ("bos", 250000)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("xlm", "xlm-roberta"), ("deberta", "deberta-v2"), ("Roberta", "roberta"), ("llama", "bert")]
+)
+def test_nearest_family_of_an_unsupported_one(name, nearest):
+    with pytest.raises(SqueezeError, match=rf"'{name}' are not supported.*the nearest is {nearest}\. .*inspect"):
+        family_of({"model_type": name})
+
+
+def test_an_unsupported_family_is_inspected(tmp_path, shell):
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    ErnieForMaskedLM(ErnieConfig(vocab_size=60, **size)).save_pretrained(tmp_path / "ernie")
+    inspected = shell("inspect", tmp_path / "ernie", "--json")
+    assert inspected.code == 0 and json.loads(inspected.out)["family"] == "ernie", inspected.err
+    exported = shell("export", tmp_path / "ernie")
+    assert exported.code == 1 and "the nearest is bert" in exported.err

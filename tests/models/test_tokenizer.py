@@ -63,6 +63,18 @@ def test_vocab_txt_gives_the_ids_of_tokenizer_json(pico_bert, copy_of):
     )
 
 
+def test_mpnet_from_vocab_txt(tmp_path):
+    path = pico.save("mpnet", tmp_path / "model")
+    known = load_tokenizer(opened(path))
+    vocabulary = sorted(known.get_vocab().items(), key=lambda item: item[1])
+    checkpoint = vocabulary_only(path, cased=True)
+    (path / "vocab.txt").write_text("\n".join(piece for piece, _ in vocabulary) + "\n")
+    tokenizer = load_tokenizer(checkpoint)
+    for text in ("BRCA1 mutation of Hepatitis, (p53).", "\u4e00"):
+        assert tokenizer(text) == known(text)
+    assert tokenizer.special_tokens_map == known.special_tokens_map and tokenizer.unk_token == "[UNK]"
+
+
 def test_tokenizer_json_is_used_unchanged(pico_bert, copy_of):
     # transformers would rebuild it, lower-casing, because of this class without do_lower_case.
     path = copy_of(pico_bert)
