@@ -56,8 +56,8 @@ AREAS = {
                 "objectives/__init__.py",
                 ("labels >= 0", "labels > 0"),
                 ("known.all(dim=-1)", "known.any(dim=-1)"),
-                ("tensor.element_size() < 4", "tensor.element_size() < 2"),
             ),
+            *_in("models/full_precision.py", ("tensor.element_size() < 4", "tensor.element_size() < 2")),
             *_in(
                 "objectives/_relations.py",
                 ("math.sqrt(left.shape[-1])", "math.sqrt(left.shape[-2])"),
