@@ -36,7 +36,8 @@ SHAPES = {
     "2 x 128": ("2", "128", "4", "512"),
     "4 x 96": ("4", "96", "3", "320"),
 }
-MIDDLE = "2 x 128"
+OBJECTIVES_SHAPE = "1 x 192"  # which learned most in the comparison of the shapes
+GENERATOR_SHARE = "0.5"  # a quarter of so small a model would be one and a half heads wide
 CONTINUED_BATCH = 32
 PARTS = ("continued", "objectives", "shapes")
 
@@ -88,7 +89,7 @@ class Workspace(StageRuns):
         """Return the path of a model, trained where it is missing."""
         if not model.words:
             return MINILM
-        words = [*self.text(), *model.words, "--save-every", "100"]
+        words = [*self.text(), *model.words, "--save-every", "1000"]
         return str(self.make(model.directory, "pretrain", *words))
 
     def text(self) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def tables(workspace: Workspace) -> str:
     if "continued" in options.parts:
         parts["continued"] = "all-MiniLM-L6-v2", continued(options.continued_steps)
     if "objectives" in options.parts:
-        parts["objectives"] = f"{MIDDLE} from random weights, equal FLOPs", objectives(workspace)
+        parts["objectives"] = f"{OBJECTIVES_SHAPE} from random weights, equal FLOPs", objectives(workspace)
     if "shapes" in options.parts:
         parts["shapes"] = "Depth and width, equal tokens", shapes(workspace)
     run(workspace, list({model.name: model for _, models in parts.values() for model in models}.values()))
@@ -147,7 +148,7 @@ def tables(workspace: Workspace) -> str:
 def run(workspace: Workspace, models: Sequence[Model]) -> None:
     """Pretrain and fine-tune what is missing."""
     with ThreadPoolExecutor(workspace.arguments.jobs) as pool:
-        list(pool.map(workspace.pretrained, models))
+        list(pool.map(workspace.pretrained, reversed(models)))  # the longest first
         futures = [
             pool.submit(workspace.fine_tuned, model, seed)
             for seed in range(workspace.arguments.seeds)
@@ -165,17 +166,18 @@ def continued(steps: int) -> list[Model]:
 
 def objectives(workspace: Workspace) -> list[Model]:
     """Return the small shape untrained, and trained by each objective for the FLOPs of --steps of the first."""
-    options, shape = workspace.arguments, workspace.shape(MIDDLE)
+    options, shape = workspace.arguments, workspace.shape(OBJECTIVES_SHAPE)
+    electra = ("--shape", "electra-small", "--embedding", SHAPES[OBJECTIVES_SHAPE][1])
     rows = {
         "whole words + next sentences": ("--objective", "mlm+nsp", *WORDS),
-        "replaced tokens": ("--objective", "rtd", "--shape", "electra-small", "--embedding", SHAPES[MIDDLE][1]),
+        "replaced tokens": ("--objective", "rtd", *electra, "--generator-share", GENERATOR_SHARE),
     }
-    pieces = masked_pieces(workspace, MIDDLE)
+    pieces = masked_pieces(workspace, OBJECTIVES_SHAPE)
     untrained = (*shape, "--steps", "1", "--lr", "0")
-    models = [Model(f"{MIDDLE}, untrained", untrained, options.task_lr), pieces]
+    models = [Model(f"{OBJECTIVES_SHAPE}, untrained", untrained, options.task_lr), pieces]
     budget = options.steps * workspace.step_flops(pieces.name, pieces.words)
     for name, words in rows.items():
-        full = f"{MIDDLE}, {name}"
+        full = f"{OBJECTIVES_SHAPE}, {name}"
         steps = round(budget / workspace.step_flops(full, (*shape, *words)))
         models.append(Model(full, (*shape, *words, "--steps", str(steps), "--lr", str(options.lr)), options.task_lr))
     return models
