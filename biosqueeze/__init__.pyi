@@ -353,9 +353,13 @@ def shrink(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     seed: int = 0,
+    vocab_keep: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    vocab_size: int | None = None,
+    field: str = "text",
+    tokenizer: str | PathLike[str] | None = None,
     quiet: bool = False,
 ) -> Result:
-    """Remove layers, heads and neurons, or make a preset student."""
+    """Remove layers, heads, neurons and tokens, or make a preset student."""
 
 def vocab(
     inputs: str | PathLike[str] | Sequence[str | PathLike[str]],

@@ -11,6 +11,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.count import count_model, count_parts
 from biosqueeze.models.families import FAMILIES, family_of, longest_input
 from biosqueeze.models.load import load_model, load_tokenizer, new_model
+from biosqueeze.models.new_vocabulary import check_padding, vocabulary_size
 from biosqueeze.models.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizer_settings import check_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
@@ -21,7 +22,6 @@ from biosqueeze.progress import note
 # Special tokens that pretraining needs: around each text, between two, for padding, and in place of what is masked.
 # EuroBERT's tokenizer has others around a text.
 _NEEDED = {"cls_token": "bos_token", "sep_token": "eos_token", "pad_token": "pad_token", "mask_token": "mask_token"}
-_SPARE_IDS = 128
 
 
 @dataclass(frozen=True)
@@ -102,22 +102,6 @@ def check_special_tokens(tokenizer: PreTrainedTokenizerFast, name: str) -> None:
         )
 
 
-def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
-    """Return the rows that the embedding needs: the highest id and one.
-
-    Raises:
-        SqueezeError: many ids are unused.
-    """
-    vocabulary = tokenizer.get_vocab()
-    rows = max(vocabulary.values()) + 1
-    if rows > len(vocabulary) + _SPARE_IDS:
-        raise SqueezeError(
-            f"the tokenizer has {len(vocabulary):,} tokens and ids up to {rows - 1:,}; number them without gaps, "
-            "or make one with `biosqueeze vocab`"
-        )
-    return rows
-
-
 def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
     """Return the config of a new model: the shape's sizes, the tokenizer's ids, the family's defaults for the rest.
 
@@ -126,12 +110,7 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
     """
     family = FAMILIES[shape.family]
     padding = int(tokenizer.pad_token_id)
-    if family.first_position and padding != family.first_position - 1:
-        raise SqueezeError(
-            f"{tokenizer.pad_token} has the id {padding}, and {shape.family} counts positions from the id of its "
-            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab` for this family, or "
-            "take another --shape"
-        )
+    check_padding(tokenizer, family, "take another --shape")
     sizes = family.shape_changes(layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
     sizes["max_position_embeddings"] = shape.positions + family.first_position
     if shape.embedding is not None:

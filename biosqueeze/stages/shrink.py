@@ -1,6 +1,6 @@
-"""Keep some layers, feed-forward neurons and heads of a checkpoint, or build a student from it by a preset."""
+"""Keep some layers, neurons, heads and tokens of a checkpoint, or build a student from it by a preset."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -23,11 +23,13 @@ from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import size_of
+from biosqueeze.vocabularies.options import VocabularyOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from biosqueeze.models.width import Widths
+    from biosqueeze.vocabularies.change import VocabularyChange
 
 _NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
 
@@ -38,19 +40,31 @@ EXAMPLES = (
         "Keep half of the feed-forward neurons and heads too",
         "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6",
     ),
+    (
+        "Keep the tokens of abstracts and of a task's data",
+        "biosqueeze shrink teacher --vocab-keep pubmed --vocab-keep NCBI-disease",
+    ),
     ("Make the untrained student of a named shape", "biosqueeze shrink dmis-lab/biobert-v1.1 --student tiny"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WritingOptions):
-    """Remove layers, heads and neurons, or make a preset student.
+class Options(VocabularyOptions, WritingOptions):
+    """Remove layers, heads, neurons and tokens, or make a preset student.
 
     The kept weights, and the head, are copied unchanged; stock transformers loads the result. Removing costs accuracy:
-    distil or fine-tune afterwards. Give at least one of --layers, --ffn, --heads, --hidden and --student.
+    distil or fine-tune afterwards. A text of kept tokens alone is encoded as before, so --vocab-keep costs none there.
     """
 
-    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = ("layers", "ffn", "heads", "hidden", "student")
+    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (
+        "layers",
+        "ffn",
+        "heads",
+        "hidden",
+        "student",
+        "vocab_keep",
+        "tokenizer",
+    )
 
     checkpoint: CheckpointArgument
     layers: Annotated[
@@ -99,43 +113,45 @@ class _ShrunkModel:
 
 
 def plan(options: Options) -> Plan:
-    """Return what would be cut; read config.json and no weights."""
-    from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.students import student_parameters
+    """Return what would be cut; read config.json, the tokenizer and the text of --vocab-keep, and no weights."""
+    from biosqueeze.models.count import count_parts, parameters_of
+    from biosqueeze.models.families import family_of
+    from biosqueeze.models.load import detect_head, load_config
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "shrink", allowed=("crf",))
     check_tokenizer_files(source)
-    if options.student:
-        preset = find_preset(options.student)
-        steps: tuple[str, ...] = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
-        after = student_parameters(source, options.student)
+    out = check_output(_out(options, source), (source,), force=options.force)
+    config = load_config(source)
+    architecture = family_of(config).architecture(detect_head(source, config))
+    steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, config)
+    vocabulary = plan_vocabulary(source, options)
+    if vocabulary is None:
+        after = count_parts(changed, architecture)
     else:
-        steps, after = _plan_cut(options, source)
-    return Plan(
-        out=check_output(_out(options, source), (source,), force=options.force),
-        steps=steps,
-        parameters_before=parameters_of(source),
-        parameters_after=after,
-    )
+        after = count_parts(vocabulary.new_config(changed), architecture)
+        steps = (*vocabulary.steps, *steps, describe_savings(count_parts(config, architecture), after))
+    return Plan(out=out, steps=steps, parameters_before=parameters_of(source), parameters_after=after["total"])
 
 
-def _plan_cut(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], int]:
-    from biosqueeze.models.count import count_parts
+def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
+    from biosqueeze.models.load import load_config
+    from biosqueeze.models.students import student_config
+
+    preset = find_preset(str(options.student))
+    steps = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
+    return steps, student_config(load_config(source), preset)
+
+
+def _plan_cut(options: Options, config: "PreTrainedConfig") -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.depth import shallow_config
-    from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import detect_head, load_config
     from biosqueeze.models.width import narrowed_config
 
-    config = load_config(source)
-    family = family_of(config)
     cut = _kept_shape(options, config)
     changed = narrowed_config(config, cut.widths)
-    if cut.layers is not None:
-        changed = shallow_config(changed, cut.layers)
-    architecture = family.architecture(detect_head(source, config))
-    return cut.steps, count_parts(changed, architecture)["total"]
+    return cut.steps, changed if cut.layers is None else shallow_config(changed, cut.layers)
 
 
 def _kept_shape(options: Options, config: "PreTrainedConfig") -> _KeptShape:
@@ -145,7 +161,7 @@ def _kept_shape(options: Options, config: "PreTrainedConfig") -> _KeptShape:
     total = config.num_hidden_layers
     layers = choose_layers_of(config, options.layers) if options.layers is not None else None
     widths = choose_widths(config, options.ffn, options.heads, options.hidden)
-    if (layers is None or len(layers) == total) and widths.empty:
+    if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
     steps = []
     if layers is not None:
@@ -171,10 +187,10 @@ def _out(options: Options, source: Checkpoint) -> Path:
     if options.out:
         return Path(options.out)
     if options.student:
-        return derive_out(source, options.student)
+        return derive_out(source, options.student + ("-vocab" if options.changes_vocabulary else ""))
     letters = {"l": options.layers, "f": options.ffn, "h": options.heads, "d": options.hidden}
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
-    return derive_out(source, "-".join(words))
+    return derive_out(source, "-".join([*words, *(["vocab"] if options.changes_vocabulary else [])]))
 
 
 def run(options: Options) -> Outcome:
@@ -208,24 +224,39 @@ def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
 
 def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
     from biosqueeze.models.students import build_student
+    from biosqueeze.vocabularies.change import plan_vocabulary
 
     built = build_student(source, str(options.student), options.seed)
     note(built.summary)
     notes = {"student": options.student, "layers": built.layers}
-    return _ShrunkModel(built.model, built.tokenizer, built.layers or (), notes)
+    shrunk = _ShrunkModel(built.model, built.tokenizer, built.layers or (), notes)
+    return _with_vocabulary(shrunk, plan_vocabulary(source, options), options.seed)
+
+
+def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", seed: int) -> _ShrunkModel:
+    """Return the model with its new vocabulary."""
+    if change is None:
+        return shrunk
+    model, difference = change.apply(shrunk.model, seed)
+    for step in change.steps:
+        note(step)
+    differences = {"differences": shrunk.notes.get("differences", {}) | {"vocabulary": difference}}
+    return _ShrunkModel(model, change.tokenizer, shrunk.layers, shrunk.notes | dict(change.facts) | differences)
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     from biosqueeze.models.depth import keep_layers
     from biosqueeze.models.load import load_model, load_tokenizer
     from biosqueeze.models.width import narrow
+    from biosqueeze.vocabularies.change import plan_vocabulary
 
     loaded = load_model(source, seed=options.seed)
     cut = _kept_shape(options, loaded.model.config)
-    tokenizer = load_tokenizer(source)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
-    model, differences = loaded.model, {}
+    whole = _ShrunkModel(loaded.model, load_tokenizer(source), cut.layers, {"layers": cut.layers})
+    start = _with_vocabulary(whole, plan_vocabulary(source, options), options.seed)
+    model, differences = start.model, start.notes.get("differences", {})
     if cut.layers is not None:
         model, differences["layers"] = keep_layers(model, cut.layers)
     if not cut.widths.empty:
@@ -234,4 +265,4 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     for step in cut.steps:
         note(step)
     note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
-    return _ShrunkModel(model, tokenizer, cut.layers, {"layers": cut.layers, "differences": differences})
+    return replace(start, model=model, notes=start.notes | {"differences": differences})

@@ -140,7 +140,7 @@ def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
     shown: list[str] = []
     for piece, (_, end) in inside:
         if end >= len(_BEFORE_TERM):
-            text, is_start = _split_mark(tokenizer, piece)
+            text, is_start = split_mark(tokenizer, piece)
             is_start = is_start or shown[-1:] == [_SPACE]
             shown.append(text if is_start and text else _WITHIN + text if text else _SPACE)
     return tuple(shown)
@@ -151,7 +151,7 @@ def is_whole(pieces: Sequence[str]) -> bool:
     return len([piece for piece in pieces if piece != _SPACE]) == 1
 
 
-def _split_mark(tokenizer: NamedTokenizer, piece: str) -> tuple[str, bool]:
+def split_mark(tokenizer: NamedTokenizer, piece: str) -> tuple[str, bool]:
     """Return the text of a piece, and whether it starts a word."""
     if isinstance(tokenizer.core.decoder, decoders.ByteLevel):
         text = str(tokenizer.core.decoder.decode([piece]))
@@ -173,4 +173,4 @@ def shared_pieces(tokenizers: Sequence[NamedTokenizer]) -> list[list[int]]:
 def _comparable(tokenizer: NamedTokenizer) -> Iterator[tuple[str, bool]]:
     for piece, number in tokenizer.core.get_vocab().items():
         if number not in tokenizer.special:
-            yield _split_mark(tokenizer, piece)
+            yield split_mark(tokenizer, piece)

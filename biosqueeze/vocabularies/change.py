@@ -1,0 +1,130 @@
+"""Change the vocabulary of a checkpoint: plan it from config and tokenizer, then apply it to the model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from biosqueeze.checkpoint import Checkpoint, locate
+from biosqueeze.checkpoint_files import check_files
+from biosqueeze.errors import UsageError
+from biosqueeze.models.casing import sentencepiece_file
+from biosqueeze.models.families import family_of, longest_input, takes_token_types
+from biosqueeze.models.load import load_config, load_tokenizer
+from biosqueeze.models.new_vocabulary import check_padding, vocabulary_size
+from biosqueeze.models.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizer_settings import ROLES, check_tokenizer
+from biosqueeze.models.vocabulary import cut_config, moved_config, named_ids, with_rows
+from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
+from biosqueeze.vocabularies.former_tokens import find_former_tokens
+from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
+from biosqueeze.vocabularies.options import VocabularyOptions
+from biosqueeze.vocabularies.token_usage import count_tokens
+
+_BYTES = 4  # of a float32
+
+
+@dataclass(frozen=True)
+class VocabularyChange:
+    """A new vocabulary: its tokenizer, and the former tokens that each row is made of."""
+
+    tokenizer: PreTrainedTokenizerFast
+    sources: Sequence[Sequence[int]]
+    steps: tuple[str, ...]
+    """What is done, for the plan."""
+    facts: Mapping[str, Any]
+    is_cut: bool
+    """Whether tokens are only left out."""
+
+    def new_config(self, config: PreTrainedConfig) -> PreTrainedConfig:
+        """Return the config of a model with the new vocabulary, from one with the former."""
+        if self.is_cut:
+            return cut_config(config, [source[0] for source in self.sources])
+        special = {f"{role}_id": getattr(self.tokenizer, f"{role}_id") for role in ROLES}
+        return moved_config(config, len(self.sources), special)
+
+    def apply(self, model: PreTrainedModel, seed: int) -> tuple[PreTrainedModel, float]:
+        """Return the model with the new vocabulary, and its difference from the former one; see `with_rows`."""
+        return with_rows(model, self.new_config(model.config), self.sources, seed)
+
+
+def plan_vocabulary(source: Checkpoint, options: VocabularyOptions) -> VocabularyChange | None:
+    """Choose the new vocabulary of a checkpoint; None where no option asks for one. Its weights are not read.
+
+    Raises:
+        SqueezeError: a text or a tokenizer cannot be read, or the tokenizer cannot be cut.
+        UsageError: nothing would change, or an option has a wrong value.
+    """
+    options.check_vocabulary()
+    if options.tokenizer:
+        return _plan_move(source, options.tokenizer)
+    return _plan_cut(source, options) if options.vocab_keep else None
+
+
+def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChange:
+    config, tokenizer = load_config(source), load_tokenizer(source)
+    content = TokenizerContent.of(tokenizer)
+    usage = count_tokens(tokenizer, options.vocab_keep, options.field, source.task)
+    kept = choose_tokens(content, usage.counts.tolist(), options.vocab_size, named_ids(config))
+    if len(kept.ids) == config.vocab_size:
+        raise UsageError(
+            f"all {config.vocab_size:,} tokens would be kept; give less text with --vocab-keep, or a --vocab-size"
+        )
+    cut = cut_tokenizer(tokenizer, content, kept.ids)
+    facts = {"vocabulary_before": config.vocab_size, "vocabulary_after": len(kept.ids)}
+    coverage = int(usage.counts[list(kept.ids)].sum()) / usage.total
+    facts |= {"tokens_of_text": usage.total, "coverage": coverage}
+    if coverage < 1:
+        facts["tokens_of_text_after"] = count_tokens(cut, options.vocab_keep, options.field, source.task).total
+    return VocabularyChange(
+        cut, [[number] for number in kept.ids], _cut_steps(source, kept, config.vocab_size, facts), facts, is_cut=True
+    )
+
+
+def _cut_steps(source: Checkpoint, kept: KeptTokens, before: int, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    steps = [
+        f"keep {len(kept.ids):,} of {before:,} tokens ({len(kept.ids) / before:.0%}): {kept.others:,} that occur, "
+        f"{kept.characters:,} of single characters and {kept.special:,} special ones"
+    ]
+    coverage = f"the kept tokens are {facts['coverage']:.2%} of the {facts['tokens_of_text']:,} tokens of the text"
+    if "tokens_of_text_after" in facts:
+        longer = facts["tokens_of_text_after"] / facts["tokens_of_text"] - 1
+        coverage += f", which takes {longer:.2%} more tokens"
+    steps.append(coverage)
+    file = sentencepiece_file(source.path)
+    if file is not None:
+        steps.append(f"leave out {file.name}, which has the former vocabulary: tokenizer.json has the kept one")
+    return tuple(steps)
+
+
+def _plan_move(source: Checkpoint, name: str) -> VocabularyChange:
+    config, former = load_config(source), load_tokenizer(source)
+    path, family = locate(name, weights=False), family_of(config)
+    check_files(path)
+    new = build_tokenizer(Checkpoint(path, name), family, longest_input(config), token_types=takes_token_types(config))
+    rows = vocabulary_size(new)
+    check_tokenizer(new, rows)
+    check_padding(new, family, "take a model of another family")
+    if new.get_vocab() == former.get_vocab():
+        raise UsageError(f"{source.name} has the vocabulary of --tokenizer {name} already; give another tokenizer")
+    found = find_former_tokens(former, new, rows)
+    facts = {
+        "vocabulary_before": config.vocab_size,
+        "vocabulary_after": rows,
+        "copied": found.copied,
+        "averaged": found.averaged,
+        "random": found.random,
+    }
+    step = (
+        f"move from {config.vocab_size:,} tokens to the {rows:,} of {name}: {found.copied:,} are former tokens, "
+        f"{found.averaged:,} start as the mean of several, {found.random:,} are random"
+    )
+    return VocabularyChange(new, found.sources, (step,), facts, is_cut=False)
+
+
+def describe_savings(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Return size and share of the embeddings before and after, from the parameters by part."""
+    sizes = [f"{parts['total'] * _BYTES / 1e6:,.1f} MB" for parts in (before, after)]
+    shares = [f"{parts['embeddings'] / parts['total']:.0%}" for parts in (before, after)]
+    return f"{sizes[0]} become {sizes[1]}; embeddings are {shares[0]} of the parameters before and {shares[1]} after"

@@ -1,0 +1,104 @@
+"""Count the tokens of texts and of labelled data."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze.data.corpus import DEMO, MANIFEST, corpus_files, read_files
+from biosqueeze.data.hub import is_hub
+from biosqueeze.data.prepared import Megabytes, all_cores
+from biosqueeze.data.splits import splits_named
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import TaskRecord
+from biosqueeze.progress import note, track
+from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.tasks.sniffing import guess
+
+_LINES_AT_ONCE = 1000
+# The test split is only scored: what is kept must not depend on it.
+_SPLITS = ("train", "dev")
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """How often each token occurs in some texts, as int64 (ids,); special tokens around a text are not counted."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """Number of tokens in the texts."""
+        return int(self.counts.sum())
+
+
+def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskRecord | None = None) -> TokenUsage:
+    """Count the tokens of corpora, and of the train and dev splits of labelled data.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        sources: corpora as every --corpus takes them, and directories of labelled data.
+        field: the field of a JSONL record that holds the text.
+        task: that the model was fine-tuned on; data of this kind are encoded as in its fine-tuning.
+
+    Raises:
+        SqueezeError: a source cannot be read, or holds no text.
+    """
+    counts = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=np.int64)
+    for source in sources:
+        kind = _task_in(source, task)
+        for ids in _labelled(tokenizer, source, kind) if kind else _plain(tokenizer, source, field):
+            counts += np.bincount(ids, minlength=len(counts))
+    return TokenUsage(counts)
+
+
+def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64]]:
+    files = corpus_files(source)
+    megabytes = round(sum(file.stat().st_size for file in files) / 1e6)
+    with track(f"count the tokens of {source} (MB)", megabytes or None) as bar:
+        stream = read_files(source, files, field, Megabytes(bar))
+        while lines := list(islice(stream, _LINES_AT_ONCE)):
+            with all_cores():
+                encodings = tokenizer.backend_tokenizer.encode_batch(lines, add_special_tokens=False)
+            yield np.concatenate([np.array(encoding.ids, dtype=np.int64) for encoding in encodings])
+
+
+def _labelled(tokenizer: Any, source: str, task: Task) -> Iterator[NDArray[np.int64]]:
+    """Encode labelled data as the training does: what is a word there need not be one in running text."""
+    data = task.read(source, [split for split in task.splits(source) if split in _SPLITS])
+    special = np.array(tokenizer.all_special_ids)
+    for examples in data.splits.values():
+        with track(f"count the tokens of {source}", len(examples)) as bar:
+            for start in range(0, len(examples), _LINES_AT_ONCE):
+                part = examples[start : start + _LINES_AT_ONCE]
+                windows = task.encode(part, data.labels, tokenizer, tokenizer.model_max_length)
+                ids = np.concatenate([window.features["input_ids"] for window in windows])
+                yield ids[~np.isin(ids, special)]
+                bar.advance(len(part))
+
+
+def _task_in(source: str, task: TaskRecord | None) -> Task | None:
+    """Return the kind of task of labelled data; None for a corpus."""
+    if not _may_be_labelled(source):
+        return None
+    try:
+        guessed = guess(source, Formulation())
+    except SqueezeError:  # then it is read as a corpus, which has errors of its own
+        return None
+    if task is not None and task.name in (guessed.kind, *guessed.others):
+        return open_task(task.name, Formulation.from_manifest(task.formulation), task.scheme or "")
+    note(f"{source} is read as {guessed.kind}: {guessed.reason}")
+    return open_task(guessed.kind)
+
+
+def _may_be_labelled(source: str) -> bool:
+    """Return whether the files of a directory have the names of splits."""
+    if source.startswith("demo:"):
+        return source != DEMO
+    path = Path(source).expanduser()
+    return not is_hub(source) and path.is_dir() and not (path / MANIFEST).is_file() and bool(splits_named(path))
