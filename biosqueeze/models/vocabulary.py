@@ -35,13 +35,13 @@ def _listed(value: Any) -> list[int]:
 
 
 def cut_config(config: PreTrainedConfig, kept: Sequence[int]) -> PreTrainedConfig:
-    """Return the config of a model with the tokens of some ids, which are numbered from 0 in this order."""
+    """Return the config of a model with the tokens of some ids, `named_ids` among them, numbered from 0 in this order."""
     number = {old: new for new, old in enumerate(kept)}
     changed = copy.deepcopy(config)
     changed.vocab_size = len(kept)
     for key, value in _id_settings(config).items():
-        renumbered = [number[old] for old in _listed(value) if old in number]
-        setattr(changed, key, renumbered if isinstance(value, list | tuple) else (renumbered or [None])[0])
+        renumbered = [number[old] for old in _listed(value)]
+        setattr(changed, key, renumbered if isinstance(value, list | tuple) else renumbered[0])
     return changed
 
 
