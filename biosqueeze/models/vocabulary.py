@@ -35,13 +35,17 @@ def _listed(value: Any) -> list[int]:
 
 
 def cut_config(config: PreTrainedConfig, kept: Sequence[int]) -> PreTrainedConfig:
-    """Return the config of a model with the tokens of some ids, `named_ids` among them, numbered from 0 in this order."""
+    """Return the config of a model with the tokens of some ids, numbered from 0 in this order.
+
+    An id of a special token that is not among them becomes None: it had no token.
+    """
     number = {old: new for new, old in enumerate(kept)}
     changed = copy.deepcopy(config)
     changed.vocab_size = len(kept)
     for key, value in _id_settings(config).items():
-        renumbered = [number[old] for old in _listed(value)]
-        setattr(changed, key, renumbered if isinstance(value, list | tuple) else renumbered[0])
+        renumbered = [number[old] for old in _listed(value) if old in number]
+        single = renumbered[0] if renumbered else None
+        setattr(changed, key, renumbered if isinstance(value, list | tuple) else single)
     return changed
 
 

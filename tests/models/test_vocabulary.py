@@ -67,10 +67,11 @@ def test_untied_decoder_and_its_bias_are_cut() -> None:
 def test_ids_in_the_config_are_renumbered() -> None:
     config = pico.config_of("modernbert", SIZE)
     config.pad_token_id, config.cls_token_id, config.eos_token_id = 50, 51, [52, 3]
+    config.sep_token_id = SIZE + 40  # left from another vocabulary
     changed = cut_config(config, [2, 3, 50, 51, 52])
     assert (changed.pad_token_id, changed.cls_token_id, changed.eos_token_id) == (2, 3, [4, 1])
-    assert changed.bos_token_id == 0 and changed.vocab_size == 5
-    assert set(named_ids(config)) == {2, 3, 50, 51, 52}
+    assert changed.bos_token_id == 0 and changed.vocab_size == 5 and changed.sep_token_id is None
+    assert set(named_ids(config)) == {2, 3, 50, 51, 52, SIZE + 40}
     assert named_ids(pico.config_of("roberta", SIZE)) == (0, 1, 2)
 
 
