@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_config, output_type_of_scheme
+from biosqueeze.distillation.cut_vocabulary import cut_teacher
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
@@ -80,9 +81,14 @@ def load_models(settings: ModelSettings) -> DistillationModels:
         check_finite_parameters(model.model, name)
     check_finite_parameters(student.model, settings.student_name)
     check_equal_labels(teachers)
+    pairs = [
+        cut_teacher(model.model, known, student.tokenizer, teacher.name)
+        for model, known, teacher in zip(loaded, tokenizers, teachers, strict=True)
+    ]
+    tokenizers = [known for _, known in pairs]
     positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
     models = DistillationModels(
-        tuple(teacher.model for teacher in loaded),
+        tuple(model for model, _ in pairs),
         tuple(teacher.has_head for teacher in loaded),
         student.model,
         student.has_head,

@@ -6,6 +6,7 @@ from transformers import PreTrainedConfig
 
 from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
+from biosqueeze.distillation.cut_vocabulary import tokens_in_teacher
 from biosqueeze.distillation.datasets import check_data_labels
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.loss_config import LossConfig
@@ -45,11 +46,16 @@ def check_request(request: DistillationRequest) -> LossConfig:
 
 
 def _cross_vocabulary(models: ModelSettings) -> bool:
-    """Return whether the tokenizers differ."""
+    """Return whether the tokenizers differ, and the student's vocabulary is no part of a teacher's."""
     if len(models.checkpoints) == 1:
         return False
-    first, *others = (load_tokenizer(checkpoint).get_vocab() for checkpoint in models.checkpoints)
-    return any(other != first for other in others)
+    *teachers, student = (load_tokenizer(checkpoint) for checkpoint in models.checkpoints)
+    if isinstance(models.student, str):
+        student = teachers[0]
+    return any(
+        teacher.get_vocab() != student.get_vocab() and tokens_in_teacher(student, teacher) is None
+        for teacher in teachers
+    )
 
 
 def _check_task(request: DistillationRequest) -> OutputType:

@@ -17,6 +17,7 @@ from biosqueeze.distillation.cross_vocabulary import (
     TeacherWithTokenizer,
     check_cross_vocabulary,
 )
+from biosqueeze.distillation.cut_vocabulary import vocabulary_mark
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import DistillationModels, free_teachers
 from biosqueeze.distillation.request import DistillationRequest
@@ -139,8 +140,10 @@ def teacher_source(
     if request.cache is None:
         return source, _live_teacher(request, setup)
     hashes = [
-        checkpoint_hash(checkpoint) + fitted_heads.get(checkpoint.name, {}).get("sha256", "")
-        for checkpoint in setup.checkpoints
+        checkpoint_hash(checkpoint)
+        + vocabulary_mark(model, checkpoint)
+        + fitted_heads.get(checkpoint.name, {}).get("sha256", "")
+        for model, checkpoint in zip(models.teachers, setup.checkpoints, strict=True)
     ]
     cache = open_teacher_cache(
         CacheRequest(
