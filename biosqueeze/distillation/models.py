@@ -75,17 +75,16 @@ def load_models(settings: ModelSettings) -> DistillationModels:
     teachers, first = settings.teachers, settings.teachers[0]
     head = "mlm" if settings.kind == "mlm" else head_of(first.config)
     loaded = [load_model(teacher, head) for teacher in teachers]
-    tokenizers = [load_tokenizer(teacher) for teacher in teachers]
     student = _load_student(settings, head)
     for model, name in zip(loaded, [teacher.name for teacher in teachers], strict=True):
         check_finite_parameters(model.model, name)
     check_finite_parameters(student.model, settings.student_name)
     check_equal_labels(teachers)
     pairs = [
-        cut_teacher(model.model, known, student.tokenizer, teacher.name)
-        for model, known, teacher in zip(loaded, tokenizers, teachers, strict=True)
+        cut_teacher(model.model, load_tokenizer(teacher), student.tokenizer, teacher.name)
+        for model, teacher in zip(loaded, teachers, strict=True)
     ]
-    tokenizers = [known for _, known in pairs]
+    tokenizers = [tokenizer for _, tokenizer in pairs]
     positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
     models = DistillationModels(
         tuple(model for model, _ in pairs),
