@@ -6,7 +6,8 @@ from typing import Any
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.deberta import complete_config
-from biosqueeze.models.families import family_of, infer_family, infer_head, supported
+from biosqueeze.models.families import family_of, supported
+from biosqueeze.models.family_signs import infer_family, infer_head
 from biosqueeze.models.notices import note_once
 from biosqueeze.models.weights import tensor_names
 from biosqueeze.progress import warn

@@ -9,7 +9,8 @@ from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.casing import tokenizer_facts
-from biosqueeze.models.families import FAMILIES, infer_family
+from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.family_signs import infer_family
 from biosqueeze.options import (
     Block,
     CheckpointArgument,

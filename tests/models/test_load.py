@@ -11,7 +11,8 @@ from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer, ErnieCo
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.families import FAMILIES, family_of, infer_family
+from biosqueeze.models.families import FAMILIES, family_of
+from biosqueeze.models.family_signs import infer_family
 from biosqueeze.models.load import load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.verify import last_hidden
 from tests import pico
