@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
+from biosqueeze.models.attention_pattern import set_period, warn_irregular
 from biosqueeze.models.families import family_of
 from biosqueeze.models.first_norm import with_first_layer
-from biosqueeze.models.layers import LOCAL
 from biosqueeze.models.load import new_model
 from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
@@ -95,19 +95,8 @@ def shallow_config(config: PreTrainedConfig, layers: Sequence[int]) -> PreTraine
     types = getattr(config, "layer_types", None)
     if types:
         changed.layer_types = [types[layer] for layer in layers]
-        _set_period(changed)
+        set_period(changed)
     return changed
-
-
-def _set_period(config: PreTrainedConfig) -> None:
-    """Set how often a layer is global, which versions of transformers without `layer_types` read, if it is regular."""
-    glob = [kind != LOCAL for kind in config.layer_types]
-    periods = (n for n in range(1, len(glob) + 1) if glob == [layer % n == 0 for layer in range(len(glob))])
-    period = next(periods, None)
-    if period is not None:
-        config.global_attn_every_n_layers = period
-    elif hasattr(config, "global_attn_every_n_layers"):
-        del config.global_attn_every_n_layers
 
 
 def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrainedModel, float]:
@@ -122,6 +111,7 @@ def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrain
     """
     family = family_of(model.config)
     config = shallow_config(model.config, layers)
+    warn_irregular(model.config, layers)
     model = with_first_layer(model, layers[0])
     shallow = new_model(config, type(model).__name__, seed=0)
     if family.shares_layers:

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.models.attention_pattern import warn_irregular
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
 from biosqueeze.models.families import family_of, longest_input
@@ -105,6 +106,13 @@ def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig
     return changed
 
 
+def plan_student(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
+    """Return `student_config`, with the warnings of `build_student`."""
+    if preset.kept_layers:
+        warn_irregular(config, kept_layers(config, preset.kept_layers))
+    return student_config(config, preset)
+
+
 def _attention_types(config: PreTrainedConfig, layers: int) -> list[str]:
     """Return which layers of a new stack attend globally and which locally: as the teacher's first, then in turn."""
     known: list[str] = list(config.layer_types)
@@ -127,7 +135,7 @@ def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") ->
     config = load_config(teacher)
     kind = detect_head(teacher, config) if head == "as-is" else head
     architecture = family_of(config).architecture(kind)
-    return count_parts(student_config(config, find_preset(preset)), architecture)["total"]
+    return count_parts(plan_student(config, find_preset(preset)), architecture)["total"]
 
 
 @torch.no_grad()

@@ -138,20 +138,24 @@ def plan(options: Options) -> Plan:
 
 def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.load import load_config
-    from biosqueeze.models.students import student_config
+    from biosqueeze.models.students import plan_student
 
     preset = find_preset(str(options.student))
     steps = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
-    return steps, student_config(load_config(source), preset)
+    return steps, plan_student(load_config(source), preset)
 
 
 def _plan_cut(options: Options, config: "PreTrainedConfig") -> tuple[tuple[str, ...], "PreTrainedConfig"]:
+    from biosqueeze.models.attention_pattern import warn_irregular
     from biosqueeze.models.depth import shallow_config
     from biosqueeze.models.width import narrowed_config
 
     cut = _kept_shape(options, config)
     changed = narrowed_config(config, cut.widths)
-    return cut.steps, changed if cut.layers is None else shallow_config(changed, cut.layers)
+    if cut.layers is None:
+        return cut.steps, changed
+    warn_irregular(config, cut.layers)
+    return cut.steps, shallow_config(changed, cut.layers)
 
 
 def _kept_shape(options: Options, config: "PreTrainedConfig") -> _KeptShape:

@@ -1,6 +1,6 @@
 """The choice of layers, and that the shallower model computes the same as its layers did."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.attention_pattern import attention_period, nearest_regular
 from biosqueeze.models.count import count_model
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
 from biosqueeze.models.families import family_of
@@ -135,6 +136,24 @@ def test_kept_layers_keep_their_kind_of_attention(tmp_path):
         assert getattr(stock.config, "global_attn_every_n_layers", None) == period
         batch = pico.padded_batch(model)
         assert torch.allclose(stock(**batch).logits, shallow(**batch).logits, atol=1e-6)
+
+
+@pytest.mark.parametrize("types", ["gllgllgl", "glglll", "llg", "lll", "gggg"])
+def test_nearest_layers_with_a_period(types):
+    kinds = ["full_attention" if kind == "g" else "sliding_attention" for kind in types]
+    for count in range(1, len(kinds) + 1):
+        every = list(combinations(range(len(kinds)), count))
+        regular = [chosen for chosen in every if attention_period([kinds[layer] for layer in chosen])]
+        for layers in every:
+            by_distance = [(sum(abs(a - b) for a, b in zip(layers, c, strict=True)), c) for c in regular]
+            assert nearest_regular(kinds, layers) == (min(by_distance)[1] if by_distance else None)
+
+
+def test_layers_without_a_period_bring_a_warning(capsys):
+    model = pico.model_of("modernbert", 200)
+    for layers, warned in (((0, 3), False), ((0, 1, 3), False), ((0, 1, 2), False), ((0, 2, 3), False), ((1, 3), True)):
+        keep_layers(model, layers)
+        assert ("if it has to, keep --layers 0,3" in capsys.readouterr().err) == warned
 
 
 def test_new_first_layer_takes_its_norm_over(capsys):

@@ -102,6 +102,14 @@ def test_plan_needs_no_weights(shell, pico_bert, tmp_path):
     assert "keep 2 of 4 heads: hidden size 16" in result.err and result.out == ""
 
 
+def test_plan_and_run_warn_of_an_irregular_attention(shell, tmp_path):
+    source = pico.save("modernbert", tmp_path / "source")
+    for words in (("--layers", "1,3"), ("--student", "compact")):
+        for mode in (["--dry-run"], []):
+            result = shell("shrink", source, *words, "--out", f"small{words[1]}", *mode)
+            assert result.code == 0 and result.err.count("keep --layers 0,3") == 1
+
+
 def test_output_is_named_after_the_cut(shell, pico_root, tmp_path):
     pico.save("bert", tmp_path / "teacher")
     assert Path(shell("shrink teacher --layers 0,2 --ffn 32").path).name == "teacher-l0_2-f32"
