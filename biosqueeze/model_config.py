@@ -55,6 +55,8 @@ _TENSORS = (
         ),
     ),
 )
+# Rows of the position embeddings beyond max_position_embeddings.
+_SPARE_POSITIONS = {"mra": 2, "nystromformer": 2, "yoso": 2}
 _LAYER = re.compile(r"(?:(?:encoder|transformer)\.layer|^(?:model\.)?layers)\.(\d{1,6})\.")
 
 
@@ -150,7 +152,8 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Mapping[str, tuple
         tensors = (tensor for pattern in patterns for tensor in shapes if re.search(pattern, tensor))
         tensor = next(tensors, None)
         rows = shapes[tensor][:1] if tensor else ()
-        if key and rows and rows != (config[key],):
+        spare = _SPARE_POSITIONS.get(config.get("model_type", ""), 0) if key == "max_position_embeddings" else 0
+        if key and rows and rows != (config[key] + spare,):
             raise _mismatch(name, f"{key} is {config[key]:,}", f"{tensor} has {rows[0]:,} rows")
     layers = next((config[key] for key in ("num_hidden_layers", "n_layers") if config.get(key) is not None), 0)
     present = {match[1] for tensor in shapes if (match := _LAYER.search(tensor))}

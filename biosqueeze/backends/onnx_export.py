@@ -5,8 +5,9 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.backends.finite import check_finite_weights
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
-from biosqueeze.backends.parity import Parity, compare, random_batches
+from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files
 from biosqueeze.data.output_types import output_type_of_config
@@ -44,13 +45,30 @@ class PositionalModel(nn.Module):
         return main_output(self.model(input_ids=input_ids, attention_mask=attention_mask, **types))
 
 
-def example_inputs(model: PreTrainedModel) -> tuple[Tensor, ...]:
-    """Return a padded batch for tracing: int64 (4, 24) each, in the order of `input_names`."""
-    config = model.config
-    batch = random_batches(config.vocab_size, longest_input(config), config.pad_token_id or 0)[0]
-    tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
+@dataclass(frozen=True)
+class GraphInputs:
+    """What a graph takes."""
+
+    names: tuple[str, ...]
+    longest: int
+    """Tokens in a sequence."""
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Self:
+        """Return those of a model of a supported family."""
+        return cls(input_names(model), longest_input(model.config))
+
+    def batches(self, config: Any) -> tuple[dict[str, Ints], ...]:
+        """Draw padded batches for a model's config."""
+        return random_batches(config.vocab_size, self.longest, config.pad_token_id or 0)
+
+
+def example_inputs(model: PreTrainedModel, inputs: GraphInputs | None = None) -> tuple[Tensor, ...]:
+    """Return a padded batch for tracing: int64 (4, 24) each, in the order of the inputs' names."""
+    inputs = inputs or GraphInputs.of(model)
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.batches(model.config)[0].items()}
     tensors["token_type_ids"] = torch.zeros_like(tensors["input_ids"])
-    return tuple(tensors[name] for name in input_names(model))
+    return tuple(tensors[name] for name in inputs.names)
 
 
 def dynamic_axes(count: int) -> tuple[dict[int, Any], ...]:
@@ -64,7 +82,9 @@ def output_name(model: PreTrainedModel) -> str:
     return "last_hidden_state" if model.base_model is model else "logits"
 
 
-def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None, *, opset: int = OPSET) -> None:
+def write_onnx(
+    model: PreTrainedModel, path: Path, traced: Any = None, *, opset: int = OPSET, inputs: GraphInputs | None = None
+) -> None:
     """Write a model to one ONNX file; weights over 2 GB are written to a file beside it.
 
     Args:
@@ -72,16 +92,16 @@ def write_onnx(model: PreTrainedModel, path: Path, traced: Any = None, *, opset:
         path: the file to write.
         traced: a program exported from `PositionalModel(model)`, to be written instead of the model.
         opset: version of ONNX's operators.
+        inputs: of the graph; may be left out for a supported family.
     """
-    inputs = example_inputs(model)
-    names = input_names(model)
+    inputs = inputs or GraphInputs.of(model)
     with silence_libraries(), torch.no_grad():
         program: Any = torch.onnx.export(
             traced or PositionalModel(model).eval(),
-            inputs,
+            example_inputs(model, inputs),
             dynamo=True,
-            dynamic_shapes=dynamic_axes(len(names)),
-            input_names=list(names),
+            dynamic_shapes=dynamic_axes(len(inputs.names)),
+            input_names=list(inputs.names),
             output_names=[output_name(model)],
             opset_version=opset,
             verbose=False,
@@ -149,11 +169,22 @@ def export_checked(
         SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
-    path = checkpoint.path / FILES["fp32"]
-    write_onnx(model, path, opset=opset)
-    config = model.config
-    batches = random_batches(config.vocab_size, longest_input(config), config.pad_token_id or 0)
-    parity = compare(TorchPredictor(model), OnnxPredictor(path), batches, output_type_of_config(checkpoint.config))
+    inputs = GraphInputs.of(model)
+    write_onnx(model, checkpoint.path / FILES["fp32"], opset=opset, inputs=inputs)
+    return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+
+
+def compared(
+    checkpoint: Checkpoint, reference: TorchPredictor, inputs: GraphInputs, tolerance: float, remedy: str
+) -> Parity:
+    """Compare a checkpoint's graph with PyTorch on padded batches; the arguments are those of `export_checked`.
+
+    Raises:
+        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+    """
+    batches = inputs.batches(reference.model.config)
+    candidate = OnnxPredictor(checkpoint.path / FILES["fp32"])
+    parity = compare(reference, candidate, batches, output_type_of_config(checkpoint.config))
     if not parity.max_difference <= tolerance:
         check_finite_weights(checkpoint, "torch")
         raise SqueezeError(

@@ -23,11 +23,26 @@ PRECISIONS = ("fp32", "bf16")
 class TorchPredictor:
     """Predict with a model in memory; its training mode is restored afterwards."""
 
-    def __init__(self, model: PreTrainedModel | HeadedEncoder, precision: str = "fp32", device: str = "cpu") -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel | HeadedEncoder,
+        precision: str = "fp32",
+        device: str = "cpu",
+        *,
+        inputs: tuple[str, ...] = (),
+    ) -> None:
+        """Take a model.
+
+        Args:
+            model: in any mode.
+            precision: fp32 or bf16.
+            device: where it is.
+            inputs: names of its inputs; may be left out for a supported family.
+        """
         self.model = model
         self.precision = precision
         self.device = torch.device(device)
-        self.inputs = input_names(model)
+        self.inputs = inputs or input_names(model)
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> NDArray[np.float32]:

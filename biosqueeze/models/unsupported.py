@@ -1,7 +1,10 @@
-"""Families of transformers that are not supported: the message, with the nearest supported one. Torch-free."""
+"""Families of transformers that are not supported: the message, and what still works. Torch-free."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
+
+from biosqueeze.errors import SqueezeError
 
 # model_type -> the supported family whose published checkpoints serve the same purpose.
 _NEAREST: Mapping[str, str] = {
@@ -32,6 +35,15 @@ _NEAREST: Mapping[str, str] = {
     "yoso": "longformer",
 }
 _ENCODER = "bert"
+# Endings of the classes of encoders, with and without a head.
+_ENCODER_CLASSES = (
+    "Model",
+    "ForMaskedLM",
+    "ForTokenClassification",
+    "ForSequenceClassification",
+    "ForQuestionAnswering",
+)
+_DECODER_CLASSES = ("HeadModel", "HeadsModel")
 
 
 def unsupported_message(name: str, supported: Iterable[str]) -> str:
@@ -46,5 +58,31 @@ def unsupported_message(name: str, supported: Iterable[str]) -> str:
     nearest = _NEAREST.get(name, (*similar, _ENCODER)[0])
     return (
         f"models of type {name!r} are not supported; pass one of these families: {', '.join(families)}; the nearest is "
-        f"{nearest if nearest in families else _ENCODER}. Of another family, only `biosqueeze inspect` works"
+        f"{nearest if nearest in families else _ENCODER}. Of another family, only `biosqueeze inspect` and "
+        "`biosqueeze export` work"
     )
+
+
+def stock_architecture(name: str, config: Mapping[str, Any]) -> str:
+    """Return the class of transformers in config.json, if it is an encoder's.
+
+    Args:
+        name: of the checkpoint, for messages.
+        config: the content of config.json.
+
+    Raises:
+        SqueezeError: there is none, or it is the class of a decoder or of another kind of model.
+    """
+    architecture = (config.get("architectures") or [None])[0]
+    if architecture is None:
+        raise SqueezeError(
+            f"{name} has no architectures in config.json, which name the class of a model whose family "
+            f"({config.get('model_type')}) is not supported; save it with transformers' save_pretrained"
+        )
+    is_encoder = architecture.endswith(_ENCODER_CLASSES) and not architecture.endswith(_DECODER_CLASSES)
+    if config.get("is_encoder_decoder") or config.get("is_decoder") or not is_encoder:
+        raise SqueezeError(
+            f"{name} is a {architecture}, and biosqueeze exports encoders: with no head, a masked-language-model head, "
+            "or one for tokens, sequences or questions"
+        )
+    return str(architecture)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.models.custom_heads.files import check_custom_head
+from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.unsupported import stock_architecture
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -16,8 +18,11 @@ from biosqueeze.options import (
     WritingOptions,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.summaries import next_after_export, size_of
+
+if TYPE_CHECKING:
+    from biosqueeze.backends.parity import Parity
 
 PURPOSE = Purpose.DEPLOY
 EXAMPLES = (("Write onnx/model.onnx beside the weights", "biosqueeze export ner-tiny"),)
@@ -28,7 +33,7 @@ class Options(WritingOptions):
     """Export a checkpoint to ONNX (onnx/model.onnx).
 
     The graph takes any batch size and length. Its outputs are compared with those of PyTorch on padded batches; it is
-    written only if they agree.
+    written only if they agree. Encoders of other families are exported as transformers has them.
     """
 
     checkpoint: CheckpointArgument
@@ -53,8 +58,12 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "export", allowed=("crf",))
-    check_tokenizer_files(source)
-    parameters = parameters_of(source)
+    parameters = None
+    if _is_supported(source):
+        check_tokenizer_files(source)
+        parameters = parameters_of(source)
+    else:
+        warn(_other_family(source))
     return Plan(
         out=check_output(_out(options, source), (source,), force=options.force),
         steps=(
@@ -68,22 +77,51 @@ def plan(options: Options) -> Plan:
     )
 
 
+def _is_supported(source: Checkpoint) -> bool:
+    """Return whether the family is supported; without a `model_type` the weights decide, when they are loaded."""
+    return source.config.get("model_type", "bert") in FAMILIES
+
+
+def _other_family(source: Checkpoint) -> str:
+    """Return what is said of a model of another family.
+
+    Raises:
+        SqueezeError: it is no encoder.
+    """
+    architecture = stock_architecture(source.name, source.config)
+    return (
+        f"{source.name} is a {architecture}, of the family {source.config['model_type']}, which biosqueeze does not "
+        "support: transformers loads it and torch.onnx writes its graph, and no other command takes the result"
+    )
+
+
+def _write_graph(source: Checkpoint, directory: Path, tolerance: float, opset: int) -> "Parity":
+    if not _is_supported(source):
+        warn(_other_family(source))
+        from biosqueeze.backends.other_families import export_stock
+
+        return export_stock(source, directory, tolerance, opset)
+    from biosqueeze.backends.onnx_export import copy_stock, export_checked
+    from biosqueeze.models.load import load_tokenizer
+
+    load_tokenizer(source)  # raises for the tokenizer of another model
+    return export_checked(copy_stock(source, directory), tolerance, opset=opset)
+
+
 def run(options: Options) -> Outcome:
     """Export, compare, and write the checkpoint.
 
     Raises:
         SqueezeError: the graph's outputs differ from PyTorch's by more than the tolerance.
     """
-    from biosqueeze.backends.onnx_export import OPSET, copy_stock, export_checked
+    from biosqueeze.backends.onnx_export import OPSET
     from biosqueeze.backends.onnxruntime import files
-    from biosqueeze.models.load import load_tokenizer
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "export", allowed=("crf",))
     with open_output(_out(options, source), (source,), force=options.force) as output:
-        load_tokenizer(source)  # raises for the tokenizer of another model
-        copy = copy_stock(source, output.path)
-        parity = export_checked(copy, options.tolerance, opset=options.opset or OPSET)
+        parity = _write_graph(source, output.path, options.tolerance, options.opset or OPSET)
+        copy = Checkpoint(output.path, source.name)
         megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
         metrics = {"export": {**parity.as_dict(), "opset": options.opset or OPSET, "megabytes": megabytes}}
         exported = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
@@ -91,5 +129,7 @@ def run(options: Options) -> Outcome:
         f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
     )
-    summary = Summary(size=size_of(exported), next_words=next_after_export(exported, source))
+    summary = Summary(
+        size=size_of(exported), next_words=next_after_export(exported, source) if _is_supported(source) else ()
+    )
     return Outcome(exported.path, {"metrics": metrics}, summary=summary)

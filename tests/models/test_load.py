@@ -7,7 +7,15 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AlbertForPreTraining, AutoModel, AutoTokenizer, ErnieConfig, ErnieForMaskedLM
+from transformers import (
+    AlbertForPreTraining,
+    AutoModel,
+    AutoTokenizer,
+    ErnieConfig,
+    ErnieForMaskedLM,
+    NystromformerConfig,
+    NystromformerForMaskedLM,
+)
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
@@ -316,10 +324,13 @@ def test_nearest_family_of_an_unsupported_one(name, nearest):
         family_of({"model_type": name})
 
 
-def test_an_unsupported_family_is_inspected(tmp_path, shell):
+def test_unsupported_families_are_inspected(tmp_path, shell):
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    ErnieForMaskedLM(ErnieConfig(vocab_size=60, **size)).save_pretrained(tmp_path / "ernie")
-    inspected = shell("inspect", tmp_path / "ernie", "--json")
-    assert inspected.code == 0 and json.loads(inspected.out)["family"] == "ernie", inspected.err
-    exported = shell("export", tmp_path / "ernie")
-    assert exported.code == 1 and "the nearest is bert" in exported.err
+    longer = NystromformerConfig(vocab_size=60, **size)  # two more positions than max_position_embeddings
+    for model in (ErnieForMaskedLM(ErnieConfig(vocab_size=60, **size)), NystromformerForMaskedLM(longer)):
+        model.save_pretrained(tmp_path / model.config.model_type)
+        inspected = shell("inspect", tmp_path / model.config.model_type, "--json")
+        assert inspected.code == 0, inspected.err
+        assert json.loads(inspected.out)["family"] == model.config.model_type
+    refused = shell("bench", tmp_path / "ernie")
+    assert refused.code == 1 and "the nearest is bert. Of another family, only" in refused.err
