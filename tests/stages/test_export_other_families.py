@@ -40,7 +40,9 @@ def test_graph_equals_transformers(prelayernorm, shell, tmp_path):
     actual = OnnxPredictor(tmp_path / "graph" / "onnx" / "model.onnx").predict(feed)
     real = feed["attention_mask"] == 1
     np.testing.assert_allclose(actual[real], expected[real], atol=2e-5)
-    assert json.loads((tmp_path / "graph" / "biosqueeze.json").read_text())["metrics"]["export"]["max_difference"] < 1e-4
+    assert (
+        json.loads((tmp_path / "graph" / "biosqueeze.json").read_text())["metrics"]["export"]["max_difference"] < 1e-4
+    )
 
 
 def test_plan_says_that_the_family_is_another(prelayernorm, shell):
