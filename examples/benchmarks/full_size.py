@@ -67,13 +67,19 @@ class Cost:
     gib: float
 
 
-def build(name: str, out: Path, head: str = "MaskedLM") -> None:
-    """Write a checkpoint with random weights; the head is the ending of a class of transformers."""
+def build(family: str, values: Mapping[str, Any], out: Path, head: str = "MaskedLM") -> None:
+    """Write a checkpoint with random weights and a tokenizer.
+
+    Args:
+        family: its `model_type`.
+        values: of its config, where they differ from transformers' defaults.
+        out: the directory.
+        head: ending of a class of transformers.
+    """
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-    family, values = CONFIGS[name]
     config = transformers.CONFIG_MAPPING[family](**values)
     torch.manual_seed(0)
     model = getattr(transformers, f"AutoModelFor{head}").from_config(config, dtype=torch.float32)
@@ -92,7 +98,7 @@ def build(name: str, out: Path, head: str = "MaskedLM") -> None:
         "mask": "<mask>",
     }
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, model_max_length=512, **{f"{role}_token": token for role, token in tokens.items()}
+        tokenizer_object=core, model_max_length=10**9, **{f"{role}_token": token for role, token in tokens.items()}
     )
     tokenizer.save_pretrained(out)
     model.save_pretrained(out)
@@ -138,7 +144,7 @@ def main() -> None:
     arguments = parser.parse_args()
     source = arguments.out / f"{arguments.config}-{arguments.head}"
     if not (source / "model.safetensors").is_file():
-        build(arguments.config, source, arguments.head)
+        build(*CONFIGS[arguments.config], source, arguments.head)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     halves = [word for option, key in HALVED.items() for word in (option, str(config[key] // 2))]
     commands = {
