@@ -22,7 +22,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
-from biosqueeze.summaries import size_of
+from biosqueeze.summaries import next_after_training, size_of
 from biosqueeze.vocabularies.options import VocabularyOptions
 
 if TYPE_CHECKING:
@@ -93,6 +93,12 @@ class Options(VocabularyOptions, WritingOptions):
         Syntax("PRESET"),
         Suggests(lambda: PRESETS),
     ] = None
+
+    @property
+    def cuts_vocabulary_alone(self) -> bool:
+        """Whether the outputs on texts of kept tokens are those of the original, so that nothing needs a training."""
+        others = ("layers", "ffn", "heads", "hidden", "student", "tokenizer")
+        return all(getattr(self, name) is None for name in others)
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,8 @@ def run(options: Options) -> Outcome:
         record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
         checkpoint = output.finish(record)
     facts = {"parameters_before": before, "parameters_after": after, **shrunk.notes}
-    summary = Summary(size=size_of(checkpoint), next_words=_next(checkpoint, source))
+    next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
+    summary = Summary(size=size_of(checkpoint), next_words=next_words)
     return Outcome(checkpoint.path, facts, summary=summary)
 
 
