@@ -20,7 +20,7 @@ from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
 from biosqueeze.vocabularies.options import VocabularyOptions
-from biosqueeze.vocabularies.token_usage import count_tokens
+from biosqueeze.vocabularies.token_usage import count_tokens, is_stream
 
 _BYTES = 4  # of a float32
 
@@ -75,7 +75,7 @@ def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChang
     facts = {"vocabulary_before": config.vocab_size, "vocabulary_after": len(kept.ids)}
     coverage = int(usage.counts[list(kept.ids)].sum()) / usage.total
     facts |= {"tokens_of_text": usage.total, "coverage": coverage}
-    if coverage < 1:
+    if coverage < 1 and not any(map(is_stream, options.vocab_keep)):
         facts["tokens_of_text_after"] = count_tokens(cut, options.vocab_keep, options.field, source.task).total
     return VocabularyChange(
         cut, [[number] for number in kept.ids], _cut_steps(source, kept, config.vocab_size, facts), facts, is_cut=True

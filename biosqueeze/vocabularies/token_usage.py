@@ -54,7 +54,16 @@ def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskR
         kind = _task_in(source, task)
         for ids in _labelled(tokenizer, source, kind) if kind else _plain(tokenizer, source, field):
             counts += np.bincount(ids, minlength=len(counts))
-    return TokenUsage(counts)
+    usage = TokenUsage(counts)
+    if not usage.total:
+        raise SqueezeError(f"{', '.join(sources)} holds no token of this tokenizer; give other text")
+    return usage
+
+
+def is_stream(source: str) -> bool:
+    """Return whether a source is a pipe, which can be read only once."""
+    path = Path(source).expanduser()
+    return not is_hub(source) and path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64]]:

@@ -1,6 +1,8 @@
 """shrink --vocab-keep and --tokenizer: every family, stock outputs, plans, and what users may get wrong."""
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +151,13 @@ def test_padding_of_a_roberta_keeps_its_id(shell: Shell, pico_roberta: Path) -> 
     pico.tokenizer_of("bert").save_pretrained("words")
     result = shell("shrink", pico_roberta, "--tokenizer", "words", "--out", "small")
     assert result.code == 1 and "[PAD] has the id 0, and roberta counts positions from" in result.err
+
+
+def test_text_of_a_pipe_is_read_once(shell: Shell, pico_bert: Path) -> None:
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=Path("pipe").write_text, args=("\n".join(SENTENCES),), daemon=True)
+    writer.start()
+    result = shell("shrink", pico_bert, "--vocab-keep", "pipe", "--vocab-size", "170", "--out", "small", "--json")
+    writer.join(10)
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["coverage"] < 1 and "which takes" not in result.err
