@@ -24,7 +24,7 @@ from stage_runs import StageRuns
 TASKS = ("ncbi-disease", "bc5cdr-disease", "bc5cdr-chem")
 ABSTRACTS = "pubmed-abstracts/pubmed_abstracts.txt.gz"
 MINILM = ("demo:minilm", "--lr", "2e-4", "--steps", "300", "--eval-every", "300")
-XLM_ROBERTA = ("--lr", "1e-3", "--epochs", "3")
+XLM_ROBERTA = ("--lr", "1e-3", "--epochs", "1")
 LEARNED, PIECES = 30_000, 100_000
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # Letters of the words of other languages, of which most of XLM-RoBERTa's pieces are.
@@ -39,11 +39,11 @@ ENCODED_LINES = 2_000
 
 @dataclass(frozen=True)
 class Tagger:
-    """A fine-tuned checkpoint, and the largest number of tokens of its second cut."""
+    """A fine-tuned checkpoint, and the numbers of tokens of its further cuts."""
 
     name: str
     path: Path
-    size: int
+    sizes: tuple[int, ...] = ()
 
 
 def build_xlm_roberta(runs: StageRuns, data: Path) -> Path:
@@ -55,7 +55,7 @@ def build_xlm_roberta(runs: StageRuns, data: Path) -> Path:
     out = runs.out / "checkpoints" / "xlm-roberta"
     if (out / "model.safetensors").exists():
         return out
-    options = ("--kind", "unigram", "--size", str(LEARNED), "--sample-mb", "10", "--limit-alphabet", "500")
+    options = ("--kind", "unigram", "--size", str(LEARNED), "--sample-mb", "5", "--limit-alphabet", "500")
     learned = runs.make("pieces", "vocab", str(data / ABSTRACTS), *options)
     vocabulary = json.loads((learned / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     scored = [(piece, score) for piece, score in vocabulary if piece[0] not in "<["]
@@ -109,13 +109,14 @@ def cuts_of(runs: StageRuns, tagger: Tagger, data: Path) -> dict[str, Path]:
     """Cut the vocabulary of a tagger; return the checkpoints by what is kept."""
     corpora = [*(str(data / task) for task in TASKS), str(data / ABSTRACTS)]
     keep = [word for corpus in corpora for word in ("--vocab-keep", corpus)]
-    return {
-        "all": tagger.path,
-        "what occurs": runs.make(f"{tagger.name}-occurring", "shrink", str(tagger.path), *keep),
-        f"{tagger.size:,} most frequent": runs.make(
-            f"{tagger.name}-frequent", "shrink", str(tagger.path), *keep, "--vocab-size", str(tagger.size)
-        ),
+    occurring = runs.make(f"{tagger.name}-occurring", "shrink", str(tagger.path), *keep)
+    frequent = {
+        f"{size:,} most frequent": runs.make(
+            f"{tagger.name}-{size}", "shrink", str(tagger.path), *keep, "--vocab-size", str(size)
+        )
+        for size in tagger.sizes
     }
+    return {"all": tagger.path, "what occurs": occurring, **frequent}
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,10 @@ def main() -> None:
     runs = StageRuns(arguments.out, 1, {"data": str(data)})
     labelled = ("--data", str(data / TASKS[0]))
     minilm = runs.make("MiniLM", "finetune", MINILM[0], *labelled, *MINILM[1:])
-    print_rows(runs, Tagger("MiniLM", minilm, 8_000), data)
+    print_rows(runs, Tagger("MiniLM", minilm, (8_000,)), data)
     start = build_xlm_roberta(runs, data)
     multilingual = runs.make("XLM-RoBERTa", "finetune", str(start), *labelled, *XLM_ROBERTA)
-    print_rows(runs, Tagger("XLM-RoBERTa", multilingual, 16_000), data)
+    print_rows(runs, Tagger("XLM-RoBERTa", multilingual), data)
 
 
 if __name__ == "__main__":
