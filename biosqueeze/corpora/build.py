@@ -79,7 +79,11 @@ def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path) -> No
     _read(parts, request)
     reports = [PartReport.read(part) for part in parts]
     fates = _fates(parts, request.settings)
-    _check_not_empty(reports, fates)
+    try:
+        _check_not_empty(reports, fates)
+    except SqueezeError:
+        discard(request)  # --resume would end here again, and other filters need another run
+        raise
     corpus.mkdir(exist_ok=True)
     shards = _write(parts, fates, request.workers, corpus)
     _write_lists(parts, reports, corpus)

@@ -111,18 +111,39 @@ def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _json_texts(path: Path) -> Iterator[tuple[str, str]]:
+    values = _json_values(path)
+    for number, value in values:
+        yield from ((text, f"{path}:{number}") for text in _strings(value))
+    if len(values) == 1 and isinstance(values[0][1], dict):
+        yield from _named_records(path, values[0][1])
+
+
+def _json_values(path: Path) -> list[tuple[int, Any]]:
+    """Return the values of a file of JSON or JSON lines, each with its line."""
     lines = list(numbered_lines(path))
     try:
-        values = [(number, parse_json(line)) for number, line in lines if line.strip()]
+        return [(number, parse_json(line)) for number, line in lines if line.strip()]
     except ValueError:
         try:
-            values = [(1, parse_json("\n".join(line for _, line in lines)))]
+            return [(1, parse_json("\n".join(line for _, line in lines)))]
         except ValueError as error:
             raise SqueezeError(
                 f"{path} is not valid JSON ({error}); correct it, or take it out of --against"
             ) from error
-    for number, value in values:
-        yield from ((text, f"{path}:{number}") for text in _strings(value))
+
+
+def _named_records(path: Path, labels: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the texts of records in a file beside a test file that holds their ids and labels alone.
+
+    PubMedQA's test split is published so: test_ground_truth.json names questions of ori_pqal.json.
+    """
+    if not all(isinstance(label, str) for label in labels.values()):
+        return
+    for other in sorted(path.parent.glob("*.json")):
+        values = _json_values(other)
+        records = values[0][1] if len(values) == 1 else None
+        if isinstance(records, dict) and all(isinstance(records.get(name), dict) for name in labels):
+            yield from ((text, f"{other}:{name}") for name in labels for text in _strings(records[name]))
 
 
 def _strings(value: Any) -> Iterator[str]:

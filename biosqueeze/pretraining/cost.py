@@ -124,7 +124,7 @@ def _here(request: PretrainingRequest, phases: Sequence[Phase]) -> str:
             bar.advance()
     tokens = sum(phase.total * phase.real for phase in phases)
     return (
-        f"time on this machine: about {_time(seconds)}, {tokens / seconds:,.0f} tokens/s, measured with "
+        f"time on this machine: {_time(seconds)}, {tokens / seconds:,.0f} tokens/s, measured with "
         f"{precision_of(options)} on {own_device().type}; validation and saving not included"
     )
 
@@ -135,7 +135,7 @@ def _on_gpus(options: PretrainingOptions, phases: Sequence[Phase]) -> Iterator[s
     gpus = parse_gpus(options.gpu)
     seconds = sum(phase.total * phase.flops for phase in phases) / (gpus.peak * options.utilization)
     yield (
-        f"time on {gpus}: about {_time(seconds)} at {options.utilization:.0%} of their "
+        f"time on {gpus}: {_time(seconds)} at {options.utilization:.0%} of their "
         f"{gpus.peak / 1e12:,.0f} TFLOP/s; the same batches in all, divided among them"
     )
 
@@ -297,4 +297,6 @@ def _count(number: float) -> str:
 
 def _time(seconds: float) -> str:
     days = seconds / 86_400
-    return duration(seconds) if days < 2 else f"{days:,.1f} days"
+    if seconds < 0.1:
+        return "below 0.1 s"
+    return f"about {duration(seconds)}" if days < 2 else f"about {days:,.1f} days"

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from biosqueeze.errors import UsageError
+from biosqueeze.registry import closest
+
 PEAK_FLOPS = {
     "A100": 312e12,
     "H100": 989e12,
@@ -40,11 +43,14 @@ def parse_gpus(text: str) -> Gpus:
     """Parse --gpu, such as h100:8.
 
     Raises:
-        ValueError: there is no such accelerator in the table, or the number is not positive.
+        UsageError: there is no such accelerator in the table.
+        ValueError: the number is not positive.
     """
     name, _, count = text.partition(":")
     known = {key.lower(): key for key in PEAK_FLOPS}
+    if name.lower() not in known:
+        raise UsageError(f"--gpu: there is no {name!r} in the table.{closest(name, PEAK_FLOPS)} Known: {', '.join(PEAK_FLOPS)}")
     number = int(count or 1)
-    if name.lower() not in known or number < 1:
+    if number < 1:
         raise ValueError(text)
     return Gpus(known[name.lower()], number)

@@ -174,7 +174,7 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
         Requires("probe"),
         Group.HELD_OUT,
     ] = None
-    lr: Annotated[float, "Peak learning rate; linear warm-up from 0, linear decay to 0."] = 1e-4
+    lr: Annotated[float, "Peak learning rate; it rises linearly from 0 and falls as --schedule says."] = 1e-4
     batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
     max_length: Annotated[int, "Tokens in a sequence."] = 128
 

@@ -49,6 +49,7 @@ def show_benchmark(suite: Suite, benchmark: Benchmark, root: Path | None) -> lis
         f"  task type        {benchmark.group}",
         f"  hyperparameters  {_hyperparameters_text(benchmark)}",
         *([f"  note             {benchmark.note}"] if benchmark.note else []),
+        *([f"  published        scores of {benchmark.published_on}"] if benchmark.published_on else []),
         f"{_source(benchmark, root)}\n",
         _published(suite, [benchmark]),
     ]
@@ -142,4 +143,5 @@ def _published(suite: Suite, benchmarks: Sequence[Benchmark]) -> TextTable:
 
 def _row_name(benchmark: Benchmark, row: Published) -> str:
     metric = row.metric if len(benchmark.published) > 1 else ""
-    return " ".join(filter(None, [benchmark.name, metric, row.setting]))
+    split = f"({benchmark.published_on.partition(',')[0]})" if benchmark.published_on else ""
+    return " ".join(filter(None, [benchmark.name, metric, row.setting, split]))

@@ -1,5 +1,6 @@
 """Documents that hold a test sentence are found, whatever the format and tokenisation of the benchmark."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ def test_sentence_is_found(tmp_path: Path, name: str) -> None:
     assert str(found.find(f"Background. {RAW} The end.")).startswith(str(path))
     assert found.find(RAW.replace("sensitive", "resistant")) is None
     assert found.find("") is None
+
+
+def test_a_test_split_of_ids_names_records_beside_it(tmp_path: Path) -> None:
+    other = "Of a train question the context may be in a corpus without harm."
+    records = {"1": {"CONTEXTS": [RAW]}, "2": {"CONTEXTS": [other]}}
+    (tmp_path / "questions.json").write_text(json.dumps(records, indent=1))
+    (tmp_path / "test_ground_truth.json").write_text('{"1": "yes"}')
+    found = read_test_sentences(tmp_path)
+    assert found.find(RAW) == f"{tmp_path / 'questions.json'}:1"
+    assert found.find(other) is None
 
 
 def test_train_files_and_short_sentences_do_not_count(tmp_path: Path) -> None:

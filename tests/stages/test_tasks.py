@@ -70,6 +70,7 @@ def test_benchmark_is_printed_in_full(shell):
     assert facts["hyper"]["learning_rates"] == [1e-5, 3e-5, 5e-5]
     assert "label all pieces" in shell("tasks compact/bc2gm").out
     assert "signed agreement" in shell("tasks biolm/mednli").out
+    assert "scores of dev, not of test" in shell("tasks bioformer/litcovid").out
 
 
 def test_data_are_found_under_a_root(data, shell):
