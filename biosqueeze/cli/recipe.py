@@ -191,7 +191,11 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
 
 
 def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
-    """Print what each step would do, without figures if its input does not exist yet; return the plans as dicts."""
+    """Print what each step would do, without figures if its input does not exist yet; return the plans as dicts.
+
+    Raises:
+        SqueezeError: a step cannot run; the message names it.
+    """
     check_steps(steps, run.directory)
     plans: list[dict[str, Any]] = []
     previous: Path | None = None
@@ -200,7 +204,11 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
         values = {str(value) for value in _flat(resolved(options).values())}
         inputs = [path for path in run.outputs.values() if str(path) in values]
         if all(path.exists() for path in inputs):
-            plan = step.module.plan(options)
+            try:
+                plan = step.module.plan(options)
+            except SqueezeError as error:
+                error.args = (f"[{step.name}]: {error}",)
+                raise
             print_plan(step.name, plan, replaces=True)
             plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
         else:

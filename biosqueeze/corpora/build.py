@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
 from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, read_table, write_part
@@ -123,8 +124,19 @@ def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.u
     if settings.near_duplicates is not None:
         signatures = [np.load(part.file("minhash.npy"), mmap_mode="r") for part in parts]
         near = NearDuplicates(signatures, settings.near_duplicates)
-    fates = decide(ArticleTable.joined(tables), settings, near)
+    table = ArticleTable.joined(tables)
+    _warn_of_samples(table, settings)
+    fates = decide(table, settings, near)
     return np.split(fates, np.cumsum([len(table.ids) for table in tables])[:-1])
+
+
+def _warn_of_samples(table: ArticleTable, settings: CorpusSettings) -> None:
+    """Warn of --sample where the sources hold no article of its kind, or of the kind that it is measured by."""
+    found = [kind for number, kind in enumerate(KINDS) if (table.kinds == number).any()]
+    for sample in settings.samples:
+        absent = next((kind for kind in (sample.kind, sample.as_kind) if kind and kind not in found), None)
+        if absent and found:
+            warn(f"--sample {sample.kind}: the sources hold no article of the kind {absent}, only {', '.join(found)}")
 
 
 def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.uint8]]) -> None:

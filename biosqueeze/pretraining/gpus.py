@@ -49,7 +49,9 @@ def parse_gpus(text: str) -> Gpus:
     name, _, count = text.partition(":")
     known = {key.lower(): key for key in PEAK_FLOPS}
     if name.lower() not in known:
-        raise UsageError(f"--gpu: there is no {name!r} in the table.{closest(name, PEAK_FLOPS)} Known: {', '.join(PEAK_FLOPS)}")
+        raise UsageError(
+            f"--gpu: there is no {name!r} in the table.{closest(name, PEAK_FLOPS)} Known: {', '.join(PEAK_FLOPS)}"
+        )
     number = int(count or 1)
     if number < 1:
         raise ValueError(text)

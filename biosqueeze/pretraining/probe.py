@@ -12,6 +12,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.data import certain_task
 from biosqueeze.finetuning.run_processes import RunProcesses
 from biosqueeze.manifest import read_manifest
+from biosqueeze.options import whole_numbers
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks.formulation import Formulation
 
@@ -36,6 +37,19 @@ def parse_probes(texts: Sequence[str]) -> dict[str, str]:
         certain_task(data, Formulation())
         probes[name] = data
     return probes
+
+
+def check_probe_steps(probe_at: str | None, steps: int | None) -> None:
+    """Refuse --probe-at after the last step, where --steps says which that is.
+
+    Raises:
+        UsageError: a step does not come.
+    """
+    latest = max(whole_numbers(probe_at)) if probe_at else 0
+    if steps and latest > steps:
+        raise UsageError(
+            f"--probe-at {latest} is after the last of {steps} steps; give a step up to that, or more --steps"
+        )
 
 
 @dataclass(frozen=True)

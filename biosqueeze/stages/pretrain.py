@@ -83,7 +83,7 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
-    from biosqueeze.pretraining.probe import parse_probes
+    from biosqueeze.pretraining.probe import check_probe_steps, parse_probes
     from biosqueeze.training.trackers import check_tracker
 
     _check_sharding(options)
@@ -97,6 +97,7 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
         find_corpus(source)
     check_tracker(options)
     parse_probes(options.probe)
+    check_probe_steps(options.probe_at, options.steps)
     select_device(options.device)
     return PretrainingRequest(start, options)
 

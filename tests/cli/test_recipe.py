@@ -187,6 +187,11 @@ def test_a_dry_run_as_json_is_one_object(recipe: Path, shell: Shell) -> None:
     assert plans[0]["parameters_after"] < plans[0]["parameters_before"]
 
 
+def test_a_dry_run_names_the_step_that_cannot_run(shell: Shell) -> None:
+    said = shell("run bioformer_8l --dry-run")
+    assert (said.code, "[corpus]: there is no file or directory baseline" in said.err) == (1, True)
+
+
 def test_a_dry_run_does_not_ask_for_force(recipe: Path, shell: Shell) -> None:
     shell("run", recipe)
     assert "force" not in shell("run", recipe, "--dry-run").err

@@ -271,6 +271,14 @@ def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -
     assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
 
 
+def test_a_sample_of_a_kind_that_is_absent(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One two.\nOne two three.\n")
+    options = ["corpus", str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"), "--workers", "1"]
+    said = shell(*options, "--sample", "pubmed=1")
+    assert (said.code, len(documents(tmp_path / "out"))) == (0, 2)
+    assert "no article of the kind pubmed, only text" in " ".join(said.err.split())
+
+
 def test_nothing_but_a_damaged_file_is_said_so(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text("<PubmedArticleSet><PubmedArticle>")
     result = shell("corpus", str(tmp_path / "a.xml"), "-o", str(tmp_path / "out"), "--workers", "1")

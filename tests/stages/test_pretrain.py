@@ -244,6 +244,7 @@ def test_the_plan_shows_shape_and_size(models, text, shell: Shell, tmp_path: Pat
         (("{bert}", "--probe", "demo:ner"), "write NAME=DIR"),
         (("{bert}", "--probe", "a=demo:ner", "--probe", "a=demo:ner"), "a is given twice"),
         (("{bert}", "--probe", "a=nowhere"), "nowhere"),
+        (("{bert}", "--probe", "a=demo:ner", "--probe-at", "2,9"), "--probe-at 9 is after the last of 4 steps"),
     ],
 )
 def test_mistakes_are_explained(words, message, models, text, tmp_path, shell: Shell) -> None:
