@@ -76,6 +76,7 @@ class Benchmark:
     formulation: Mapping[str, Any] = field(default_factory=dict)  # fields of the paper's Formulation
     folds: int = 0  # number of cross-validation folds, in sub-directories 1, 2, ...
     folds_used: int = 0  # the first of them; 0: all
+    folds_to_choose: int = 0  # the first of them: hyperparameters are chosen on these, and no score is reported
     published_on: str = ""  # the split of the published scores, where it is not test
     note: str = ""
 

@@ -170,7 +170,7 @@ def _read_splits(
 def runs_of(
     checkpoint: Checkpoint, column: str, fine_tuning: BenchmarkFineTuning, seeds: int | None, out: Path
 ) -> Iterator[FineTuningRun]:
-    """Yield one run for each fold and seed.
+    """Yield one run for each seed and fold, except for the folds that hyperparameters are chosen on.
 
     Args:
         checkpoint: that is fine-tuned.
@@ -180,7 +180,7 @@ def runs_of(
         out: directory of all runs.
     """
     place, name = _directory(checkpoint, fine_tuning, out), fine_tuning.benchmark.name
-    for directory in fine_tuning.directories:
+    for directory in fine_tuning.directories[fine_tuning.benchmark.folds_to_choose :] or fine_tuning.directories:
         fold = [f"fold-{directory.name}"] if fine_tuning.folds else []
         for seed in range(seeds or fine_tuning.benchmark.hyper.runs):
             yield FineTuningRun(
