@@ -68,11 +68,8 @@ def read_test_sentences(directory: Path) -> TestSentences:
     Raises:
         SqueezeError: there is no such directory, or no test file in it.
     """
-    if not directory.is_dir():
-        raise SqueezeError(f"there is no directory {directory}; name the one that holds the benchmarks with --against")
-    files = [path for path in sorted(directory.rglob("*")) if path.is_file() and _is_test(path, directory)]
     found = TestSentences()
-    for path in files:
+    for path in find_test_files(directory):
         before = found.sentences
         for text, place in _texts_of(path):
             found.add(text, place)
@@ -85,6 +82,17 @@ def read_test_sentences(directory: Path) -> TestSentences:
             ".jsonl, .txt, PubTator or BioC)"
         )
     return found
+
+
+def find_test_files(directory: Path) -> list[Path]:
+    """Return the files below a directory whose name or folder says "test".
+
+    Raises:
+        SqueezeError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise SqueezeError(f"there is no directory {directory}; name the one that holds the benchmarks with --against")
+    return [path for path in sorted(directory.rglob("*")) if path.is_file() and _is_test(path, directory)]
 
 
 def _is_test(path: Path, root: Path) -> bool:

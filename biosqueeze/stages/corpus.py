@@ -214,10 +214,15 @@ def _resolve(options: Options) -> CorpusRequest:
     inside = next((file.path for file in files if out in file.path.absolute().parents and not file.hub), None)
     if inside is not None:
         raise UsageError(f"--out {options.out} holds the source {inside}; give another directory")
+    against = Path(options.against).expanduser() if options.against else None
+    if against:
+        from biosqueeze.corpora.decontamination import find_test_files
+
+        find_test_files(against)
     return CorpusRequest(
         files,
         _settings(options),
-        Path(options.against).expanduser() if options.against else None,
+        against,
         out,
         options.workers or os.cpu_count() or 1,
         options.strict,
