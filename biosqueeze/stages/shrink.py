@@ -50,7 +50,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(VocabularyOptions, WritingOptions):
-    """Remove layers, heads, neurons and tokens, or make a preset student.
+    """Remove layers, heads, neurons or tokens, or make a student.
 
     The kept weights, and the head, are copied unchanged; stock transformers loads the result. Removing costs accuracy:
     distil or fine-tune afterwards. A text of kept tokens alone is encoded as before, so --vocab-keep costs none there.
