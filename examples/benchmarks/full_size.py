@@ -114,14 +114,14 @@ def _pieces(count: int, padding: int) -> list[str]:
     return pieces
 
 
-def measure(words: Sequence[str]) -> Cost:
+def measure(words: Sequence[str], threads: int = 1) -> Cost:
     """Run a command, and return its wall time and processor time in seconds, and its peak memory.
 
     Raises:
         SystemExit: it failed.
     """
     start = time.monotonic()
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
