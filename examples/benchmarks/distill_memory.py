@@ -14,7 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from full_size import build, measure
+from full_size import CONFIGS, build, measure
 
 TEACHERS = ("bert-shallow", "xlm-roberta-shallow")
 BATCHES = (8, 32)
@@ -35,7 +35,7 @@ def main() -> None:
     for name in TEACHERS:
         teacher = arguments.out / name
         if not teacher.is_dir():
-            build(name, teacher)
+            build(*CONFIGS[name], teacher)
         for cache in (False, True):
             costs = []
             for batch in BATCHES:
