@@ -219,6 +219,8 @@ def finetune(
 def inspect(
     checkpoint: str | PathLike[str],
     *,
+    importance: bool = False,
+    plot: str | PathLike[str] | None = None,
     quiet: bool = False,
 ) -> Result:
     """Show parameters, shape, task and history of a checkpoint."""
@@ -346,6 +348,7 @@ def shrink(
     checkpoint: str | PathLike[str],
     *,
     layers: str | float | Sequence[float] | None = None,
+    width: float | None = None,
     ffn: int | None = None,
     heads: int | None = None,
     hidden: int | None = None,
@@ -357,6 +360,10 @@ def shrink(
     vocab_size: int | None = None,
     field: str = "text",
     tokenizer: str | PathLike[str] | None = None,
+    importance: str | None = None,
+    calibration: str | PathLike[str] | None = None,
+    calibration_tokens: int = 32768,
+    repair: Literal["auto", "none", "least-squares"] = "auto",
     quiet: bool = False,
 ) -> Result:
     """Remove layers, heads, neurons or tokens, or make a student."""

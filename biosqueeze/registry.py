@@ -15,6 +15,18 @@ _ROOT = Path(__file__).parent
 # Files in a plugin folder that all plugins share and that are no plugins themselves.
 SUPPORT = {
     "backends": {"deployed", "finite", "onnx-export", "onnx-files", "onnx-limits", "parity", "predict"},
+    "importance": {
+        "activations",
+        "calibration",
+        "depth",
+        "gates",
+        "guide",
+        "guided-cut",
+        "means",
+        "options",
+        "sources",
+        "store",
+    },
     "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
     "tasks": {"formulation", "sequence-kind", "sniffing"},
 }

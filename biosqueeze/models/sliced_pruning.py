@@ -7,7 +7,7 @@ The importance is the group magnitude of `models.width`: the squared L2 norm of 
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 from biosqueeze.models.head_rotation import present, rotate_heads, zero_dimensions
 from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.models.load import skeleton
-from biosqueeze.models.pruning import WidthPruning, least_important
+from biosqueeze.models.pruning import WidthPruning
 from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
@@ -45,23 +45,44 @@ class _Units:
 class SlicedPruning(WidthPruning):
     """Prune by slices of each weight; the size of the heads stays, because rotary positions depend on it."""
 
+    def neuron_magnitudes(self) -> Tensor:
+        """Sum the squares of the weights of the neurons of every layer."""
+        return self._magnitudes(self._neurons, self._ffn_places())
+
+    def head_magnitudes(self) -> Tensor:
+        """Sum the squares of the weights of the heads of every layer."""
+        return self._magnitudes(self._head_units, self._head_places(self._head_size))
+
     def cut_ffn(self, keep: int) -> None:
         """Keep this number of neurons in every layer."""
-        family, neurons = self.family, int(getattr(self.pruned.config, self.family.ffn_key))
-        gate = (_Units(family.ffn_gate),) if family.ffn_gate and not family.fuses_gate else ()
-        starts = (0, neurons) if family.fuses_gate else (0,)
-        places = (_Units(family.ffn_input, starts=starts), *gate, _Units(family.ffn_output, axis=1))
-        self._cut_layers(neurons, keep, places)
+        self._cut_layers(self._removed_neurons(keep), self._neurons, self._ffn_places())
         self._compare(f"keeping {keep} ffn neurons")
 
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
-        family, config = self.family, self.pruned.config
-        heads, group = int(getattr(config, family.heads_key)), query_group(config)
-        attention = encoder_layers(self.pruned)[0].get_submodule(family.attention)
-        size = int(getattr(attention, family.head_size_attribute))
-        self._cut_layers(heads // group, keep // group, self._head_places(size))
+        removed = self._removed_heads(keep // query_group(self.pruned.config))
+        self._cut_layers(removed, self._head_units, self._head_places(self._head_size))
         self._compare(f"keeping {keep} heads")
+
+    @property
+    def _neurons(self) -> int:
+        return int(getattr(self.pruned.config, self.family.ffn_key))
+
+    @property
+    def _head_units(self) -> int:
+        return int(getattr(self.pruned.config, self.family.heads_key)) // query_group(self.pruned.config)
+
+    @property
+    def _head_size(self) -> int:
+        attention = encoder_layers(self.pruned)[0].get_submodule(self.family.attention)
+        return int(getattr(attention, self.family.head_size_attribute))
+
+    def _ffn_places(self) -> tuple[_Units, ...]:
+        """Return where the neurons lie in a layer, the columns of the FFN's output last."""
+        family = self.family
+        gate = (_Units(family.ffn_gate),) if family.ffn_gate and not family.fuses_gate else ()
+        starts = (0, self._neurons) if family.fuses_gate else (0,)
+        return (_Units(family.ffn_input, starts=starts), *gate, _Units(family.ffn_output, axis=1))
 
     def _head_places(self, size: int) -> tuple[_Units, ...]:
         """Return where the heads of a size lie in a layer, the columns of the attention's output last."""
@@ -87,27 +108,35 @@ class SlicedPruning(WidthPruning):
             name: [axis for axis, size in enumerate(parameter.shape) if size != target[name].shape[axis]]
             for name, parameter in self.pruned.named_parameters()
         }
-        scores = torch.zeros(self.pruned.config.hidden_size)
-        for name, parameter in self.pruned.named_parameters():
-            for axis in axes[name]:
-                scores += parameter.detach().square().sum([other for other in range(parameter.dim()) if other != axis])
-        removed = set(least_important(scores, config.hidden_size))
-        kept = torch.tensor([dimension for dimension in range(len(scores)) if dimension not in removed])
+        self._removed_hidden(lambda: self._hidden_magnitudes(axes), config.hidden_size)
+        kept = torch.tensor(self.kept.hidden)
         for name, named_axes in axes.items():
             owner, _, attribute = name.rpartition(".")
             for axis in named_axes:
                 _keep(self.pruned.get_submodule(owner), attribute, axis, kept)
 
-    def _cut_layers(self, units: int, keep: int, places: Sequence[_Units]) -> None:
-        """Keep the most important units of every layer; the last place is that of the columns that read them."""
+    def _hidden_magnitudes(self, axes: Mapping[str, Sequence[int]]) -> Tensor:
+        """Sum the squares of all weights of each hidden dimension, from the axes of each parameter: (hidden,)."""
+        scores = torch.zeros(self.pruned.config.hidden_size)
+        for name, parameter in self.pruned.named_parameters():
+            for axis in axes[name]:
+                scores += parameter.detach().square().sum([other for other in range(parameter.dim()) if other != axis])
+        return scores
+
+    def _magnitudes(self, units: int, places: Sequence[_Units]) -> Tensor:
+        """Sum the squares of all weights of each unit: (layers, units)."""
+        layers = encoder_layers(self.pruned)
+        sums = (sum(_scores(layer.get_submodule(p.path), p, units) for p in places) for layer in layers)
+        return torch.stack([torch.as_tensor(each) for each in sums])
+
+    def _cut_layers(self, removed: Sequence[Sequence[int]], units: int, places: Sequence[_Units]) -> None:
+        """Remove units from every layer; the last place is that of the columns that read them."""
         columns = places[-1]
-        for index, layer in enumerate(encoder_layers(self.pruned)):
-            scores = sum(_scores(layer.get_submodule(place.path), place, units) for place in places)
-            removed = least_important(torch.as_tensor(scores), keep)
-            kept = [unit for unit in range(units) if unit not in set(removed)]
+        for index, (layer, gone) in enumerate(zip(encoder_layers(self.pruned), removed, strict=True)):
+            kept = [unit for unit in range(units) if unit not in set(gone)]
             for place in places:
                 _keep_units(layer.get_submodule(place.path), place, kept)
-            self._mask_channels(index, columns.path, columns.kept(removed).tolist())
+            self._mask_channels(index, columns.path, columns.kept(gone).tolist())
 
 
 class RelativePruning(SlicedPruning):
@@ -151,8 +180,8 @@ class RelativePruning(SlicedPruning):
         others = present(layer, (family.position_key, family.position_query))
         return (*rows, *(_Units(path, size) for path in others), columns)
 
-    def _cut_layers(self, units: int, keep: int, places: Sequence[_Units]) -> None:
-        super()._cut_layers(units, keep, places)
+    def _cut_layers(self, removed: Sequence[Sequence[int]], units: int, places: Sequence[_Units]) -> None:
+        super()._cut_layers(removed, units, places)
         for layer in encoder_layers(self.pruned):
             attention: Any = layer.get_submodule(self.family.attention)
             attention.all_head_size = layer.get_submodule(self.family.query).out_features

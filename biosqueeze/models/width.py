@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.families import family_of
 from biosqueeze.models.head_rotation import rotate_heads, zero_dimensions
 from biosqueeze.models.layers import encoder_layers, query_group, set_sizes
 from biosqueeze.models.load import new_model, skeleton
 from biosqueeze.models.pruning import WidthPruning, least_important
 from biosqueeze.models.sliced_pruning import RelativePruning, SlicedPruning
+from biosqueeze.models.unit_scores import KeptUnits, UnitScores
 from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
@@ -48,6 +49,7 @@ class NarrowedModel:
 
     model: PreTrainedModel
     differences: dict[str, float] = field(default_factory=dict)
+    kept: KeptUnits = field(default_factory=KeptUnits)
 
 
 def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, hidden: int | None) -> Widths:
@@ -133,18 +135,23 @@ def narrowed_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfi
     return changed
 
 
-def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
+def narrow(model: PreTrainedModel, widths: Widths, scores: UnitScores | None = None) -> NarrowedModel:
     """Prune a model's width and rebuild it as a stock model.
 
     Every step is compared on a padded batch: a model without some neurons or heads with the original in which they
     are masked, narrower heads with rotated heads in which the other dimensions are zero, and the stock model with the
     pruned one. Fewer hidden dimensions change the statistics of LayerNorm, so for that cut there is no reference.
 
+    Args:
+        model: is not changed.
+        widths: sizes after the cut.
+        scores: by which neurons, heads and hidden dimensions are chosen; by magnitude where there are none.
+
     Raises:
         SqueezeError: a difference is more than rounding.
     """
     config = narrowed_config(model.config, widths)
-    pruning = _pruning_of(family_of(model.config))(model)
+    pruning = open_pruning(model, scores)
     if widths.ffn is not None:
         pruning.cut_ffn(widths.ffn)
     if widths.heads is not None:
@@ -157,38 +164,54 @@ def narrow(model: PreTrainedModel, widths: Widths) -> NarrowedModel:
     stock.load_state_dict(pruning.pruned.state_dict(), strict=True)
     rebuilt, reference = float_outputs(stock, pruning.batch), float_outputs(pruning.pruned, pruning.batch)
     pruning.differences["stock model"] = check_same_outputs("rebuilding the narrower model", rebuilt, reference)
-    return NarrowedModel(stock, pruning.differences)
+    return NarrowedModel(stock, pruning.differences, pruning.kept)
 
 
-def _pruning_of(family: Family) -> type[WidthPruning]:
+def open_pruning(model: PreTrainedModel, scores: UnitScores | None = None) -> WidthPruning:
+    """Return the pruning that a model's family needs; see `WidthPruning`."""
+    family = family_of(model.config)
     if family.attention_bias:
-        return RelativePruning
-    return SlicedPruning if family.keeps_head_size else _WidthPruning
+        return RelativePruning(model, scores)
+    return SlicedPruning(model, scores) if family.keeps_head_size else _WidthPruning(model, scores)
 
 
 class _WidthPruning(WidthPruning):
     """Prune along torch-pruning's dependency graph."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__(model)
+    def __init__(self, model: PreTrainedModel, scores: UnitScores | None = None) -> None:
+        super().__init__(model, scores)
         if bias := self._shared_bias():
             bias.requires_grad_(False)  # not traced: it would couple the channels of all layers
+
+    def neuron_magnitudes(self) -> Tensor:
+        """Compute torch-pruning's group magnitudes of the neurons of every layer."""
+        return self._magnitudes(self.family.ffn_input)
+
+    def head_magnitudes(self) -> Tensor:
+        """Compute torch-pruning's group magnitudes of the heads of every layer."""
+        attention: Any = encoder_layers(self.pruned)[0].get_submodule(self.family.attention)
+        return self._magnitudes(self.family.query, attention.attention_head_size)
+
+    def _magnitudes(self, path: str, size: int = 1) -> Tensor:
+        """Sum the group magnitudes of the outputs of a module over units of a size: (layers, units)."""
+        graph = _graph(self.pruned, self.batch)
+        modules = [layer.get_submodule(path) for layer in encoder_layers(self.pruned)]
+        return torch.stack([_importance(_group(graph, module)).view(-1, size).sum(1) for module in modules])
 
     def cut_ffn(self, keep: int) -> None:
         """Keep this number of neurons in every layer."""
         graph = _graph(self.pruned, self.batch)
-        for index, layer in enumerate(encoder_layers(self.pruned)):
-            group = _group(graph, layer.get_submodule(self.family.ffn_input))
-            removed = least_important(_importance(group), keep)
-            _prune(graph, layer.get_submodule(self.family.ffn_input), removed)
+        for index, removed in enumerate(self._removed_neurons(keep)):
+            _prune(graph, encoder_layers(self.pruned)[index].get_submodule(self.family.ffn_input), removed)
             self._mask_channels(index, self.family.ffn_output, removed)
         self._compare(f"keeping {keep} ffn neurons")
 
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
         graph = _graph(self.pruned, self.batch)
+        chosen = self._removed_heads(keep)
         layers: Any = encoder_layers(self.pruned)
-        for index, (layer, heads) in enumerate(zip(layers, self._least_heads(graph, keep), strict=True)):
+        for index, (layer, heads) in enumerate(zip(layers, chosen, strict=True)):
             attention: Any = layer.get_submodule(self.family.attention)
             size = attention.attention_head_size
             removed = [head * size + i for head in heads for i in range(size)]
@@ -197,21 +220,10 @@ class _WidthPruning(WidthPruning):
             attention.all_head_size = keep * size
             self._mask_channels(index, self.family.attention_output, removed)
         if bias := self._shared_bias():
-            kept = [head for head in range(bias.embedding_dim) if head not in heads]
+            kept = [head for head in range(bias.embedding_dim) if head not in chosen[0]]
             bias.weight = nn.Parameter(bias.weight[:, kept].clone(), requires_grad=False)
             bias.embedding_dim = keep
         self._compare(f"keeping {keep} heads")
-
-    def _least_heads(self, graph: Any, keep: int) -> list[list[int]]:
-        """Return the heads to remove from each layer: the same ones if the layers share a bias of each head."""
-        scores = []
-        for layer in encoder_layers(self.pruned):
-            size: Any = layer.get_submodule(self.family.attention).attention_head_size
-            importance = _importance(_group(graph, layer.get_submodule(self.family.query)))
-            scores.append(importance.view(-1, size).sum(1))  # (heads,)
-        if self.family.shared_bias:
-            scores = [torch.stack(scores).sum(0)] * len(scores)
-        return [least_important(each, keep) for each in scores]
 
     def _shared_bias(self) -> Any:
         """Return the relative attention bias of all layers; None if there is none."""
@@ -251,7 +263,7 @@ class _WidthPruning(WidthPruning):
         projected = getattr(trunk, "embeddings_project", None)
         root = projected or trunk.embeddings.word_embeddings
         graph = _graph(self.pruned, self.batch)
-        removed = least_important(_importance(_group(graph, root)), config.hidden_size)
+        removed = self._removed_hidden(lambda: _importance(_group(graph, root)), config.hidden_size)
         _prune(graph, root, removed)
         self._cut_squares(skeleton(config, architecture), removed)
 

@@ -79,6 +79,7 @@ class Group(Enum):
     MAIN = "Options"
     MODELS = "Student and teachers"
     SHAPE = "Shape of a new model"
+    IMPORTANCE = "Choice by data, and repair"
     VOCABULARY = "Vocabulary"
     DATA = "Data"
     LABELLED = "Labelled examples (distillation on a task)"

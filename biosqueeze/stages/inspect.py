@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.errors import UsageError, require
+from biosqueeze.importance import FILE as IMPORTANCE_FILE
 from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES
@@ -14,15 +16,23 @@ from biosqueeze.models.family_signs import infer_family
 from biosqueeze.options import (
     Block,
     CheckpointArgument,
+    OnDisk,
     Outcome,
     Plan,
     Purpose,
+    Requires,
     StageOptions,
 )
+from biosqueeze.os_errors import explained_writes
 from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.MEASURE
-EXAMPLES = (("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),)
+EXAMPLES = (
+    ("Show parameters, shape, labels and history", "biosqueeze inspect demo:minilm"),
+    ("Draw the importances that it was cut by", "biosqueeze inspect ner-small --importance --plot importance.png"),
+)
+
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +44,54 @@ class Options(StageOptions):
     """
 
     checkpoint: CheckpointArgument
+    importance: Annotated[
+        bool, "Draw the scores by which `shrink --importance` chose heads, neurons and layers, the highest as 100."
+    ] = False
+    plot: Annotated[
+        str | None, "Write these scores as a picture too: .png, .svg or .pdf.", OnDisk(), Requires("importance")
+    ] = None
 
 
 def plan(options: Options) -> Plan:
     """Describe the run; the files are found, and not read."""
     checkpoint = open_checkpoint(options.checkpoint, weights=False)
-    return Plan(out=None, steps=(f"read {checkpoint.name} and print its facts; write nothing",))
+    picture = _picture(options)
+    written = f"write {picture}" if picture else "write nothing"
+    return Plan(out=None, steps=(f"read {checkpoint.name} and print its facts; {written}",))
 
 
 def run(options: Options) -> Outcome:
     """Read the facts."""
     checkpoint = open_checkpoint(options.checkpoint, slim=True)
+    picture = _picture(options)
     facts = _facts(checkpoint)
-    return Outcome(checkpoint.path, facts, answer=_answer(checkpoint.name, facts))
+    if not options.importance:
+        return Outcome(checkpoint.path, facts, answer=_answer(checkpoint.name, facts))
+    from biosqueeze.importance.store import load_scores
+    from biosqueeze.reporting.importance import importance_tables, save_picture
+
+    saved = load_scores(checkpoint.path)
+    if picture:
+        with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
+            save_picture(saved, picture)
+    facts["importance"] = {kind: tensor.tolist() for kind, tensor in saved.scores.items().items()}
+    return Outcome(checkpoint.path, facts, answer=(*importance_tables(saved), f"  by {saved.importance}"))
+
+
+def _picture(options: Options) -> Path | None:
+    """Return the file of --plot.
+
+    Raises:
+        UsageError: its name has another ending.
+        SqueezeError: matplotlib is not installed.
+    """
+    if options.plot is None:
+        return None
+    require("matplotlib", "report")
+    path = Path(options.plot).expanduser()
+    if path.suffix.lower() not in _PICTURES:
+        raise UsageError(f"--plot {options.plot} is no name of a picture; let it end in {', '.join(_PICTURES)}")
+    return path
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -130,6 +175,8 @@ def _artefact(file: Path) -> str:
 
     if file.parts[0] in ("onnx", "openvino"):
         return file.with_suffix("").as_posix()
+    if file.name == IMPORTANCE_FILE:
+        return "other"
     if len(file.parts) == 1 and (file.suffix == ".safetensors" or file.match("pytorch_model*.bin")):
         return "weights"
     return "tokenizer" if file.name in TOKENIZER_FILES else "other"

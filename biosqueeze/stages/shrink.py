@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.models.custom_heads.files import check_custom_head, copy_head
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import (
+    Bounds,
     CheckpointArgument,
     Excludes,
     Outcome,
@@ -26,8 +28,10 @@ from biosqueeze.summaries import next_after_training, size_of
 from biosqueeze.vocabularies.options import VocabularyOptions
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+    from biosqueeze.importance.guide import Guide
+    from biosqueeze.importance.store import SavedScores
     from biosqueeze.models.width import Widths
     from biosqueeze.vocabularies.change import VocabularyChange
 
@@ -41,6 +45,10 @@ EXAMPLES = (
         "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6",
     ),
     (
+        "Halve the width, choosing and repairing by the task's data",
+        "biosqueeze shrink ner-minilm --width 0.5 --calibration NCBI-disease",
+    ),
+    (
         "Keep the tokens of abstracts and of a task's data",
         "biosqueeze shrink teacher --vocab-keep pubmed --vocab-keep NCBI-disease",
     ),
@@ -49,15 +57,17 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(VocabularyOptions, WritingOptions):
+class Options(ImportanceOptions, VocabularyOptions, WritingOptions):
     """Remove layers, heads, neurons or tokens, or make a student.
 
-    The kept weights, and the head, are copied unchanged; stock transformers loads the result. Removing costs accuracy:
-    distil or fine-tune afterwards. A text of kept tokens alone is encoded as before, so --vocab-keep costs none there.
+    Unless they are repaired, the kept weights and the head are copied unchanged; stock transformers loads the result.
+    Removing costs accuracy: distil or fine-tune afterwards. A text of kept tokens alone is encoded as before, so
+    --vocab-keep costs none there.
     """
 
     NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (
         "layers",
+        "width",
         "ffn",
         "heads",
         "hidden",
@@ -74,8 +84,18 @@ class Options(VocabularyOptions, WritingOptions):
         Syntax("LAYERS", is_list=True),
         _NOT_WITH_STUDENT,
     ] = None
+    width: Annotated[
+        float | None,
+        "Share of the feed-forward neurons and heads to keep in each layer, and so of the hidden size; the neurons "
+        "rounded to a multiple of 64 (fewer in small models), which int8 kernels need.",
+        Bounds(above=0, below=1),
+        Excludes("ffn", "heads", "hidden", why="it sets all three"),
+        _NOT_WITH_STUDENT,
+    ] = None
     ffn: Annotated[
-        int | None, "Feed-forward neurons to keep in each layer: those with the largest weights.", _NOT_WITH_STUDENT
+        int | None,
+        "Feed-forward neurons to keep in each layer: the most important ones, see --importance.",
+        _NOT_WITH_STUDENT,
     ] = None
     heads: Annotated[
         int | None,
@@ -105,17 +125,24 @@ class Options(VocabularyOptions, WritingOptions):
 class _KeptShape:
     """What is kept, checked against the checkpoint's config; None keeps all."""
 
-    layers: tuple[int, ...] | None
+    layers: tuple[int, ...] | int | None
+    """Which, or how many: the importance chooses them."""
     widths: "Widths"
+    guide: "Guide"
     steps: tuple[str, ...]
+
+    def layer_numbers(self) -> tuple[int, ...] | None:
+        """The layers that are kept, or as many of the first ones, for the shape."""
+        return tuple(range(self.layers)) if isinstance(self.layers, int) else self.layers
 
 
 @dataclass(frozen=True)
 class _ShrunkModel:
     model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
+    tokenizer: "PreTrainedTokenizerFast"
     layers: tuple[int, ...] | None  # see output.StageRecord
     notes: dict[str, Any]
+    scores: "SavedScores | None" = None
 
 
 def plan(options: Options) -> Plan:
@@ -132,7 +159,7 @@ def plan(options: Options) -> Plan:
     out = check_output(_out(options, source), (source,), force=options.force)
     config = load_config(source)
     architecture = family_of(config).architecture(detect_head(source, config))
-    steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, config)
+    steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
     vocabulary = plan_vocabulary(source, options)
     if vocabulary is None:
         after = count_parts(changed, architecture)
@@ -151,35 +178,55 @@ def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...]
     return steps, plan_student(load_config(source), preset)
 
 
-def _plan_cut(options: Options, config: "PreTrainedConfig") -> tuple[tuple[str, ...], "PreTrainedConfig"]:
+def _plan_cut(
+    options: Options, source: Checkpoint, config: "PreTrainedConfig"
+) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.attention_pattern import warn_irregular
     from biosqueeze.models.depth import shallow_config
     from biosqueeze.models.width import narrowed_config
 
-    cut = _kept_shape(options, config)
-    changed = narrowed_config(config, cut.widths)
-    if cut.layers is None:
-        return cut.steps, changed
-    warn_irregular(config, cut.layers)
-    return cut.steps, shallow_config(changed, cut.layers)
+    cut = _kept_shape(options, source, config)
+    changed, layers = narrowed_config(config, cut.widths), cut.layer_numbers()
+    steps = (*cut.guide.steps, *cut.steps)
+    if layers is None:
+        return steps, changed
+    if not isinstance(cut.layers, int):
+        warn_irregular(config, layers)
+    return steps, shallow_config(changed, layers)
 
 
-def _kept_shape(options: Options, config: "PreTrainedConfig") -> _KeptShape:
+def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> _KeptShape:
+    from biosqueeze.importance.guide import plan_guide
     from biosqueeze.models.depth import choose_layers_of
-    from biosqueeze.models.width import choose_widths
 
     total = config.num_hidden_layers
     layers = choose_layers_of(config, options.layers) if options.layers is not None else None
-    widths = choose_widths(config, options.ffn, options.heads, options.hidden)
+    widths, rounding = _widths(options, config)
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
+    guide = plan_guide(options, source, config, widths, options.layers)
     steps = []
-    if layers is not None:
+    if layers is not None and guide.chooses_layers(options.layers):
+        steps.append(f"keep {len(layers)} of {total} layers: remove the least important one at a time")
+    elif layers is not None:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:
-        steps.append(f"keep {widths.ffn} feed-forward neurons in each layer")
+        steps.append(f"keep {widths.ffn} feed-forward neurons in each layer{rounding}")
     steps.extend(_head_steps(config, widths))
-    return _KeptShape(layers, widths, tuple(steps))
+    chosen = len(layers) if layers is not None and guide.chooses_layers(options.layers) else layers
+    return _KeptShape(chosen, widths, guide, tuple(steps))
+
+
+def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
+    """Return the widths to keep, and how --width was rounded."""
+    from biosqueeze.models.shares import kernel_multiple, widths_of_share
+    from biosqueeze.models.width import choose_widths
+
+    if options.width is None:
+        return choose_widths(config, options.ffn, options.heads, options.hidden), ""
+    choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
+    ffn, heads = widths_of_share(config, options.width)
+    return choose_widths(config, ffn, heads, None), f", a multiple of {kernel_multiple(ffn)} for int8 kernels"
 
 
 def _head_steps(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
@@ -198,7 +245,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
         return Path(options.out)
     if options.student:
         return derive_out(source, options.student + ("-vocab" if options.changes_vocabulary else ""))
-    letters = {"l": options.layers, "f": options.ffn, "h": options.heads, "d": options.hidden}
+    letters = {"l": options.layers, "w": options.width, "f": options.ffn, "h": options.heads, "d": options.hidden}
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
     return derive_out(source, "-".join([*words, *(["vocab"] if options.changes_vocabulary else [])]))
 
@@ -208,6 +255,7 @@ def run(options: Options) -> Outcome:
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=("crf",))
 
+    from biosqueeze.importance.store import save_scores
     from biosqueeze.models.count import count_model, parameters_of
 
     with open_output(_out(options, source), (source,), force=options.force) as output:
@@ -217,6 +265,8 @@ def run(options: Options) -> Outcome:
         shrunk.model.save_pretrained(output.path)
         shrunk.tokenizer.save_pretrained(output.path)
         copy_sentence_layout(source.path, output.path)
+        if shrunk.scores:
+            save_scores(output.path, shrunk.scores)
         copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
         record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
         checkpoint = output.finish(record)
@@ -256,24 +306,28 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
-    from biosqueeze.models.depth import keep_layers
+    from biosqueeze.importance.guide import facts_of
+    from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.models.load import load_model, load_tokenizer
-    from biosqueeze.models.width import narrow
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     loaded = load_model(source, seed=options.seed)
-    cut = _kept_shape(options, loaded.model.config)
+    shape = _kept_shape(options, source, loaded.model.config)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
-    whole = _ShrunkModel(loaded.model, load_tokenizer(source), cut.layers, {"layers": cut.layers})
+    whole = _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})
     start = _with_vocabulary(whole, plan_vocabulary(source, options), options.seed)
-    model, differences = start.model, start.notes.get("differences", {})
-    if cut.layers is not None:
-        model, differences["layers"] = keep_layers(model, cut.layers)
-    if not cut.widths.empty:
-        narrowed = narrow(model, cut.widths)
-        model, differences = narrowed.model, differences | narrowed.differences
-    for step in cut.steps:
+    guided = GuidedCut(shape.guide, source, start.model, start.tokenizer)
+    if shape.layers is not None:
+        guided.keep_layers(shape.layers)
+    if not shape.widths.empty:
+        guided.narrow(shape.widths)
+    cut = guided.cut
+    for step in shape.steps:
         note(step)
+    differences = start.notes.get("differences", {}) | cut.differences
     note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
-    return replace(start, model=model, notes=start.notes | {"differences": differences})
+    notes = start.notes | {"layers": cut.layers, "differences": differences}
+    notes |= facts_of(shape.guide, guided.calibration.tokens)
+    total = start.model.config.num_hidden_layers
+    return replace(start, model=cut.model, layers=cut.layers, notes=notes, scores=guided.saved_scores(total))

@@ -26,9 +26,9 @@ class VocabularyOptions:
         Requires("vocab_keep", why="the frequencies are those of a text"),
         Group.VOCABULARY,
     ] = None
-    field: Annotated[str, "Field of a JSONL record that holds the text.", Requires("vocab_keep"), Group.VOCABULARY] = (
-        "text"
-    )
+    field: Annotated[
+        str, "Field of a JSONL record that holds the text.", Requires("vocab_keep", "calibration"), Group.VOCABULARY
+    ] = "text"
     tokenizer: Annotated[
         str | None,
         "Move the model to the vocabulary of this tokenizer: a directory (biosqueeze vocab), a checkpoint or a Hub id. "

@@ -1,0 +1,71 @@
+"""Activations of every layer at the real tokens of calibration text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from biosqueeze.data.feature_keys import ATTENTION_MASK
+from biosqueeze.importance.calibration import Calibration
+from biosqueeze.models.families import family_of
+from biosqueeze.models.layers import encoder_layers, query_group
+from biosqueeze.models.token_states import at_tokens
+
+
+@dataclass
+class LayerActivations:
+    """What one layer computes for the real tokens of a batch, float64."""
+
+    entered: Tensor = field(default_factory=lambda: torch.empty(0))
+    """(tokens, hidden): the residual stream before the layer."""
+    left: Tensor = field(default_factory=lambda: torch.empty(0))
+    """(tokens, hidden): the residual stream after it."""
+    heads: Tensor | None = None
+    """(tokens, heads, size): what the attention's output layer reads of each head, see `UnitScores`."""
+    neurons: Tensor | None = None
+    """(tokens, neurons): what the FFN's output layer reads."""
+
+
+@torch.no_grad()
+def layer_activations(model: PreTrainedModel, calibration: Calibration) -> Iterator[list[LayerActivations]]:
+    """Yield the activations of all layers, batch after batch."""
+    family, layers = family_of(model.config), encoder_layers(model)
+    units = int(getattr(model.config, family.heads_key)) // query_group(model.config)
+    for batch in calibration.batches:
+        found = [LayerActivations() for _ in layers]
+        real = batch[ATTENTION_MASK].bool()
+        handles = []
+        for layer, values in zip(layers, found, strict=True):
+            handles += _watch_layer(layer, values, real)
+            if family.supports_narrowing:
+                output = layer.get_submodule(family.attention_output)
+                handles.append(output.register_forward_pre_hook(_keeper(values, "heads", real, units)))
+                ffn = layer.get_submodule(family.ffn_output)
+                handles.append(ffn.register_forward_pre_hook(_keeper(values, "neurons", real, 0)))
+        try:
+            calibration.run(model, batch)
+        finally:
+            for handle in handles:
+                handle.remove()
+        yield found
+
+
+def _watch_layer(layer: nn.Module, values: LayerActivations, real: Tensor) -> list[Any]:
+    def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values.entered = at_tokens(args[0] if args else kwargs["hidden_states"], real)
+
+    def leave(_module: nn.Module, _args: Any, output: Any) -> None:
+        values.left = at_tokens(output[0] if isinstance(output, tuple) else output, real)
+
+    return [layer.register_forward_pre_hook(enter, with_kwargs=True), layer.register_forward_hook(leave)]
+
+
+def _keeper(values: LayerActivations, name: str, real: Tensor, units: int) -> Any:
+    def hook(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        states = at_tokens(args[0], real)
+        setattr(values, name, states.view(len(states), units, -1) if units else states)
+
+    return hook

@@ -1,0 +1,154 @@
+"""Calibration data: batches of a task's training split with labels, or of text; with the loss of the model's head.
+
+The loss of a batch is the sum over its examples, so that gradients of one example do not depend on the others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from biosqueeze.backends.torch import input_names
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.collate import Features, pad
+from biosqueeze.data.corpus import read_lines
+from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LABELS
+from biosqueeze.data.masking import Masking
+from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
+from biosqueeze.importance.sources import CalibrationRequest
+from biosqueeze.model_facts import head_of
+from biosqueeze.models.heads import main_output
+from biosqueeze.models.output_tensors import tensors_of
+from biosqueeze.progress import warn
+
+Batch = Mapping[str, Tensor]
+_BATCH_SIZE = 8
+_CHUNK = 64  # examples that are encoded at a time, until there are enough tokens
+_SAMPLED_LINES = 20_000  # lines are drawn from the beginning of a corpus
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Batches of padded sequences, and the loss that is to stay low."""
+
+    batches: Sequence[Batch] = ()
+    """Model inputs and labels, see `data.output_types`."""
+    inputs: tuple[str, ...] = ()
+    """The names of the model's inputs."""
+    loss_sum: Callable[[Tensor, Batch], Tensor] | None = None
+    """From logits and a batch to the summed loss of its examples; None without labels."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of real tokens."""
+        return sum(int(batch[ATTENTION_MASK].sum()) for batch in self.batches)
+
+    @property
+    def examples(self) -> int:
+        """Number of sequences."""
+        return sum(len(batch[INPUT_IDS]) for batch in self.batches)
+
+    def run(self, model: PreTrainedModel, batch: Batch) -> Tensor:
+        """Return the model's main output for a batch, see `heads.main_output`."""
+        return main_output(model(**{name: batch[name] for name in self.inputs if name in batch}))
+
+    def loss(self, model: PreTrainedModel, batch: Batch) -> Tensor:
+        """Return the loss of a batch, summed over its examples. Scalar."""
+        if self.loss_sum is None:
+            raise ValueError("there is no loss; see `sources.check_request`")
+        return self.loss_sum(self.run(model, batch), batch)
+
+
+def read_calibration(
+    request: CalibrationRequest, checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> Calibration:
+    """Read batches until they have the requested number of tokens.
+
+    Args:
+        request: checked, see `sources.check_request`.
+        checkpoint: that the model was loaded from.
+        model: with its head.
+        tokenizer: the model's.
+
+    Raises:
+        SqueezeError: the data cannot be read, or hold no text.
+    """
+    reader = _task_features if request.is_task else _text_features
+    features, count = [], 0
+    for feature in reader(request, checkpoint, tokenizer):
+        features.append(feature)
+        count += len(feature[INPUT_IDS])
+        if count >= request.tokens:
+            break
+    else:
+        warn(f"{request.source} has only {count:,} tokens to calibrate on, of {request.tokens:,} that were asked for")
+    return Calibration(_batches(features, tokenizer), input_names(model), _loss_of(request, checkpoint))
+
+
+def _task_features(
+    request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
+) -> Iterator[Features]:
+    """Yield the windows of the training examples of the checkpoint's task, in random order."""
+    _, task = task_of(checkpoint, None, "to calibrate")
+    examples = list(task.read(request.source, ("train",)).splits["train"])
+    Random(request.seed).shuffle(examples)
+    length = sequence_length(checkpoint, None, tokenizer.model_max_length)
+    for start in range(0, len(examples), _CHUNK):
+        windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, _core(tokenizer), length)
+        yield from (window.features for window in windows)
+
+
+def _core(tokenizer: PreTrainedTokenizerFast) -> Any:
+    return tokenizer  # has the methods of data.tokenizer.Tokenizer
+
+
+def _text_features(
+    request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
+) -> Iterator[Features]:
+    """Yield lines of text, in random order; with masked tokens if the model has a head that predicts them."""
+    lines = list(islice(read_lines(request.source, request.field), _SAMPLED_LINES))
+    Random(request.seed).shuffle(lines)
+    length = min(request.max_length, tokenizer.model_max_length)
+    mask = Masking.of(tokenizer) if _predicts_masked(checkpoint) else None
+    rng = np.random.default_rng(request.seed)
+    for start in range(0, len(lines), _CHUNK):
+        encoded = tokenizer(lines[start : start + _CHUNK], truncation=True, max_length=length)
+        for row in encoded["input_ids"]:
+            ids = np.array(row, dtype=np.int64)
+            inputs, labels = mask(ids, rng) if mask else (ids, None)
+            yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
+
+
+def _predicts_masked(checkpoint: Checkpoint) -> bool:
+    return head_of(checkpoint.config) == "mlm"
+
+
+def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -> list[Batch]:
+    """Return batches of sequences of similar length, with little padding."""
+    ordered = sorted(features, key=lambda feature: len(feature[INPUT_IDS]))
+    parts = (ordered[start : start + _BATCH_SIZE] for start in range(0, len(ordered), _BATCH_SIZE))
+    padded = (pad(part, int(tokenizer.pad_token_id)) for part in parts)
+    return [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in padded]
+
+
+def _loss_of(request: CalibrationRequest, checkpoint: Checkpoint) -> Callable[[Tensor, Batch], Tensor] | None:
+    """Return the loss of the head: of a tagger with a CRF, that of its emissions alone."""
+    if request.is_task:
+        task_of(checkpoint, None, "to calibrate")
+        tensors = tensors_of(request.output_type)
+        return lambda logits, batch: tensors.loss(logits.float(), batch) * tensors.scored(batch)
+    return _masked_loss if _predicts_masked(checkpoint) else None
+
+
+def _masked_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the summed cross-entropy of the masked tokens. Scalar."""
+    return functional.cross_entropy(
+        logits.flatten(0, 1).float(), batch[LABELS].flatten(), ignore_index=IGNORED, reduction="sum"
+    )

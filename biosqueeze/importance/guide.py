@@ -1,0 +1,128 @@
+"""What guides a cut: an importance, calibration data, and whether it is repaired; checked without any weights."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import UsageError
+from biosqueeze.importance import DEFAULT, Importance, open_importance
+from biosqueeze.importance.options import ImportanceOptions
+from biosqueeze.importance.sources import CalibrationRequest, check_loss, open_request
+from biosqueeze.models.families import family_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from biosqueeze.models.width import Widths
+
+MAX_LENGTH = 128
+"""Tokens of a line of calibration text."""
+
+
+@dataclass(frozen=True)
+class Guide:
+    """How a cut is chosen and repaired."""
+
+    name: str | None = None
+    """Of the importance; None for the magnitudes and rules of a cut without data."""
+    request: CalibrationRequest | None = None
+    repairs: bool = False
+
+    @property
+    def importance(self) -> Importance | None:
+        """The importance of that name."""
+        return open_importance(self.name) if self.name else None
+
+    def chooses_layers(self, layers: str | None) -> bool:
+        """Return whether --layers is a number of layers that an importance chooses."""
+        return self.name is not None and layers is not None and layers.strip().isdigit()
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Say for the plan how the cut is guided."""
+        chosen = (f"choose by {self.name}",) if self.name else ()
+        data = (self.request.summary,) if self.request else ()
+        repaired = ("repair by least squares",) if self.repairs else ()
+        return (*data, *chosen, *repaired)
+
+
+def plan_guide(
+    options: ImportanceOptions, source: Checkpoint, config: "PreTrainedConfig", widths: "Widths", layers: str | None
+) -> Guide:
+    """Check the options of a cut against the checkpoint.
+
+    Args:
+        options: with `field` and `seed` of the stage.
+        source: that is cut.
+        config: the source's.
+        widths: that are kept.
+        layers: the value of --layers.
+
+    Raises:
+        UsageError: the data have no labels, an importance does not score what is cut, or an option has no effect.
+        SqueezeError: there are no such data.
+    """
+    name = options.importance or (DEFAULT if options.calibration else None)
+    if name is None and options.repair != "least-squares":
+        return Guide()
+    _check_family(config)
+    importance = open_importance(name) if name else None
+    if name and importance:
+        _check_kinds(name, importance, widths, layers)
+    problem = _repair_problem(config, widths)
+    if options.repair == "least-squares" and problem:
+        raise UsageError(f"--repair least-squares {problem}; give --repair none, or another cut")
+    needs_data = importance is not None and importance.NEEDS != "weights"
+    may_repair = options.repair != "none" and not problem
+    if options.calibration and not needs_data and not may_repair:
+        raise UsageError(
+            f"--calibration has no effect with --importance {name}, which reads only weights, and without repair; "
+            "leave it out"
+        )
+    if not (needs_data or options.repair == "least-squares" or options.calibration):
+        return Guide(name)
+    flag = f"--importance {name}" if needs_data else "--repair least-squares"
+    request = open_request(options, source, flag, MAX_LENGTH)
+    if name and importance:
+        check_loss(name, importance, source, request)
+    return Guide(name, request, may_repair)
+
+
+def _check_family(config: "PreTrainedConfig") -> None:
+    if family_of(config).shares_layers:
+        raise UsageError(
+            "all layers of an ALBERT share their weights, so there is nothing to choose by --importance or to repair; "
+            "leave --importance, --calibration and --repair out"
+        )
+
+
+def _check_kinds(name: str, importance: Importance, widths: "Widths", layers: str | None) -> None:
+    """Check that the importance scores the units that are cut."""
+    narrows = not widths.empty
+    if narrows and "neurons" not in importance.SCORES:
+        raise UsageError(
+            f"--importance {name} scores layers alone, and not the neurons and heads that are cut here; give --layers "
+            "alone, and cut the width of what it writes with another importance"
+        )
+    if not narrows and (layers is None or not layers.strip().isdigit()):
+        raise UsageError(
+            f"--importance {name} has nothing to choose here; give --layers a number of layers, or --ffn, --heads or "
+            "--width"
+        )
+
+
+def _repair_problem(config: "PreTrainedConfig", widths: "Widths") -> str | None:
+    """Return why a cut cannot be repaired; None if it can."""
+    if family_of(config).has_bottleneck:
+        return f"does not support the bottlenecks of a {family_of(config).name}"
+    if widths.head_size is not None:
+        return "does not support narrower heads, whose dimensions are not the original's"
+    return None
+
+
+def facts_of(guide: Guide, tokens: int) -> dict[str, Any]:
+    """Return what the manifest records of a guided cut."""
+    if guide == Guide():
+        return {}
+    source = guide.request.source if guide.request else None
+    return {"importance": guide.name, "calibration": source, "tokens": tokens, "repaired": guide.repairs}

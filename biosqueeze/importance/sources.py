@@ -1,0 +1,116 @@
+"""Which data an importance or a repair is calibrated on, checked before any weights are read. Torch-free."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.corpus import find_corpus
+from biosqueeze.data.output_types import OutputType, output_type_of_config
+from biosqueeze.data.sample import take_sample
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.finetuned_checkpoint import task_of
+from biosqueeze.importance import Importance
+from biosqueeze.model_facts import head_of
+
+_UNTRAINED = ("base", "mlm", "pretraining")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRequest:
+    """Where calibration data come from, and how much is read."""
+
+    source: str
+    """A task's data set, or a corpus."""
+    is_task: bool
+    """Whether it is a data set of the checkpoint's own task, with labels."""
+    output_type: OutputType
+    """Of the checkpoint's head."""
+    field: str
+    """Of a JSONL record with the text."""
+    tokens: int
+    max_length: int
+    """Tokens of a line of a corpus; examples of a task have the length of the fine-tuning."""
+    seed: int
+
+    @property
+    def summary(self) -> str:
+        """Say what is read, for the plan."""
+        kind = "labelled examples" if self.is_task else "text"
+        return f"calibrate on {self.tokens:,} tokens of {kind} from {self.source}"
+
+
+def is_task_data(checkpoint: Checkpoint, source: str) -> bool:
+    """Return whether a source is a data set of the task that a checkpoint was fine-tuned on.
+
+    Raises:
+        SqueezeError: there is no such source.
+    """
+    if head_of(checkpoint.config) in _UNTRAINED:
+        return False
+    try:
+        _, task = task_of(checkpoint, None, "to calibrate")
+        return task.sniff(take_sample(source)) > 0 and "train" in task.splits(source)
+    except SqueezeError:  # another format: a corpus, or nothing that can be read
+        return False
+
+
+def check_source(checkpoint: Checkpoint, source: str) -> bool:
+    """Return `is_task_data`; anything else must be a corpus.
+
+    Raises:
+        SqueezeError: there is no such source, or it is neither.
+    """
+    is_task = is_task_data(checkpoint, source)
+    if not is_task:
+        find_corpus(source)
+    return is_task
+
+
+def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: int) -> CalibrationRequest:
+    """Return what is read for the options of a cut; by default the data of the checkpoint's fine-tuning.
+
+    Args:
+        options: `ImportanceOptions` with `field` and `seed`.
+        checkpoint: that is cut.
+        flag: the option that needs data.
+        max_length: tokens of a line of text.
+
+    Raises:
+        UsageError: no data are given, and the checkpoint names none.
+        SqueezeError: there are no such data.
+    """
+    source = options.calibration or (checkpoint.task.data if checkpoint.task else None)
+    if not source:
+        raise UsageError(
+            f"{flag} needs data, and {checkpoint.name} does not name those of a fine-tuning; give --calibration, a "
+            "text file or the directory of its task"
+        )
+    return CalibrationRequest(
+        source=source,
+        is_task=check_source(checkpoint, source),
+        output_type=output_type_of_config(checkpoint.config),
+        field=options.field,
+        tokens=options.calibration_tokens,
+        max_length=max_length,
+        seed=options.seed,
+    )
+
+
+def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, request: CalibrationRequest) -> None:
+    """Check that there is a loss where an importance needs one.
+
+    Raises:
+        UsageError: the data have no labels for the checkpoint's head.
+    """
+    head = head_of(checkpoint.config)
+    if importance.NEEDS != "loss" or request.is_task or head == "mlm":
+        return
+    if head in _UNTRAINED:
+        raise UsageError(
+            f"--importance {name} needs a loss, and {checkpoint.name} has no head that is trained on labels or on "
+            "masked tokens; give --importance wanda, which needs only text"
+        )
+    raise UsageError(
+        f"--importance {name} needs the labels of the task, and {request.source} has none for the {head} head of "
+        f"{checkpoint.name}; give the folder of its task to --calibration, or --importance wanda, which needs only text"
+    )

@@ -1,0 +1,60 @@
+"""The scores of a cut in importance.safetensors, beside the checkpoint that was cut by them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.importance import FILE
+from biosqueeze.models.unit_scores import UnitScores
+
+
+@dataclass(frozen=True)
+class SavedScores:
+    """Scores, and what they were computed from."""
+
+    importance: str
+    calibration: str | None
+    """Data set or corpus; None without."""
+    tokens: int
+    """Of the calibration data; 0 without."""
+    layers: tuple[int, ...]
+    """The original's layer of each row of the heads' and neurons' scores."""
+    scores: UnitScores
+
+
+def save_scores(directory: Path, saved: SavedScores) -> None:
+    """Write the scores into a checkpoint's directory."""
+    facts = {
+        "importance": saved.importance,
+        "calibration": saved.calibration,
+        "tokens": saved.tokens,
+        "layers": saved.layers,
+    }
+    tensors = {kind: tensor.contiguous() for kind, tensor in saved.scores.items().items()}
+    save_file(tensors, directory / FILE, metadata={"biosqueeze": json.dumps(facts)})
+
+
+def load_scores(directory: Path) -> SavedScores:
+    """Read the scores of a checkpoint.
+
+    Raises:
+        SqueezeError: there are none, or the file is damaged.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        raise SqueezeError(
+            f"{directory} has no {FILE}; `biosqueeze shrink --importance NAME` writes it beside what it cuts"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})["biosqueeze"])
+            scores = UnitScores(**{kind: file.get_tensor(kind) for kind in file.keys()})  # noqa: SIM118 - no mapping
+        return SavedScores(
+            facts["importance"], facts["calibration"], int(facts["tokens"]), tuple(facts["layers"]), scores
+        )
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise SqueezeError(f"{path} is damaged ({error}); shrink the checkpoint again") from error

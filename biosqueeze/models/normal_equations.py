@@ -1,0 +1,41 @@
+"""Least squares by normal equations that are added up batch after batch, in float64."""
+
+import torch
+from torch import Tensor
+
+
+class NormalEquations:
+    """Fit outputs as an affine map of inputs; memory depends on the numbers of inputs and outputs alone."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+        """Begin without rows.
+
+        Args:
+            inputs: their number.
+            outputs: their number.
+            bias: whether the map has a constant part.
+        """
+        self.inputs, self.bias = inputs, bias
+        self._gram = torch.zeros(inputs + bias, inputs + bias, dtype=torch.float64)
+        self._moment = torch.zeros(inputs + bias, outputs, dtype=torch.float64)
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """Add rows: (rows, inputs) and (rows, outputs), float64."""
+        extended = torch.cat([inputs, inputs.new_ones(len(inputs), int(self.bias))], dim=1)
+        self._gram.addmm_(extended.T, extended)
+        self._moment.addmm_(extended.T, outputs)
+
+    def solve(self, damping: float) -> tuple[Tensor, Tensor | None]:
+        """Return the weight (outputs, inputs) and the bias (outputs,), if any, with the least squared error.
+
+        The mean squared size of an input times `damping` times the squared weights is added to the mean squared error
+        (ridge regression); the bias is not damped.
+
+        Args:
+            damping: without it, rows that do not determine the map give the one of least norm.
+        """
+        gram = self._gram.clone()
+        diagonal = gram.diagonal()[: self.inputs]
+        diagonal += damping * diagonal.mean()
+        solution = torch.linalg.lstsq(gram, self._moment, driver="gelsd").solution
+        return solution[: self.inputs].T, solution[self.inputs] if self.bias else None

@@ -1,0 +1,296 @@
+"""Repair a cut model without training: least squares on calibration text, one linear layer after the other.
+
+After a cut, the linear layers that read what is left are fitted to what the original computes there (He et al. 2017,
+"Channel Pruning", equation 4, for convolutions). The inputs are those of the cut model whose earlier layers are already
+repaired, so that later layers make up for the errors of earlier ones. A layer that writes to the residual stream is
+fitted to the difference between the original's stream and the cut model's (Park et al. 2024, "K-prune", section 4.2).
+
+* Fewer neurons: the FFN's output layer.
+* Fewer heads and hidden dimensions: every linear layer of the encoder, the scale and bias of its norms, and a
+  classifier that reads the hidden states.
+* Fewer layers: the FFN's output layer of each layer before a gap, fitted to the stream after the gap.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.kept_rows import kept_rows
+from biosqueeze.models.layers import encoder_layers
+from biosqueeze.models.normal_equations import NormalEquations
+from biosqueeze.models.token_states import at_tokens
+from biosqueeze.models.unit_scores import KeptUnits
+from biosqueeze.progress import track
+
+DAMPING = 1e-3
+"""Of the ridge regression, see `NormalEquations.solve`."""
+
+_Part = tuple[nn.Module, str]  # a module, and whether its "input" or its "output" is meant
+
+
+@dataclass(frozen=True)
+class CalibrationText:
+    """How both models are run on text."""
+
+    batches: Sequence[Any]
+    """With `attention_mask`, bool or int (batch, length)."""
+    run: Callable[[PreTrainedModel, Any], object]
+    """Run a model on a batch."""
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A module that is fitted: the sum of some states in the cut model is to be that in the original."""
+
+    module: Any
+    parts: tuple[_Part, ...]
+    """Of the cut model: the module's output last, after the rest of the residual stream if it writes to that."""
+    reference: tuple[_Part, ...]
+    """The same of the original."""
+    rows: Tensor | None
+    """Which of the original's dimensions the sum has; None for all."""
+
+
+def repair_width(
+    model: PreTrainedModel, original: PreTrainedModel, kept: KeptUnits, text: CalibrationText
+) -> PreTrainedModel:
+    """Repair a narrower model, in place.
+
+    Args:
+        model: narrower, with whole heads.
+        original: that it was cut from.
+        kept: the units that it has.
+        text: to calibrate on.
+    """
+    stages = _narrowed_stages(model, original, kept) if kept.hidden is not None else _ffn_stages(model, original)
+    return _repair(model, original, stages, text)
+
+
+def repair_depth(
+    model: PreTrainedModel, original: PreTrainedModel, layers: Sequence[int], text: CalibrationText
+) -> PreTrainedModel:
+    """Repair a shallower model, in place: each layer before a gap is fitted to the stream after the gap.
+
+    A post-norm layer gets the norm of the last layer of the gap.
+
+    Args:
+        model: with some layers of the original.
+        original: that it was cut from.
+        layers: the original's layers that it has, ascending.
+        text: to calibrate on.
+    """
+    family, stack = family_of(model.config), encoder_layers(original)
+    ends = [*(layer - 1 for layer in layers[1:]), len(stack) - 1]
+    stages = []
+    for layer, number, end in zip(encoder_layers(model), layers, ends, strict=True):
+        if number == end:
+            continue
+        if not family.input_norm:
+            _copy_last_norm(layer, stack[end])
+        stages.append([_ffn_site(family, layer, stack[end], None)])
+    return _repair(model, original, stages, text)
+
+
+def _copy_last_norm(layer: nn.Module, other: nn.Module) -> None:
+    name = [name for name, module in layer.named_modules() if _is_norm(module)][-1]
+    layer.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "Norm" in type(module).__name__ and getattr(module, "weight", None) is not None
+
+
+def _ffn_stages(model: PreTrainedModel, original: PreTrainedModel) -> list[list[_Site]]:
+    family = family_of(model.config)
+    pairs = zip(encoder_layers(model), encoder_layers(original), strict=True)
+    return [[_ffn_site(family, layer, reference, None)] for layer, reference in pairs]
+
+
+def _ffn_site(family: Family, layer: nn.Module, reference: nn.Module, rows: Tensor | None) -> _Site:
+    parts, reference_parts = (_stream(family, each, family.ffn_output) for each in (layer, reference))
+    return _Site(layer.get_submodule(family.ffn_output), parts, reference_parts, rows)
+
+
+def _stream(family: Family, layer: nn.Module, path: str) -> tuple[_Part, ...]:
+    """Return the parts of the residual stream behind a module that writes to it; of any other, its output."""
+    module = layer.get_submodule(path)
+    if path == family.attention_output:
+        return (layer, "input"), (module, "output")
+    if path != family.ffn_output:
+        return ((module, "output"),)
+    if family.input_norm:
+        return (layer, "input"), (layer.get_submodule(family.attention_output), "output"), (module, "output")
+    return (layer.get_submodule(family.ffn_input), "input"), (module, "output")
+
+
+def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: KeptUnits) -> list[list[_Site]]:
+    """Return the modules that read or write a narrower residual stream, in the order of execution."""
+    family = family_of(model.config)
+    hidden = torch.tensor(kept.hidden)
+    trunk, other = model.base_model, original.base_model
+    norms = [(name, module) for name, module in _outer_norms(trunk, len(hidden))]
+    outer = {name: [_site(module, other.get_submodule(name), hidden)] for name, module in norms}
+    last = [outer.pop(family.final_norm)] if family.final_norm in outer else []
+    stages = list(outer.values())
+    for index, layer in enumerate(encoder_layers(model)):
+        reference = encoder_layers(original)[index]
+        for paths in _order(family, layer):
+            stages.append(
+                [
+                    _Site(
+                        layer.get_submodule(path),
+                        _stream(family, layer, path),
+                        _stream(family, reference, path),
+                        kept_rows(original.config, kept, index, path),
+                    )
+                    for path in paths
+                ]
+            )
+    stages += last
+    heads = [(name, module) for name, module in model.named_modules() if name in ("classifier", "qa_outputs")]
+    return stages + [[_site(m, original.get_submodule(name), None)] for name, m in heads if isinstance(m, nn.Linear)]
+
+
+def _site(module: nn.Module, reference: nn.Module, rows: Tensor | None) -> _Site:
+    return _Site(module, ((module, "output"),), ((reference, "output"),), rows)
+
+
+def _outer_norms(trunk: nn.Module, size: int) -> list[tuple[str, nn.Module]]:
+    """Return the norms of the residual stream before the first layer and after the last."""
+    layers = [module for module in trunk.modules() if isinstance(module, nn.ModuleList)]
+    inner = {id(part) for stack in layers for part in stack.modules()}
+    norms = ((name, module) for name, module in trunk.named_modules() if _is_norm(module) and id(module) not in inner)
+    return [(name, module) for name, module in norms if module.weight.numel() == size]
+
+
+def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
+    """Return the modules of a layer in the order of execution; those of one stage do not depend on each other.
+
+    Longformer's projections and DeBERTa's, which project relative positions too, stay as they were cut.
+    """
+    norms = [name for name, module in layer.named_modules() if _is_norm(module)]
+    projections = () if family.attention_bias or family.in_windows else (family.query, family.key, family.value)
+    inputs = tuple(dict.fromkeys(path for path in (family.ffn_input, family.ffn_gate) if path))
+    attention = [tuple(dict.fromkeys(projections)), (family.attention_output,)]
+    ffn = [inputs, (family.ffn_output,)]
+    before = [name for name in norms if family.input_norm and name == family.input_norm]
+    middle, *after = [name for name in norms if name not in before]
+    steps = [*((name,) for name in before), *attention, (middle,), *ffn, *((name,) for name in after)]
+    return [step for step in steps if step]
+
+
+def _repair(
+    model: PreTrainedModel, original: PreTrainedModel, stages: Sequence[Sequence[_Site]], text: CalibrationText
+) -> PreTrainedModel:
+    with torch.no_grad(), track("repair", len(stages) * len(text.batches)) as bar:
+        for sites in stages:
+            fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
+            for batch in text.batches:
+                real = batch["attention_mask"].bool()
+                with _captured([site.reference for site in sites], real) as expected:
+                    _run_until(text, original, batch)
+                with _captured([(*site.parts, (site.module, "input")) for site in sites], real) as found:
+                    _run_until(text, model, batch)
+                for fit, site, states, goal in zip(fits, sites, found, expected, strict=True):
+                    *parts, inputs = states
+                    target = torch.stack(goal).sum(0)
+                    fit.add(inputs, parts, target if site.rows is None else target[:, site.rows])
+                bar.advance()
+            for fit in fits:
+                fit.finish()
+    return model
+
+
+class _Refit:
+    """A linear layer: its weights change by the least-squares fit of what is missing in the stream."""
+
+    def __init__(self, site: _Site) -> None:
+        self.module = site.module
+        has_bias = site.module.bias is not None
+        self.equations = NormalEquations(site.module.in_features, site.module.out_features, bias=has_bias)
+
+    def add(self, inputs: Tensor, parts: Sequence[Tensor], target: Tensor) -> None:
+        """Add a batch: inputs (tokens, inputs); parts and target (tokens, outputs)."""
+        self.equations.add(inputs, target - torch.stack(list(parts)).sum(0))
+
+    def finish(self) -> None:
+        """Change the weights."""
+        weight, bias = self.equations.solve(DAMPING)
+        self.module.weight += weight
+        if bias is not None:
+            self.module.bias += bias
+
+
+class _Rescaling:
+    """A norm: its scale and bias are fitted to each dimension of the original's output."""
+
+    def __init__(self, site: _Site) -> None:
+        self.module = site.module
+        self.sums = torch.zeros(5, site.module.weight.numel(), dtype=torch.float64)
+
+    def add(self, inputs: Tensor, parts: Sequence[Tensor], target: Tensor) -> None:  # noqa: ARG002 - of a norm
+        """Add a batch: the norm's output and the target (tokens, hidden)."""
+        (x,) = parts
+        self.sums += torch.stack(
+            [torch.ones_like(x).sum(0), x.sum(0), target.sum(0), (x * x).sum(0), (x * target).sum(0)]
+        )
+
+    def finish(self) -> None:
+        """Change scale and bias."""
+        count, x, y, xx, xy = self.sums
+        if getattr(self.module, "bias", None) is None:
+            self.module.weight *= xy / xx
+            return
+        slope = (xy - x * y / count) / (xx - x * x / count)
+        self.module.weight *= slope
+        self.module.bias *= slope
+        self.module.bias += (y - slope * x) / count
+
+
+@contextmanager
+def _captured(wanted: Sequence[Sequence[_Part]], real: Tensor) -> Iterator[list[list[Tensor]]]:
+    """Capture the states of some parts in one forward pass, which stops when all are known."""
+    places = [(i, j, *part) for i, parts in enumerate(wanted) for j, part in enumerate(parts)]
+    found: list[list[Any]] = [[None] * len(parts) for parts in wanted]
+    left = set(range(len(places)))
+    handles: list[Any] = []
+
+    def keep(number: int, states: Any) -> None:
+        i, j, *_ = places[number]
+        found[i][j] = at_tokens(states[0] if isinstance(states, tuple) else states, real)
+        left.discard(number)
+        if not left:
+            raise _ReachedError
+
+    for number, (_, _, module, side) in enumerate(places):
+        if side == "output":
+            handles.append(module.register_forward_hook(lambda _m, _a, output, n=number: keep(n, output)))
+        else:
+            handles.append(
+                module.register_forward_pre_hook(
+                    lambda _m, args, kwargs, n=number: keep(n, args or kwargs["hidden_states"]), with_kwargs=True
+                )
+            )
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _ReachedError(Exception):
+    """All states of a forward pass that are wanted are known."""
+
+
+def _run_until(text: CalibrationText, model: PreTrainedModel, batch: Any) -> None:
+    try:
+        text.run(model, batch)
+    except _ReachedError:
+        return
+    raise RuntimeError("a module was not run")

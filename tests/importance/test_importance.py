@@ -1,0 +1,180 @@
+"""Importances against naive float64 computations, one sequence at a time."""
+
+import copy
+
+import pytest
+import torch
+import torch_pruning as tp
+
+from biosqueeze import registry
+from biosqueeze.importance import open_importance
+from biosqueeze.importance.depth import choose_layers
+from biosqueeze.models.families import FAMILIES, family_of
+from biosqueeze.models.layers import encoder_layers, query_group
+from biosqueeze.models.unit_scores import KINDS
+from biosqueeze.models.width import Widths, narrow
+from tests import pico
+
+FAMILIES_OF_WIDTH = [f for f in pico.FAMILIES if FAMILIES[f].supports_narrowing and not pico.ROWS[f].same_code_as]
+
+
+def sequences(calibration, *, padded=False):
+    """Each example alone."""
+    for batch in calibration.batches:
+        for row in range(len(batch["input_ids"])):
+            length = None if padded else int(batch["attention_mask"][row].sum())
+            yield {name: tensor[row : row + 1, :length] for name, tensor in batch.items()}
+
+
+def derivative(model, calibration, sequence, weight, columns, step=1e-3):
+    """By how much the loss of a sequence grows with a factor on some columns of a weight: a difference of losses.
+
+    Some families compute norms and softmax in float32 in any case, so the step is not smaller.
+    """
+    losses = []
+    original = weight.data.clone()
+    for factor in (1 + step, 1 - step):
+        weight.data[:, columns] = original[:, columns] * factor
+        losses.append(calibration.loss_sum(calibration.run(model, sequence), sequence).item())
+    weight.data.copy_(original)
+    return (losses[0] - losses[1]) / (2 * step)
+
+
+@pytest.mark.parametrize("family", FAMILIES_OF_WIDTH)
+def test_gradients_of_neurons_and_heads_are_differences(calibrated, family):
+    model, calibration = calibrated(family)
+    taylor, fisher = (open_importance(name).score(model, calibration) for name in ("taylor", "fisher"))
+    row = family_of(model.config)
+    naive = copy.deepcopy(model).double()
+    layer = encoder_layers(naive)[1]
+    size = 8 * query_group(model.config)
+    units = {
+        "neurons": (layer.get_submodule(row.ffn_output).weight, 5, slice(5, 6)),
+        "heads": (layer.get_submodule(row.attention_output).weight, 1, slice(size, 2 * size)),
+    }
+    with torch.no_grad():
+        for kind, (weight, unit, columns) in units.items():
+            examples = sequences(calibration, padded=True)
+            slopes = torch.tensor([derivative(naive, calibration, s, weight, columns) for s in examples])
+            assert getattr(taylor, kind)[1, unit].item() == pytest.approx(slopes.abs().mean().item(), rel=5e-3)
+            assert getattr(fisher, kind)[1, unit].item() == pytest.approx(slopes.square().mean().item(), rel=1e-2)
+
+
+def without(model, index, factor):
+    """A hook by which a layer adds only a share of what it adds to its input."""
+    return encoder_layers(model)[index].register_forward_hook(
+        lambda _m, args, out: (
+            (args[0] + factor * (out[0] - args[0]), *out[1:])
+            if isinstance(out, tuple)
+            else args[0] + factor * (out - args[0])
+        )
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "mobilebert"])
+def test_layers_are_scored_by_the_loss_without_them(calibrated, family):
+    model, calibration = calibrated(family)
+    scores = open_importance("leave-one-out").score(model, calibration).layers
+    slopes = open_importance("taylor").score(model, calibration).layers
+    naive = copy.deepcopy(model).double()
+
+    def loss(factor, sequence):
+        handle = without(naive, 2, factor)
+        try:
+            return calibration.loss_sum(calibration.run(naive, sequence), sequence).item()
+        finally:
+            handle.remove()
+
+    with torch.no_grad():
+        examples = list(sequences(calibration)) if family != "mobilebert" else []
+        rises = [loss(0, each) - loss(1, each) for each in examples]
+        differences = [abs(loss(1 + 1e-5, each) - loss(1 - 1e-5, each)) / 2e-5 for each in examples]
+    assert scores.shape == slopes.shape == (4,) and scores.dtype == torch.float64
+    if examples:  # MobileBERT's embeddings mix tokens with padding
+        assert scores[2].item() == pytest.approx(sum(rises) / len(rises), rel=1e-3)
+        assert slopes[2].item() == pytest.approx(sum(differences) / len(differences), rel=1e-3)
+
+
+def test_taylor_of_one_example_is_that_of_torch_pruning(calibrated):
+    model, calibration = calibrated("bert")
+    single = copy.copy(calibration)
+    object.__setattr__(single, "batches", [next(sequences(calibration))])
+    scores = open_importance("taylor").score(model, single).neurons[0]
+    single.loss(model, single.batches[0]).backward()
+    output = model.bert.encoder.layer[0].output.dense
+    group = (
+        tp.DependencyGraph()
+        .build_dependency(torch.nn.Sequential(output), torch.zeros(1, 64), verbose=False)
+        .get_pruning_group(output, tp.prune_linear_in_channels, list(range(64)))
+    )
+    expected = tp.importance.GroupTaylorImportance(multivariable=True, normalizer=None)(group)
+    assert torch.allclose(scores.float(), expected, rtol=1e-3)
+
+
+def test_activations_against_single_sequences(calibrated):
+    model, calibration = calibrated("bert")
+    found = {
+        name: open_importance(name).score(model, calibration) for name in ("activation", "wanda", "block-influence")
+    }
+    naive = copy.deepcopy(model).double()
+    layer, inputs = encoder_layers(naive)[1], []
+    handle = layer.output.dense.register_forward_pre_hook(lambda _m, args: inputs.append(args[0][0]))
+    with torch.no_grad():
+        states = [
+            naive(**{k: s[k] for k in ("input_ids",)}, output_hidden_states=True).hidden_states
+            for s in sequences(calibration)
+        ]
+    handle.remove()
+    before, after = (torch.cat([each[depth][0] for each in states]) for depth in (1, 2))
+    neurons = torch.cat(inputs)
+    weight = layer.output.dense.weight.detach().abs()
+    assert torch.allclose(found["activation"].neurons[1], neurons.abs().mean(0), atol=1e-5)
+    assert torch.allclose(found["wanda"].neurons[1], (weight * neurons.norm(dim=0)).sum(0), rtol=1e-4)
+    cosines = torch.nn.functional.cosine_similarity(before, after)
+    assert found["block-influence"].layers[1].item() == pytest.approx((1 - cosines).mean().item(), rel=1e-4)
+    ratio = ((after - before).norm(dim=1) / after.norm(dim=1)).mean()
+    assert found["activation"].layers[1].item() == pytest.approx(ratio.item(), rel=1e-4)
+    every = torch.stack([torch.cat([each[d][0] for each in states]).abs().mean(0) for d in range(1, 5)]).mean(0)
+    assert torch.allclose(found["activation"].hidden, every, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES_OF_WIDTH)
+def test_every_importance_cuts_every_family(calibrated, family):
+    model, calibration = calibrated(family)
+    for name in registry.names("importance"):
+        importance = open_importance(name)
+        scores = importance.score(model, calibration)
+        assert set(scores.items()) == set(importance.SCORES) <= set(KINDS)
+        assert all(tensor.dtype == torch.float64 and tensor.isfinite().all() for tensor in scores.items().values())
+    group = query_group(model.config)
+    scores = open_importance("wanda").score(model, calibration)
+    heads = 3 if family == "electra" else 2  # with 2, its layers would be as wide as its embeddings
+    cut = narrow(model, Widths(ffn=40, heads=heads), scores)
+    assert cut.kept.neurons[0] == sorted(scores.neurons[0].argsort(descending=True)[:40].tolist())
+    assert [len(heads) for heads in cut.kept.heads] == [heads // group] * 4 and len(cut.kept.hidden) == 8 * heads
+
+
+def test_magnitude_chooses_as_a_cut_without_importance(calibrated):
+    for family in ("bert", "eurobert"):
+        model, calibration = calibrated(family)
+        plain = narrow(model, Widths(ffn=40, heads=2)).model.state_dict()
+        scored = narrow(model, Widths(ffn=40, heads=2), open_importance("magnitude").score(model, calibration))
+        assert all(torch.equal(plain[name], tensor) for name, tensor in scored.model.state_dict().items())
+
+
+def test_layers_are_removed_one_at_a_time(calibrated):
+    model, calibration = calibrated("bert")
+    for parameter in model.bert.encoder.layer[1].output.dense.parameters():
+        parameter.data.zero_()
+    for parameter in model.bert.encoder.layer[1].attention.output.dense.parameters():
+        parameter.data.zero_()  # a layer that only normalises again
+    layers, scores = choose_layers(model, 3, open_importance("block-influence"), calibration)
+    assert layers == (0, 2, 3) and scores.layers.argmin() == 1
+    assert choose_layers(model, 1, open_importance("leave-one-out"), calibration)[0] < (4,)
+
+
+def test_gradients_leave_the_model_as_it_was(calibrated):
+    model, calibration = calibrated("bert")
+    open_importance("fisher").score(model, calibration)
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,0 +1,137 @@
+"""Repair: against numpy's least squares, equal models after cutting nothing, and better outputs for every family."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from biosqueeze.models.depth import keep_layers
+from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.normal_equations import NormalEquations
+from biosqueeze.models.repair import DAMPING, CalibrationText, repair_depth, repair_width
+from biosqueeze.models.unit_scores import KeptUnits
+from biosqueeze.models.width import Widths, narrow
+from tests import pico
+
+NARROWING = [f for f in pico.FAMILIES if FAMILIES[f].supports_narrowing and not pico.ROWS[f].same_code_as]
+
+
+def text_of(model, batches=4):
+    return CalibrationText(
+        [pico.padded_batch(model, rows=8, length=24, seed=seed) for seed in range(batches)],
+        lambda each, batch: each(**batch),
+    )
+
+
+def states(model, batch):
+    with torch.no_grad():
+        return model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
+
+
+def total_error(model, original, text, hidden=None):
+    """The summed squared distance from the original's last states, at the dimensions that are kept."""
+    kept = slice(None) if hidden is None else hidden
+    return sum((states(model, b) - states(original, b)[:, kept]).square().sum().item() for b in text.batches)
+
+
+@pytest.mark.parametrize("damping", [0.0, 1e-2])
+def test_normal_equations_are_least_squares(damping):
+    rng = np.random.default_rng(0)
+    inputs, outputs = rng.normal(size=(50, 6)), rng.normal(size=(50, 3))
+    equations = NormalEquations(6, 3)
+    for rows in np.array_split(np.arange(50), 7):
+        equations.add(torch.from_numpy(inputs[rows]), torch.from_numpy(outputs[rows]))
+    ridge = np.sqrt(damping * np.square(inputs).sum(0).mean()) * np.eye(6, 7)
+    extended = np.vstack([np.hstack([inputs, np.ones((50, 1))]), ridge])
+    expected = np.linalg.lstsq(extended, np.vstack([outputs, np.zeros((6, 3))]), rcond=None)[0]
+    weight, bias = equations.solve(damping)
+    assert np.allclose(weight.numpy(), expected[:6].T) and np.allclose(bias.numpy(), expected[6])
+
+
+def test_first_ffn_is_the_least_squares_solution():
+    model = pico.model_of("bert", 200, "base")
+    cut = narrow(model, Widths(ffn=32))
+    text = text_of(model)
+    seen, wanted = [], []
+    module = cut.model.encoder.layer[0].output.dense
+    before = copy.deepcopy(module)
+    handles = [
+        module.register_forward_pre_hook(lambda _m, args: seen.append(args[0])),
+        model.encoder.layer[0].output.dense.register_forward_hook(lambda _m, _a, out: wanted.append(out)),
+    ]
+    for batch in text.batches:
+        states(cut.model, batch), states(model, batch)
+    for handle in handles:
+        handle.remove()
+    real = [batch["attention_mask"].bool() for batch in text.batches]
+    inputs = torch.cat([each[mask] for each, mask in zip(seen, real, strict=True)]).double()
+    outputs = torch.cat([each[mask] for each, mask in zip(wanted, real, strict=True)]).double()
+    missing = outputs - before.double()(inputs)
+    ridge = (DAMPING * inputs.square().sum(0).mean()).sqrt() * torch.eye(32, 33)
+    extended = torch.cat([torch.cat([inputs, torch.ones(len(inputs), 1)], 1), ridge])
+    goal = torch.cat([missing, torch.zeros(32, 32)])
+    expected = np.linalg.lstsq(extended.detach().numpy(), goal.detach().numpy(), rcond=None)[0]
+    repair_width(cut.model, model, cut.kept, text)
+    assert np.allclose((module.weight - before.weight.float()).detach(), expected[:32].T, atol=1e-5)
+    assert np.allclose((module.bias - before.bias.float()).detach(), expected[32], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "eurobert", "distilbert"])
+def test_nothing_cut_is_nothing_changed(family):
+    model = pico.model_of(family, 200)
+    same = copy.deepcopy(model)
+    whole = KeptUnits(heads=None, neurons=None, hidden=list(range(32)))
+    repair_width(same, model, whole, text_of(model, 2))
+    batch = pico.padded_batch(model)
+    assert torch.allclose(same(**batch)[0], model(**batch)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", NARROWING)
+def test_every_family_is_nearer_to_the_original(family):
+    model = pico.model_of(family, 200, "base")
+    text = text_of(model)
+    heads = 3 if family == "electra" else 2  # with 2, its layers would be as wide as its embeddings
+    cut = narrow(model, Widths(ffn=48, heads=heads))
+    before = total_error(cut.model, model, text, cut.kept.hidden)
+    repair_width(cut.model, model, cut.kept, text)
+    assert total_error(cut.model, model, text, cut.kept.hidden) < 0.98 * before
+
+
+@pytest.mark.parametrize("family", ["bert", "eurobert"])
+def test_fewer_neurons_and_layers_are_repaired(family, tmp_path):
+    model = pico.model_of(family, 200, "base")
+    text = text_of(model)
+    cut = narrow(model, Widths(ffn=32))
+    before = total_error(cut.model, model, text)
+    repair_width(cut.model, model, cut.kept, text)
+    assert total_error(cut.model, model, text) < 0.9 * before
+    shallow, _ = keep_layers(model, (0, 2))
+    before = total_error(shallow, model, text)
+    repair_depth(shallow, model, (0, 2), text)
+    assert total_error(shallow, model, text) < 0.9 * before
+    shallow.save_pretrained(tmp_path)
+    stock, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    batch = text.batches[0]
+    assert torch.allclose(states(stock.eval(), batch), states(shallow, batch), atol=1e-6)
+
+
+def hooks_of(*models):
+    """The number of hooks of every module: transformers has some of its own."""
+    modules = [module for model in models for module in model.modules()]
+    return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in modules]
+
+
+def test_padding_and_hooks_leave_no_trace():
+    model = pico.model_of("bert", 200)
+    repaired = []
+    for fill in (0, 7):
+        cut = narrow(model, Widths(ffn=32))
+        text = text_of(model, 2)
+        batches = [{**b, "input_ids": b["input_ids"].masked_fill(b["attention_mask"] == 0, fill)} for b in text.batches]
+        before = hooks_of(cut.model, model)
+        repair_width(cut.model, model, cut.kept, CalibrationText(batches, text.run))
+        repaired.append(cut.model.bert.encoder.layer[3].output.dense.weight)
+        assert hooks_of(cut.model, model) == before
+    assert torch.allclose(*repaired, atol=1e-5)

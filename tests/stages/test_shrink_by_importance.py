@@ -1,0 +1,117 @@
+"""shrink with an importance and calibration data, through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForTokenClassification
+
+from biosqueeze import registry
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.importance import FILE
+from biosqueeze.importance.store import load_scores
+from biosqueeze.models.load import load_model
+from tests import pico
+
+LABELS = ("O", "B-Disease", "B-Drug", "B-Gene", "I-Disease", "I-Drug", "I-Gene")
+NER = ("--calibration", "demo:ner", "--calibration-tokens", "400")
+
+
+@pytest.fixture(scope="module")
+def ner(tmp_path_factory):
+    return pico.save("bert", tmp_path_factory.mktemp("tagger") / "ner", "token-classification", labels=LABELS)
+
+
+def test_width_by_data_is_repaired_and_stock(shell, ner):
+    planned = shell("shrink", ner, "--width", "0.5", *NER, "--out", "small", "--dry-run")
+    assert "calibrate on 400 tokens of labelled examples from demo:ner" in planned.err
+    assert "keep 32 feed-forward neurons in each layer, a multiple of 4 for int8 kernels" in planned.err
+    facts = json.loads(shell("shrink", ner, "--width", "0.5", *NER, "--out", "small", "--json").out)
+    assert facts["importance"] == "fisher" and facts["repaired"] and facts["tokens"] >= 400
+    model = AutoModelForTokenClassification.from_pretrained("small").eval()
+    assert (model.config.hidden_size, model.config.intermediate_size) == (16, 32)
+    saved = load_scores(Path("small"))
+    assert saved.importance == "fisher" and saved.layers == (0, 1, 2, 3)
+    assert {k: tuple(v.shape) for k, v in saved.scores.items().items()} == {
+        "heads": (4, 4),
+        "neurons": (4, 64),
+        "hidden": (32,),
+        "layers": (4,),
+    }
+
+
+def test_layers_and_width_at_once(shell, ner):
+    cut = ("--layers", "2", "--ffn", "32", "--importance", "taylor", *NER, "--repair", "none")
+    facts = json.loads(shell("shrink", ner, *cut, "--out", "small", "--json").out)
+    assert len(facts["layers"]) == 2 and not facts["repaired"]
+    saved = load_scores(Path("small"))
+    assert saved.layers == tuple(facts["layers"]) == open_checkpoint("small").manifest.history[-1].layers
+    assert saved.scores.heads.shape == (2, 4) and saved.scores.layers.shape == (4,)
+
+
+def test_same_command_by_data_writes_the_same_weights(shell, ner):
+    digests = {
+        open_checkpoint(shell("shrink", ner, "--ffn", "32", *NER, "--out", name).path).weights_sha256()
+        for name in ("one", "two")
+    }
+    assert len(digests) == 1
+
+
+def test_magnitude_without_data_is_the_cut_as_before(shell, ner):
+    plain = shell("shrink", ner, "--ffn", "32", "--heads", "2", "--out", "plain").path
+    named = shell("shrink", ner, "--ffn", "32", "--heads", "2", "--importance", "magnitude", "--out", "named").path
+    assert open_checkpoint(plain).weights_sha256() == open_checkpoint(named).weights_sha256()
+    assert (Path(named) / FILE).exists() and not (Path(plain) / FILE).exists()
+
+
+def test_masked_tokens_of_text_are_a_loss(shell, pico_bert):
+    cut = ("--ffn", "32", "--importance", "fisher", "--calibration", "demo:text", "--calibration-tokens", "300")
+    facts = json.loads(shell("shrink", pico_bert, *cut, "--out", "small", "--json").out)
+    assert facts["repaired"]
+    original = load_model(open_checkpoint(str(pico_bert))).model
+    assert not torch.equal(original.cls.predictions.bias, torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--ffn", "8", "--importance", "taylor", "--calibration", "demo:text"), "needs the labels of the task"),
+        (("--ffn", "8", "--importance", "wanda"), "needs data"),
+        (("--ffn", "8", "--importance", "block-influence", *NER), "scores layers alone"),
+        (("--layers", "0,2", "--importance", "wanda", *NER), "has nothing to choose here"),
+        (("--hidden", "20", "--repair", "least-squares", *NER), "does not support narrower heads"),
+        (("--ffn", "8", "--importance", "magnitude", "--repair", "none", *NER), "has no effect"),
+        (("--width", "0.5", "--heads", "2"), "sets all three"),
+        (("--ffn", "8", "--importance", "fischer"), "fisher"),
+        (("--ffn", "8", "--calibration", "nowhere"), "there is no corpus nowhere"),
+    ],
+)
+def test_impossible_requests_explain_themselves(shell, ner, words, message):
+    result = shell("shrink", ner, *words, "--out", "small")
+    assert result.code in (1, 2) and message in result.err and not Path("small").exists()
+
+
+def test_shared_layers_are_not_chosen(shell, tmp_path):
+    pico.save("albert", tmp_path / "albert")
+    result = shell("shrink", tmp_path / "albert", "--layers", "2", "--calibration", "demo:text", "--out", "small")
+    assert result.code == 2 and "share their weights" in result.err
+
+
+def test_every_importance_has_a_docstring_with_its_source():
+    for name in registry.names("importance"):
+        module = registry.load("importance", name)
+        assert module.__doc__ and module.NEEDS in ("weights", "text", "loss")
+
+
+def test_scores_are_drawn(shell, ner, tmp_path):
+    shell("shrink", ner, "--layers", "3", "--ffn", "32", *NER, "--out", "small")
+    shown = shell("inspect", "small", "--importance", "--plot", "scores.png")
+    assert shown.code == 0, shown.err
+    assert all(word in shown.out for word in ("heads", "neurons", "layers", "█", "100"))
+    assert Path("scores.png").read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(shell("inspect", "small", "--importance", "--json").out)
+    assert len(facts["importance"]["heads"]) == 3 and len(facts["importance"]["layers"]) == 4
+    assert shell("inspect", ner, "--importance").code == 1
+    assert "let it end in" in shell("inspect", "small", "--importance", "--plot", "scores.txt").err
+    assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
