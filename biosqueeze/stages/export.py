@@ -98,7 +98,7 @@ def _other_family(source: Checkpoint) -> str:
 def _write_graph(source: Checkpoint, directory: Path, tolerance: float, opset: int) -> "Parity":
     if not _is_supported(source):
         warn(_other_family(source))
-        from biosqueeze.backends.other_families import export_stock
+        from biosqueeze.backends.onnx_other import export_stock
 
         return export_stock(source, directory, tolerance, opset)
     from biosqueeze.backends.onnx_export import copy_stock, export_checked

@@ -74,13 +74,13 @@ def test_what_cannot_be_exported_is_explained(prelayernorm, shell, tmp_path, cha
 
 
 def test_an_error_of_the_exporter_is_explained(prelayernorm, shell, tmp_path, monkeypatch):
-    from biosqueeze.backends import other_families
+    from biosqueeze.backends import onnx_other
 
     def failing(model, path, **_):
         path.parent.mkdir(parents=True)
         raise RuntimeError("no such operator\nadvice")
 
-    monkeypatch.setattr(other_families, "write_onnx", failing)
+    monkeypatch.setattr(onnx_other, "write_onnx", failing)
     result = shell("export", prelayernorm, "--out", tmp_path / "graph")
     assert result.code == 1
     assert "torch.onnx cannot export" in result.err and "(no such operator)" in result.err
