@@ -117,12 +117,21 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
         sizes["embedding_size"] = shape.embedding
     if not family.takes_token_types and shape.family == "roberta":
         sizes["type_vocab_size"] = 1
+    build: Any = CONFIG_MAPPING[shape.family]
     tokens = {"pad_token_id": padding, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    if hasattr(build, "cls_token_id"):
+        tokens |= _tokens_around(tokenizer)
     special = {key: number for key, number in tokens.items() if number is not None}
     rows = vocabulary_size(tokenizer)
-    build: Any = CONFIG_MAPPING[shape.family]
-    config: PreTrainedConfig = build(vocab_size=rows, **sizes, **special)
+    config: PreTrainedConfig = build(vocab_size=rows, **sizes, **special, **shape.settings)
     return config
+
+
+def _tokens_around(tokenizer: PreTrainedTokenizerFast) -> dict[str, int | None]:
+    """Return the ids around a text, each twice, as ModernBERT's config has them; its defaults are of its vocabulary."""
+    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    return {"bos_token_id": start, "cls_token_id": start, "eos_token_id": end, "sep_token_id": end}
 
 
 def new_parameters(start: NewModel, head: str) -> int:

@@ -1,7 +1,8 @@
 """Named shapes of encoders that are trained from random weights, one row each. Torch-free."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.presets import PRESETS
@@ -22,6 +23,8 @@ class Shape:
     """Longest input, special tokens included."""
     embedding: int | None = None
     """Width of the embeddings, where the family has one of its own (ELECTRA, ALBERT)."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other values in config.json that differ from the family's defaults."""
     source: str
     """The paper or model that the shape comes from."""
 
@@ -36,8 +39,18 @@ _BERT = "Devlin et al. 2019, BERT, section 3"
 _ROBERTA = "Liu et al. 2019, RoBERTa, appendix D"
 _ELECTRA = "Clark et al. 2020, ELECTRA, appendix A"
 _ALBERT = "Lan et al. 2020, ALBERT, table 1"
+_MODERNBERT = "Warner et al. 2024, ModernBERT, section 2.1.3"
 _BASE = {"layers": 12, "hidden": 768, "heads": 12, "ffn": 3072}
 _LARGE = {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096}
+
+_DISENTANGLED = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 256,
+    "position_biased_input": False,
+}
 
 SHAPES: Mapping[str, Shape] = {
     shape.name: shape
@@ -77,6 +90,40 @@ SHAPES: Mapping[str, Shape] = {
             heads=12,
             ffn=3072,
             source="Sanh et al. 2019, DistilBERT, section 3",
+        ),
+        Shape(
+            name="xlm-roberta-base",
+            family="xlm-roberta",
+            **_BASE,
+            settings={"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+            source="Conneau et al. 2020, XLM-R, section 3",
+        ),
+        Shape(
+            name="deberta-v3-base",
+            family="deberta-v2",
+            **_BASE,
+            settings=_DISENTANGLED,
+            source="He et al. 2021, DeBERTaV3; config.json of microsoft/deberta-v3-base",
+        ),
+        Shape(
+            name="modernbert-base",
+            family="modernbert",
+            layers=22,
+            hidden=768,
+            heads=12,
+            ffn=1152,
+            positions=8192,
+            source=_MODERNBERT,
+        ),
+        Shape(
+            name="modernbert-large",
+            family="modernbert",
+            layers=28,
+            hidden=1024,
+            heads=16,
+            ffn=2624,
+            positions=8192,
+            source=_MODERNBERT,
         ),
         *(
             Shape(

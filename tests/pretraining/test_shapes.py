@@ -4,7 +4,9 @@ import pytest
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
+from biosqueeze.pretraining.models import shape_config
 from biosqueeze.pretraining.shapes import SHAPES, ShapeChanges, find_shape
+from tests import pico
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -36,3 +38,35 @@ def test_given_sizes_replace_those_that_follow() -> None:
 def test_wrong_shapes_are_explained(name: str, changes: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         find_shape(name, ShapeChanges(**changes))
+
+
+# Values in config.json of the published models, but for sizes and ids.
+PUBLISHED = {
+    "xlm-roberta-base": {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514},
+    "deberta-v3-base": {
+        "relative_attention": True,
+        "position_buckets": 256,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "max_relative_positions": -1,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+    },
+    "modernbert-base": {"local_attention": 128, "norm_eps": 1e-5, "max_position_embeddings": 8192},
+    "modernbert-large": {"num_hidden_layers": 28, "intermediate_size": 2624, "num_attention_heads": 16},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configs_are_those_of_the_published_models(name: str) -> None:
+    shape = SHAPES[name]
+    tokenizer = pico.tokenizer_of(shape.family)
+    config = shape_config(shape, tokenizer).to_dict()
+    assert config | PUBLISHED[name] == config
+    ids = {config[key] for key in config if key.endswith("_token_id") and config[key] is not None}
+    assert ids <= set(tokenizer.all_special_ids)
+    if shape.family == "modernbert":
+        assert (config["cls_token_id"], config["sep_token_id"]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+        assert config["layer_types"].count("full_attention") == -(-shape.layers // 3)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
+from biosqueeze.models.families import FAMILIES
 from biosqueeze.pretraining import probe
 from biosqueeze.training import loop
 from tests import pico
@@ -20,6 +21,7 @@ from tests.training.test_loop import press_ctrl_c
 SMALL = ("--layers", "1", "--hidden", "16", "--heads", "2", "--ffn", "32", "--positions", "40")
 SHORT = ("--steps", "4", "--batch-size", "4", "--max-length", "24", "--precision", "fp32", "--lr", "1e-3")
 SHAPES = {"bert": "bert-base", "roberta": "roberta-base", "electra": "electra-base", "albert": "albert-base"}
+SHAPES |= {"xlm-roberta": "xlm-roberta-base", "deberta-v2": "deberta-v3-base", "modernbert": "modernbert-base"}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def test_a_new_model_has_its_shape_and_vocabulary(family, models, text, tmp_path
     assert not missing(AutoModelForMaskedLM, out)
     manifest = json.loads((out / "biosqueeze.json").read_text())
     assert manifest["parent"] is None
-    shape = {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "positions": 42 if family == "roberta" else 40}
+    shape = {"layers": 1, "hidden": 16, "heads": 2, "ffn": 32, "positions": 40 + FAMILIES[family].first_position}
     assert manifest["model"]["shape"] | shape == manifest["model"]["shape"]
     assert manifest["metrics"]["objective"] == "mlm"
     assert manifest["metrics"]["tokens"] > 0
