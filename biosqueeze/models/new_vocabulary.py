@@ -34,6 +34,6 @@ def check_padding(tokenizer: PreTrainedTokenizerFast, family: Family, way_out: s
     if family.first_position and padding != family.first_position - 1:
         raise SqueezeError(
             f"{tokenizer.pad_token} has the id {padding}, and {family.name} counts positions from the id of its "
-            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab` for this family, or "
+            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab --family roberta`, or "
             f"{way_out}"
         )

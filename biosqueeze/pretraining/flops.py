@@ -56,13 +56,14 @@ def _linear_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
 
 
 def _attention_flops(model: PreTrainedModel, length: int) -> float:
-    query = family_of(model.config).query
+    family = family_of(model.config)
+    parts = 3 if family.fuses_projections else 1  # queries, keys and values
     layers = [
         (name, module)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and f".{name}".endswith(f".{query}")
+        if isinstance(module, nn.Linear) and f".{name}".endswith(f".{family.query}")
     ]
-    return sum(4 * module.out_features * length * length * _repeats(model, name) for name, module in layers)
+    return sum(4 * module.out_features / parts * length**2 * _repeats(model, name) for name, module in layers)
 
 
 def _repeats(model: PreTrainedModel, name: str) -> float:
