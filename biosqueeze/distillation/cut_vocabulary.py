@@ -15,6 +15,8 @@ from biosqueeze.progress import note
 
 # What a cut changes in a tokenizer.json: the rest decides how texts are normalized and divided into words.
 _CHANGED_BY_A_CUT = ("model", "added_tokens", "post_processor")
+# Special tokens that a cut keeps: MPNet's vocabulary contains BERT's, and frames and pads texts with other tokens.
+_KEPT_BY_A_CUT = ("cls_token", "sep_token", "pad_token", "mask_token")
 
 
 def tokens_in_teacher(student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase) -> tuple[int, ...] | None:
@@ -35,7 +37,8 @@ def tokens_in_teacher(student: PreTrainedTokenizerBase, teacher: PreTrainedToken
 def _rules(tokenizer: Any) -> dict[str, Any]:
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     rules = {key: value for key, value in content.items() if key not in _CHANGED_BY_A_CUT}
-    return rules | {"kind": content["model"].get("type")}
+    special = {role: getattr(tokenizer, role) for role in _KEPT_BY_A_CUT}
+    return rules | special | {"kind": content["model"].get("type")}
 
 
 def cut_teacher(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from biosqueeze.models.output_tensors import OutputTensors
 from biosqueeze.training.rng_state import RngState
@@ -37,12 +38,19 @@ class PerturbedForward:
 
         With other units dropped, the term would measure dropout, which moves a prediction far more than the noise does.
         """
-        handle = self.embedding.register_forward_hook(lambda _module, _inputs, output: output + noise)
+        handle = self.embedding.register_forward_hook(lambda _module, _inputs, output: _moved(output, noise))
         try:
             with self.rng.replay():
                 return self.predict()
         finally:
             handle.remove()
+
+
+def _moved(embedded: Tensor, noise: Tensor) -> Tensor:
+    """Return embeddings with noise, which is shorter where a Longformer pads its inputs to whole windows."""
+    if noise.dim() == embedded.dim():
+        noise = functional.pad(noise, (0, 0, 0, embedded.shape[1] - noise.shape[1]))
+    return embedded + noise
 
 
 def smoothness(

@@ -41,10 +41,10 @@ def warn_irregular(config: PreTrainedConfig, layers: Sequence[int]) -> None:
     if not types or attention_period([types[layer] for layer in layers]):
         return
     regular = nearest_regular(types, layers)
-    advice = f"; if it has to, keep --layers {','.join(map(str, regular))}" if regular else ""
+    advice = f"; for version 4 keep --layers {','.join(map(str, regular))}" if regular else ""
     warn(
         f"layers {', '.join(map(str, layers))} keep their global or local attention, but not every n-th is global, as "
-        f"transformers 4 expects: only transformers 5 will load the model correctly{advice}"
+        f"transformers 4 expects: only version 5 will load the model correctly{advice}"
     )
 
 

@@ -62,5 +62,8 @@ def test_other_vocabularies_are_no_parts() -> None:
     assert tokens_in_teacher(uncased, cased) is None  # its texts are lower-cased
     assert tokens_in_teacher(cased, cased) is None and tokens_in_teacher(cased, uncased) is None
     assert tokens_in_teacher(pico.tokenizer_of("roberta"), cased) is None
+    mpnet = pico.tokenizer_of("mpnet")
+    assert cased.get_vocab().keys() < mpnet.get_vocab().keys()
+    assert tokens_in_teacher(cased, mpnet) is None  # its texts stand between other tokens
     model = pico.model_of("bert", len(cased))
     assert cut_teacher(model, cased, uncased, "teacher") == (model, cased)

@@ -97,6 +97,18 @@ def test_zero_noise_gives_the_same_logits_with_dropout() -> None:
     assert not torch.equal(model(**batch).logits, clean), "there was no dropout to repeat"
 
 
+def test_noise_on_a_longformer_that_pads_to_whole_windows() -> None:
+    model = pico.model_of("longformer", 60, "token-classification")
+    batch = pico.padded_batch(model, rows=3, length=13)
+    real = batch["attention_mask"] == 1
+    embedded = model.get_input_embeddings()(batch["input_ids"])
+    noise = 0.1 * torch.randn_like(embedded)
+    perturbed = PerturbedForward(lambda: model(**batch).logits, word_embedding(model), RngState(CPU))
+    expected = model(inputs_embeds=embedded + noise, attention_mask=batch["attention_mask"]).logits
+    torch.testing.assert_close(perturbed(noise)[real], expected[real], rtol=0, atol=1e-5)
+    assert not torch.allclose(perturbed(noise)[real], model(**batch).logits[real], atol=1e-3)
+
+
 def test_adversarial_noise_moves_more_than_chance_does() -> None:
     model = pico.model_of("bert", 60, "token-classification").double()
     batch = batch_of(model, TOKENS)
