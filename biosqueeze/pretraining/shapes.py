@@ -40,8 +40,8 @@ _ROBERTA = "Liu et al. 2019, RoBERTa, appendix D"
 _ELECTRA = "Clark et al. 2020, ELECTRA, appendix A"
 _ALBERT = "Lan et al. 2020, ALBERT, table 1"
 _MODERNBERT = "Warner et al. 2024, ModernBERT, section 2.1.3"
-_BASE = {"layers": 12, "hidden": 768, "heads": 12, "ffn": 3072}
-_LARGE = {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096}
+_BASE: Mapping[str, Any] = {"layers": 12, "hidden": 768, "heads": 12, "ffn": 3072}
+_LARGE: Mapping[str, Any] = {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4096}
 
 _DISENTANGLED = {
     "relative_attention": True,
