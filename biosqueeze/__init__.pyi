@@ -364,6 +364,9 @@ def shrink(
     calibration: str | PathLike[str] | None = None,
     calibration_tokens: int = 32768,
     repair: Literal["auto", "none", "least-squares"] = "auto",
+    params: str | None = None,
+    flops: float | None = None,
+    length: int = 128,
     quiet: bool = False,
 ) -> Result:
     """Remove layers, heads, neurons or tokens, or make a student."""

@@ -10,26 +10,25 @@ from biosqueeze.models.unit_scores import UnitScores
 
 
 def choose_layers(
-    model: PreTrainedModel, keep: int, importance: Importance, calibration: Calibration
-) -> tuple[tuple[int, ...], UnitScores]:
-    """Return the layers to keep, ascending, and the scores of the whole model.
+    model: PreTrainedModel, keep: int, importance: Importance, calibration: Calibration, scores: UnitScores
+) -> tuple[int, ...]:
+    """Return the layers to keep, ascending.
 
     Args:
         model: whose layers do not share their weights.
         keep: number of layers.
         importance: which scores layers.
         calibration: for the importance.
+        scores: of the whole model.
 
     Raises:
         UsageError: the importance does not score the layers of this family.
     """
     kept = list(range(model.config.num_hidden_layers))
-    first = importance.score(model, calibration)
-    scores = first
     while len(kept) > keep:
         if scores.layers is None:
             raise UsageError(f"this importance scores no layers of a {model.config.model_type}; give another one")
         del kept[int(scores.layers.argmin())]
         if len(kept) > keep:
             scores = importance.score(keep_layers(model, kept)[0], calibration)
-    return tuple(kept), first
+    return tuple(kept)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.importance import DEFAULT, Importance, open_importance
+from biosqueeze.importance import Importance, open_importance
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.importance.sources import CalibrationRequest, check_loss, open_request
 from biosqueeze.models.families import family_of
@@ -62,7 +62,7 @@ def plan_guide(
         UsageError: the data have no labels, an importance does not score what is cut, or an option has no effect.
         SqueezeError: there are no such data.
     """
-    name = options.importance or (DEFAULT if options.calibration else None)
+    name = options.importance_name
     if name is None and options.repair != "least-squares":
         return Guide()
     _check_family(config)

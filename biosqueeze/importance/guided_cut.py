@@ -1,15 +1,18 @@
 """Cut layers and widths of a model as a guide says: choose by importance, compare with the original, repair."""
 
+import functools
 from dataclasses import dataclass, field
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.importance import WITHOUT_DATA, open_importance
 from biosqueeze.importance.calibration import Calibration, read_calibration
 from biosqueeze.importance.depth import choose_layers
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
 from biosqueeze.models.depth import keep_layers
+from biosqueeze.models.families import family_of
 from biosqueeze.models.repair import CalibrationText, repair_depth, repair_width
 from biosqueeze.models.unit_scores import UnitScores
 from biosqueeze.models.width import Widths, narrow
@@ -38,9 +41,21 @@ class GuidedCut:
         Raises:
             SqueezeError: they cannot be read.
         """
-        self.guide, self.cut = guide, CutModel(model)
+        self.guide, self.whole, self.cut = guide, model, CutModel(model)
         request = guide.request
         self.calibration = read_calibration(request, checkpoint, model, tokenizer) if request else Calibration()
+
+    @functools.cached_property
+    def scores(self) -> UnitScores:
+        """The scores of the whole model, by the guide's importance or by magnitude; none where layers share weights."""
+        if family_of(self.whole.config).shares_layers:
+            return UnitScores()
+        importance = self.guide.importance or open_importance(WITHOUT_DATA)
+        return importance.score(self.whole, self.calibration)
+
+    def restart(self) -> None:
+        """Forget the cuts, to cut the whole model in another way."""
+        self.cut = CutModel(self.whole)
 
     def keep_layers(self, layers: tuple[int, ...] | int) -> None:
         """Keep some layers, or a number of layers that the importance chooses.
@@ -53,8 +68,8 @@ class GuidedCut:
         if isinstance(layers, int):
             if importance is None:
                 raise ValueError("a number of layers needs an importance")
-            layers, scores = choose_layers(before, layers, importance, self.calibration)
-            self.cut.scores = scores
+            layers = choose_layers(before, layers, importance, self.calibration, self.scores)
+            self.cut.scores = self.scores
         self.cut.layers = layers
         self.cut.model, self.cut.differences["layers"] = keep_layers(before, layers)
         if self.guide.repairs:
@@ -66,8 +81,8 @@ class GuidedCut:
         Raises:
             SqueezeError: the narrower model differs from its reference.
         """
-        before, importance = self.cut.model, self.guide.importance
-        scores = importance.score(before, self.calibration) if importance else None
+        before = self.cut.model
+        scores = self._scores_of(before)
         narrowed = narrow(before, widths, scores)
         self.cut.model = narrowed.model
         self.cut.differences |= narrowed.differences
@@ -94,6 +109,12 @@ class GuidedCut:
             layers=tuple(self.cut.layers or ()) if narrowed else tuple(range(total)),
             scores=self.cut.scores,
         )
+
+    def _scores_of(self, model: PreTrainedModel) -> UnitScores | None:
+        """Return the scores by the guide's importance; None without one."""
+        if self.guide.importance is None:
+            return None
+        return self.scores if model is self.whole else self.guide.importance.score(model, self.calibration)
 
     def _text(self) -> CalibrationText:
         return CalibrationText(self.calibration.batches, self.calibration.run)

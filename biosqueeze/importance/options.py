@@ -41,3 +41,8 @@ class ImportanceOptions:
         Excludes("student", why=_WHY),
         Group.IMPORTANCE,
     ] = "auto"
+
+    @property
+    def importance_name(self) -> str | None:
+        """The importance that chooses; None for the magnitudes and rules of a cut without data."""
+        return self.importance or (DEFAULT if self.calibration else None)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.unsupported import unsupported_message
 
 NO_LIMIT = int(1e30)
@@ -341,6 +341,22 @@ def longest_input(config: Any) -> int:
     if not _value(config, "position_biased_input", True):
         return NO_LIMIT  # DeBERTa without absolute positions: all distances beyond the last bucket share one embedding
     return int(_value(config, "max_position_embeddings", NO_LIMIT)) - family_of(config).first_position
+
+
+def check_length(name: str, config: Any, length: int) -> None:
+    """Check that a model takes sequences of a length.
+
+    Args:
+        name: of the checkpoint.
+        config: see `longest_input`.
+        length: in tokens.
+
+    Raises:
+        UsageError: it has fewer positions.
+    """
+    longest = longest_input(config)
+    if length > longest:
+        raise UsageError(f"--length {length} is more than the {longest} positions of {name}")
 
 
 def takes_token_types(config: Any) -> bool:

@@ -27,7 +27,7 @@ from biosqueeze.options.markers import (
 )
 from biosqueeze.options.outcome import Block, Outcome, Plan, Summary
 from biosqueeze.options.rules import Bounds, Excludes, OnlyWith, Requires, UsedBy, between_0_and_1, is_given
-from biosqueeze.options.values import AUTO_DEVICE, device_name, named_number, positive_numbers, whole_numbers
+from biosqueeze.options.values import AUTO_DEVICE, amount, device_name, named_number, positive_numbers, whole_numbers
 
 __all__ = [
     "AUTO_DEVICE",
@@ -57,6 +57,7 @@ __all__ = [
     "Syntax",
     "UsedBy",
     "WritingOptions",
+    "amount",
     "between_0_and_1",
     "device_name",
     "named_number",

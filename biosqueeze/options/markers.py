@@ -79,6 +79,7 @@ class Group(Enum):
     MAIN = "Options"
     MODELS = "Student and teachers"
     SHAPE = "Shape of a new model"
+    BUDGET = "Budgets: a result, from which the shape follows"
     IMPORTANCE = "Choice by data, and repair"
     VOCABULARY = "Vocabulary"
     DATA = "Data"

@@ -4,6 +4,8 @@ import math
 import re
 
 AUTO_DEVICE = "auto"
+_AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMB]?)", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "B": 1_000_000_000}
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 
 
@@ -42,6 +44,19 @@ def named_number(text: str) -> tuple[str, float]:
     if not name or not math.isfinite(number):
         raise ValueError(text)
     return name, number
+
+
+def amount(text: str) -> int:
+    """Parse a positive number with an optional unit, K, M or B: 15M, 0.7M or 700000.
+
+    Raises:
+        ValueError: the text is none, or less than one.
+    """
+    match = _AMOUNT.fullmatch(text)
+    number = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def device_name(text: str) -> str:

@@ -23,9 +23,9 @@ from biosqueeze.data.corpus import corpus_files, read_text_documents
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
+from biosqueeze.models.flops import Work, training_flops
 from biosqueeze.models.load import load_config, load_tokenizer, new_model, skeleton
 from biosqueeze.pretraining.adversarial import adversarial_passes
-from biosqueeze.pretraining.flops import Work, training_flops
 from biosqueeze.pretraining.gpus import parse_gpus
 from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_new_tokenizer, shape_config

@@ -83,6 +83,8 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         SqueezeError: a checkpoint is missing, or lacks the files of a backend.
     """
     from biosqueeze.backends import default_threads
+    from biosqueeze.models.detection import config_with_family
+    from biosqueeze.models.families import check_length
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
     checkpoints = [open_checkpoint(name, slim=True) for name in dict.fromkeys(options.checkpoints)]
@@ -90,7 +92,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
         check_custom_head(checkpoint, "bench", allowed=("crf",))
-        _check_length(checkpoint, max(lengths))
+        check_length(checkpoint.name, config_with_family(checkpoint), max(lengths))
     alone = len(checkpoints) == 1
     models = tuple(
         MeasuredModel(checkpoint, spec)
@@ -119,15 +121,6 @@ def _device(device: str, models: tuple[MeasuredModel, ...]) -> str:
     specs = [model.spec for model in models]
     of_torch = next((spec for spec in specs if parse_spec(spec)[0] == "torch"), specs[0])
     return "cpu" if device == "cpu" else use_device(of_torch, device)
-
-
-def _check_length(checkpoint: Checkpoint, length: int) -> None:
-    from biosqueeze.models.detection import config_with_family
-    from biosqueeze.models.families import longest_input
-
-    longest = longest_input(config_with_family(checkpoint))
-    if length > longest:
-        raise UsageError(f"--length {length} is more than the {longest} positions of {checkpoint.name}")
 
 
 def _specs(checkpoint: Checkpoint, backends: tuple[str, ...], *, alone: bool) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from biosqueeze.budgets.options import BudgetOptions
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
@@ -21,7 +22,7 @@ from biosqueeze.options import (
     Syntax,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import next_after_training, size_of
@@ -30,8 +31,11 @@ from biosqueeze.vocabularies.options import VocabularyOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+    from biosqueeze.budgets.search import BudgetSearch
     from biosqueeze.importance.guide import Guide
+    from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.store import SavedScores
+    from biosqueeze.models.load import LoadedModel
     from biosqueeze.models.width import Widths
     from biosqueeze.vocabularies.change import VocabularyChange
 
@@ -52,12 +56,13 @@ EXAMPLES = (
         "Keep the tokens of abstracts and of a task's data",
         "biosqueeze shrink teacher --vocab-keep pubmed --vocab-keep NCBI-disease",
     ),
+    ("Cut to 15 million parameters", "biosqueeze shrink ner-minilm --params 15M --calibration NCBI-disease"),
     ("Make the untrained student of a named shape", "biosqueeze shrink dmis-lab/biobert-v1.1 --student tiny"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ImportanceOptions, VocabularyOptions, WritingOptions):
+class Options(BudgetOptions, ImportanceOptions, VocabularyOptions, WritingOptions):
     """Remove layers, heads, neurons or tokens, or make a student.
 
     Unless they are repaired, the kept weights and the head are copied unchanged; stock transformers loads the result.
@@ -72,6 +77,8 @@ class Options(ImportanceOptions, VocabularyOptions, WritingOptions):
         "heads",
         "hidden",
         "student",
+        "params",
+        "flops",
         "vocab_keep",
         "tokenizer",
     )
@@ -117,8 +124,8 @@ class Options(ImportanceOptions, VocabularyOptions, WritingOptions):
     @property
     def cuts_vocabulary_alone(self) -> bool:
         """Whether the outputs on texts of kept tokens are those of the original, so that nothing needs a training."""
-        others = ("layers", "ffn", "heads", "hidden", "student", "tokenizer")
-        return all(getattr(self, name) is None for name in others)
+        others = ("layers", "width", "ffn", "heads", "hidden", "student", "tokenizer")
+        return not self.has_budget and all(getattr(self, name) is None for name in others)
 
 
 @dataclass(frozen=True)
@@ -148,8 +155,7 @@ class _ShrunkModel:
 def plan(options: Options) -> Plan:
     """Return what would be cut; read config.json, the tokenizer and the text of --vocab-keep, and no weights."""
     from biosqueeze.models.count import count_parts, parameters_of
-    from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import detect_head, load_config
+    from biosqueeze.models.load import load_config
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
@@ -158,15 +164,33 @@ def plan(options: Options) -> Plan:
     check_tokenizer_files(source)
     out = check_output(_out(options, source), (source,), force=options.force)
     config = load_config(source)
-    architecture = family_of(config).architecture(detect_head(source, config))
+    architecture, vocabulary = _architecture(source, config), plan_vocabulary(source, options)
+    if options.has_budget:
+        steps = (*(vocabulary.steps if vocabulary else ()), *_search(options, source, vocabulary).show_largest())
+        return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
-    vocabulary = plan_vocabulary(source, options)
     if vocabulary is None:
         after = count_parts(changed, architecture)
     else:
         after = count_parts(vocabulary.new_config(changed), architecture)
         steps = (*vocabulary.steps, *steps, describe_savings(count_parts(config, architecture), after))
     return Plan(out=out, steps=steps, parameters_before=parameters_of(source), parameters_after=after["total"])
+
+
+def _architecture(source: Checkpoint, config: "PreTrainedConfig") -> str:
+    from biosqueeze.models.families import family_of
+    from biosqueeze.models.load import detect_head
+
+    return family_of(config).architecture(detect_head(source, config))
+
+
+def _search(options: Options, source: Checkpoint, vocabulary: "VocabularyChange | None") -> "BudgetSearch":
+    from biosqueeze.budgets.search import open_search
+    from biosqueeze.models.load import load_config
+
+    config = load_config(source)
+    changed = vocabulary.new_config(config) if vocabulary else config
+    return open_search(options, source, _architecture(source, config), config, changed)
 
 
 def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
@@ -205,15 +229,25 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
     guide = plan_guide(options, source, config, widths, options.layers)
-    steps = []
-    if layers is not None and guide.chooses_layers(options.layers):
+    return _described(guide, config, options.layers, widths, rounding)
+
+
+def _described(
+    guide: "Guide", config: "PreTrainedConfig", kept_layers: str | None, widths: "Widths", rounding: str = ""
+) -> _KeptShape:
+    """Say what is kept; `kept_layers` is of the form of --layers."""
+    from biosqueeze.models.depth import choose_layers_of
+
+    steps, total = [], config.num_hidden_layers
+    layers = choose_layers_of(config, kept_layers) if kept_layers is not None else None
+    if layers is not None and guide.chooses_layers(kept_layers):
         steps.append(f"keep {len(layers)} of {total} layers: remove the least important one at a time")
     elif layers is not None:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:
         steps.append(f"keep {widths.ffn} feed-forward neurons in each layer{rounding}")
     steps.extend(_head_steps(config, widths))
-    chosen = len(layers) if layers is not None and guide.chooses_layers(options.layers) else layers
+    chosen = len(layers) if layers is not None and guide.chooses_layers(kept_layers) else layers
     return _KeptShape(chosen, widths, guide, tuple(steps))
 
 
@@ -245,6 +279,8 @@ def _out(options: Options, source: Checkpoint) -> Path:
         return Path(options.out)
     if options.student:
         return derive_out(source, options.student + ("-vocab" if options.changes_vocabulary else ""))
+    if options.has_budget:
+        return derive_out(source, options.budget_name + ("-vocab" if options.changes_vocabulary else ""))
     letters = {"l": options.layers, "w": options.width, "f": options.ffn, "h": options.heads, "d": options.hidden}
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
     return derive_out(source, "-".join([*words, *(["vocab"] if options.changes_vocabulary else [])]))
@@ -254,26 +290,29 @@ def run(options: Options) -> Outcome:
     """Build the smaller model, compare it with the original, and write it."""
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=("crf",))
+    with open_output(_out(options, source), (source,), force=options.force) as output:
+        checkpoint, facts = _write(options, source, _shrunk(options, source), output)
+    next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
+    return Outcome(checkpoint.path, facts, summary=Summary(size=size_of(checkpoint), next_words=next_words))
 
+
+def _write(
+    options: Options, source: Checkpoint, shrunk: _ShrunkModel, output: OutputCheckpoint
+) -> tuple[Checkpoint, dict[str, Any]]:
+    """Return the checkpoint that was written, and what is said of it."""
     from biosqueeze.importance.store import save_scores
     from biosqueeze.models.count import count_model, parameters_of
 
-    with open_output(_out(options, source), (source,), force=options.force) as output:
-        shrunk = _build_student(options, source) if options.student else _cut(options, source)
-        before, after = parameters_of(source), count_model(shrunk.model)["total"]
-        note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
-        shrunk.model.save_pretrained(output.path)
-        shrunk.tokenizer.save_pretrained(output.path)
-        copy_sentence_layout(source.path, output.path)
-        if shrunk.scores:
-            save_scores(output.path, shrunk.scores)
-        copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
-        record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
-        checkpoint = output.finish(record)
-    facts = {"parameters_before": before, "parameters_after": after, **shrunk.notes}
-    next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
-    summary = Summary(size=size_of(checkpoint), next_words=next_words)
-    return Outcome(checkpoint.path, facts, summary=summary)
+    before, after = parameters_of(source), count_model(shrunk.model)["total"]
+    note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
+    shrunk.model.save_pretrained(output.path)
+    shrunk.tokenizer.save_pretrained(output.path)
+    copy_sentence_layout(source.path, output.path)
+    if shrunk.scores:
+        save_scores(output.path, shrunk.scores)
+    copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
+    record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
+    return output.finish(record), {"parameters_before": before, "parameters_after": after, **shrunk.notes}
 
 
 def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
@@ -281,6 +320,12 @@ def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     data = source.task.data if source.task else None
     on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
     return "distill", str(checkpoint.path), "--teacher", source.name, *on
+
+
+def _shrunk(options: Options, source: Checkpoint) -> _ShrunkModel:
+    if options.student:
+        return _build_student(options, source)
+    return _cut_to_budget(options, source) if options.has_budget else _cut(options, source)
 
 
 def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
@@ -306,18 +351,45 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
-    from biosqueeze.importance.guide import facts_of
     from biosqueeze.importance.guided_cut import GuidedCut
-    from biosqueeze.models.load import load_model, load_tokenizer
+    from biosqueeze.models.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     loaded = load_model(source, seed=options.seed)
     shape = _kept_shape(options, source, loaded.model.config)
+    start = _with_vocabulary(_whole(source, loaded, options.seed), plan_vocabulary(source, options), options.seed)
+    return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
+
+
+def _cut_to_budget(options: Options, source: Checkpoint) -> _ShrunkModel:
+    from biosqueeze.importance.guided_cut import GuidedCut
+    from biosqueeze.models.load import load_model
+    from biosqueeze.vocabularies.change import plan_vocabulary
+
+    vocabulary = plan_vocabulary(source, options)
+    search = _search(options, source, vocabulary)
+    loaded = load_model(source, seed=options.seed)
+    start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
+    guided = GuidedCut(search.guide, source, start.model, start.tokenizer)
+    (choice,) = search.choose(guided.scores)
+    shape = _described(search.guide, start.model.config, choice.layers, choice.widths)
+    shrunk = _cut_to(shape, guided, start)
+    return replace(shrunk, notes=shrunk.notes | {"budget": choice.facts})
+
+
+def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel:
+    """Return the model as it was loaded."""
+    from biosqueeze.models.load import load_tokenizer
+
     if loaded.missing:
-        note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {options.seed}")
-    whole = _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})
-    start = _with_vocabulary(whole, plan_vocabulary(source, options), options.seed)
-    guided = GuidedCut(shape.guide, source, start.model, start.tokenizer)
+        note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {seed}")
+    return _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})
+
+
+def _cut_to(shape: _KeptShape, guided: "GuidedCut", start: _ShrunkModel) -> _ShrunkModel:
+    """Return a model, with its new vocabulary, cut to a shape."""
+    from biosqueeze.importance.guide import facts_of
+
     if shape.layers is not None:
         guided.keep_layers(shape.layers)
     if not shape.widths.empty:

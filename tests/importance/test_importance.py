@@ -168,9 +168,11 @@ def test_layers_are_removed_one_at_a_time(calibrated):
         parameter.data.zero_()
     for parameter in model.bert.encoder.layer[1].attention.output.dense.parameters():
         parameter.data.zero_()  # a layer that only normalises again
-    layers, scores = choose_layers(model, 3, open_importance("block-influence"), calibration)
+    influence, loss = open_importance("block-influence"), open_importance("leave-one-out")
+    scores = influence.score(model, calibration)
+    layers = choose_layers(model, 3, influence, calibration, scores)
     assert layers == (0, 2, 3) and scores.layers.argmin() == 1
-    assert choose_layers(model, 1, open_importance("leave-one-out"), calibration)[0] < (4,)
+    assert choose_layers(model, 1, loss, calibration, loss.score(model, calibration)) < (4,)
 
 
 def test_gradients_leave_the_model_as_it_was(calibrated):

@@ -10,9 +10,9 @@ from transformers import BertConfig
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.flops import Work, forward_flops, training_flops
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.load import skeleton
-from biosqueeze.pretraining.flops import Work, forward_flops, training_flops
 from biosqueeze.stages.pretrain import Options, plan, run
 from tests import pico
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of a pretraining, from the shapes of the models.
+"""Floating-point operations of a model, from its shape.
 
 A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight and position, attention
 4 x width x length per position and layer (scores and weighted sum), and the vocabulary projection is computed at the

@@ -1,0 +1,80 @@
+"""The share of a model's importance that a cut keeps.
+
+Scores of unlike units do not add up: a head has the width of many neurons, and a second-order score of a whole is no
+sum over its parts. So each kind of unit counts as a share of its own sum, and the shares are combined as the encoder
+combines the units:
+
+    kept = X * sum over the kept layers l of D_l * (H_l + N_l) / 2
+
+D_l is the layer's share of the scores of all layers: what layers add to the residual stream adds up. H_l and N_l are
+the shares of that layer's heads and neurons that are kept, the most important ones: attention and FFN are the two
+blocks that add to the stream in a layer. X is the share of the hidden dimensions: all of it passes through them. An
+importance that does not score a kind of unit counts each of them alike. Negative scores, of a layer without which the
+loss is lower, count as zero.
+
+No unit counts less than zero, so `kept` never decreases where a size grows.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from biosqueeze.budgets.shapes import Shape
+from biosqueeze.models.unit_scores import UnitScores
+
+LayerChoice = Callable[[int, Sequence[float]], Sequence[int]]
+"""From a number of layers and the importance of each to the ones that are kept."""
+
+
+class KeptImportance:
+    """Shares of importance, from the scores of the original."""
+
+    def __init__(self, scores: UnitScores, own: Shape, choose: LayerChoice) -> None:
+        """Sum up the scores.
+
+        Args:
+            scores: of the original.
+            own: its shape.
+            choose: the layers that are kept.
+        """
+        self.own, self._choose = own, choose
+        layers = scores.layers if scores.layers is not None else torch.ones(own.layers)
+        self._layers: list[float] = _shares(layers).tolist()
+        self._heads = None if scores.heads is None else _sums(scores.heads)
+        self._neurons = None if scores.neurons is None else _sums(scores.neurons)
+        self._hidden = None if scores.hidden is None else _sums(scores.hidden)
+
+    def of(self, shape: Shape) -> float:
+        """Return the share of the importance that a shape keeps, 1 for the original's."""
+        width = shape.heads / self.own.heads
+        hidden = width if self._hidden is None else float(self._hidden[round(width * (len(self._hidden) - 1))])
+        heads = self._kept(self._heads, width)
+        neurons = self._kept(self._neurons, shape.ffn / self.own.ffn)
+        layers = self._choose(shape.layers, self._layers)
+        return hidden * sum(self._layers[i] * (heads[i] + neurons[i]) / 2 for i in layers)
+
+    def _kept(self, sums: Tensor | None, share: float) -> list[float]:
+        """Return the share that each layer keeps of its units."""
+        if sums is None:
+            return [share] * self.own.layers
+        kept: list[float] = sums[:, round(share * (sums.shape[1] - 1))].tolist()
+        return kept
+
+
+def most_important(count: int, layers: Sequence[float]) -> Sequence[int]:
+    """Choose the most important layers; of equal ones the first."""
+    return sorted(range(len(layers)), key=lambda layer: -layers[layer])[:count]
+
+
+def _shares(scores: Tensor) -> Tensor:
+    """Divide scores by their sum, along the last axis; all alike where there are none above zero."""
+    positive = scores.double().clamp(min=0)
+    total = positive.sum(-1, keepdim=True)
+    return torch.where(total > 0, positive / total, 1 / positive.shape[-1])
+
+
+def _sums(scores: Tensor) -> Tensor:
+    """Return the share of the n highest scores for n = 0, 1, ..., along the last axis."""
+    shares = _shares(scores).sort(descending=True).values.cumsum(-1)
+    return torch.nn.functional.pad(shares, (1, 0))

@@ -1,0 +1,100 @@
+"""Shapes of a budget: counts are exact, importance grows with every size, and the best shape that fits is chosen."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biosqueeze.budgets.choice import Candidate, best, largest, pareto_front, thinned
+from biosqueeze.budgets.counts import Counts, ShapeCounter
+from biosqueeze.budgets.kept import KeptImportance, most_important
+from biosqueeze.budgets.shapes import Shape, own_shape, shapes_of
+from biosqueeze.models.families import family_of
+from biosqueeze.models.unit_scores import UnitScores
+from tests import pico
+
+OWN = Shape(3, 4, 8)
+
+
+@functools.cache
+def config_of(family):
+    return pico.config_of(family, 50)
+
+
+@pytest.mark.parametrize("family", [family for family, row in pico.ROWS.items() if not row.same_code_as])
+def test_counts_are_those_of_the_models(family):
+    config = config_of(family)
+    narrows = family_of(config).supports_narrowing
+    counter = ShapeCounter(config, pico.class_of(family, "token-classification"), 16)
+    shapes = shapes_of(config, narrows=narrows)
+    assert own_shape(config) == max(shapes)
+    for shape in (shapes[0], shapes[len(shapes) * 2 // 3], shapes[-1]):
+        assert counter.count(shape) == counter.of(shape)
+
+
+def test_neurons_are_rounded_and_impossible_heads_left_out():
+    shapes = shapes_of(config_of("electra"), narrows=True)
+    assert {shape.heads for shape in shapes} == {1, 3, 4}  # two heads have the hidden size of the embeddings
+    assert {shape.ffn for shape in shapes} >= {4, 32, 64}
+    assert {shape.heads for shape in shapes_of(config_of("eurobert"), narrows=True)} == {2, 4}
+    assert shapes_of(config_of("albert"), narrows=False) == tuple(Shape(n, 4, 64) for n in (1, 2, 3, 4))
+
+
+def naive_share(scores, shape, own):
+    """The formula of `kept`, summed unit by unit."""
+    total = sum(scores["layers"])
+    kept = 0.0
+    for layer in sorted(range(own.layers), key=lambda i: -scores["layers"][i])[: shape.layers]:
+        parts = []
+        for kind, count in (("heads", shape.heads), ("neurons", shape.ffn)):
+            values = sorted(scores[kind][layer], reverse=True)
+            parts.append(sum(values[:count]) / sum(values))
+        kept += scores["layers"][layer] / total * sum(parts) / 2
+    hidden = sorted(scores["hidden"], reverse=True)
+    return kept * sum(hidden[: len(hidden) * shape.heads // own.heads]) / sum(hidden)
+
+
+def drawn(seed):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"heads": (3, 4), "neurons": (3, 8), "hidden": (12,), "layers": (3,)}
+    return {kind: torch.rand(size, generator=generator, dtype=torch.float64) + 0.01 for kind, size in sizes.items()}
+
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 8)).map(lambda sizes: Shape(*sizes))
+
+
+@given(st.integers(0, 10_000), shapes)
+def test_kept_share_is_the_formula(seed, shape):
+    scores = drawn(seed)
+    kept = KeptImportance(UnitScores(**scores), OWN, most_important)
+    naive = naive_share({kind: value.tolist() for kind, value in scores.items()}, shape, OWN)
+    assert kept.of(shape) == pytest.approx(naive, abs=1e-12)
+    assert kept.of(OWN) == pytest.approx(1)
+    assert kept.of(shape) <= kept.of(shape._replace(layers=3)) + 1e-12
+
+
+def test_units_without_scores_count_alike():
+    kept = KeptImportance(UnitScores(layers=torch.tensor([-1.0, 3, 1])), OWN, most_important)
+    assert kept.of(Shape(1, 4, 8)) == pytest.approx(0.75)
+    assert kept.of(Shape(2, 2, 4)) == pytest.approx(1 * 0.5 * 0.5)
+    assert KeptImportance(UnitScores(), OWN, most_important).of(Shape(1, 4, 8)) == pytest.approx(1 / 3)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 400))
+def test_no_shape_that_fits_keeps_more(seed, limit):
+    grid = [Shape(*sizes) for sizes in torch.cartesian_prod(*(torch.arange(1, size + 1) for size in OWN)).tolist()]
+    candidates = [Candidate(shape, Counts(shape.layers * shape.heads * (shape.ffn + 4), 0)) for shape in grid]
+    kept = KeptImportance(UnitScores(**drawn(seed)), OWN, most_important).of
+    fitting = [each for each in candidates if each.counts.parameters <= limit]
+    front = pareto_front(candidates, "parameters", kept)
+    assert [each.counts.parameters for each in front] == sorted(each.counts.parameters for each in front)
+    for each in candidates:
+        assert any(f.counts.parameters <= each.counts.parameters and kept(f.shape) >= kept(each.shape) for f in front)
+    if fitting:
+        chosen = best(fitting, "parameters", kept)
+        assert chosen in fitting and chosen in front
+        assert kept(chosen.shape) == max(kept(each.shape) for each in fitting)
+        assert any(kept(each.shape) >= kept(chosen.shape) - 1e-12 for each in largest(fitting))
+        assert chosen in thinned(front, (chosen,), 3) and len(thinned(front, (chosen,), 3)) <= 4
