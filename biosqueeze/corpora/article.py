@@ -1,12 +1,17 @@
 """One article of a source, and the text of its parts."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from biosqueeze.corpora.sections import SECTIONS, Section, Sections
+
 Kind = Literal["pubmed", "pmc", "bioc", "text"]
 KINDS: tuple[Kind, ...] = ("pubmed", "pmc", "bioc", "text")
-Part = Literal["title", "abstract", "body"]
-PARTS: tuple[Part, ...] = ("title", "abstract", "body")
+Part = Literal["title", "abstract", "body"] | Section
+WHOLE: tuple[Part, ...] = ("title", "abstract", "body")
+PARTS: tuple[Part, ...] = (*WHOLE, *SECTIONS)
+"""What can be kept of an article; a section is a part of the body."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +27,20 @@ class Article:
     language: str = ""
     """Of three letters (eng), or empty where the source does not give it."""
     retracted: bool = False
+    sections: tuple[Sections, ...] = ()
+    """The sections that each text of the body belongs to; empty where the source does not tell."""
 
-    def paragraphs(self, parts: tuple[Part, ...]) -> list[str]:
+    def paragraphs(self, parts: Collection[Part]) -> list[str]:
         """Return the texts of some parts, in the order title, abstract, body; empty ones are left out."""
-        texts: dict[Part, tuple[str, ...]] = {"title": (self.title,), "abstract": self.abstract, "body": self.body}
-        return [text for part in PARTS if part in parts for text in texts[part] if text]
+        texts = [self.title] if "title" in parts else []
+        texts += self.abstract if "abstract" in parts else ()
+        if "body" in parts:
+            texts += self.body
+        else:  # a source without sections gives none
+            texts += (
+                text for text, names in zip(self.body, self.sections, strict=False) if not names.isdisjoint(parts)
+            )
+        return [text for text in texts if text]
 
 
 @dataclass(frozen=True)

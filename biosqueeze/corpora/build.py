@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
 from biosqueeze.corpora.gzip_files import gzip_without_time
-from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, read_table, write_part
+from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, parts_of, read_table, write_part
 from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
 from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
@@ -67,16 +67,16 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
         SqueezeError: nothing is left after the filters, or (strict) a file is damaged.
     """
     corpus = request.partial_out / _CORPUS
-    if not (can_resume(request) and (corpus / MANIFEST).is_file()):
-        _build(request, facts, corpus)
+    parts = _prepare(request)
+    if not ((corpus / MANIFEST).is_file() and all(part.is_done for part in parts)):
+        _build(request, facts, corpus, parts)
     manifest = read_json(corpus / MANIFEST)
     publish_directory(corpus, request.out)
     discard(request)
     return manifest
 
 
-def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path) -> None:
-    parts = _prepare(request)
+def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path, parts: Sequence[Part]) -> None:
     _read(parts, request)
     reports = [PartReport.read(part) for part in parts]
     fates = _fates(parts, request.settings)
@@ -96,12 +96,16 @@ def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path) -> No
 
 
 def _prepare(request: CorpusRequest) -> list[Part]:
+    """Return the parts: of an interrupted run those that it had, also where a file has another size by now."""
     folder = request.partial_out
-    if not can_resume(request):
+    if can_resume(request):
+        sizes = read_json(folder / REQUEST_FILE)["parts"]
+    else:
         discard(request)
-    (folder / _PARTS).mkdir(parents=True, exist_ok=True)
-    write_json(folder / REQUEST_FILE, {"request": request.digest})
-    return group_files(request.files, folder / _PARTS, PART_BYTES)
+        sizes = group_files(request.files, PART_BYTES)
+        (folder / _PARTS).mkdir(parents=True)
+        write_json(folder / REQUEST_FILE, {"request": request.digest, "parts": sizes})
+    return parts_of(request.files, sizes, folder / _PARTS)
 
 
 def _read(parts: Sequence[Part], request: CorpusRequest) -> None:

@@ -1,11 +1,12 @@
 """Read the articles of JATS XML, in which PMC publishes full texts."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
+from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import language_of, stream_elements, text_of
 
 if TYPE_CHECKING:
@@ -42,16 +43,17 @@ def read_jats(stream: BinaryIO) -> Iterator[Article]:
 
 def _article(article: "Element") -> Article:
     meta = article.find("{*}front/{*}article-meta")
-    body = article.find("{*}body")
+    body, sections = _body(article.find("{*}body"))
     if meta is None:
-        return Article(id="", kind="pmc", body=_paragraphs(body), language=language_of(article))
+        return Article(id="", kind="pmc", body=body, sections=sections, language=language_of(article))
     abstracts = [a for a in meta.iterfind("{*}abstract") if a.get("abstract-type") in (None, "summary", "section")]
     return Article(
         id=_identifier(meta),
         kind="pmc",
         title=_text(meta.find("{*}title-group/{*}article-title")),
-        abstract=tuple(text for abstract in abstracts for text in _paragraphs(abstract)),
-        body=_paragraphs(body),
+        abstract=tuple(text for abstract in abstracts for text in _texts_below(abstract) if text),
+        body=body,
+        sections=sections,
         language=language_of(article),
         retracted=article.get("article-type") in _RETRACTED or _is_retracted(meta),
     )
@@ -73,19 +75,33 @@ def _is_retracted(meta: "Element") -> bool:
     )
 
 
-def _paragraphs(part: "Element | None") -> tuple[str, ...]:
-    """Return the paragraphs of an abstract or body in reading order."""
-    return () if part is None else tuple(filter(None, _texts_below(part)))
+def _body(body: "Element | None") -> tuple[tuple[str, ...], tuple[Sections, ...]]:
+    """Return the paragraphs of a body in reading order, and the sections that each belongs to."""
+    texts, sections = list[str](), list[Sections]()
+    for child in () if body is None else body:
+        own = list(filter(None, _texts_in(child)))
+        texts += own
+        sections += [sections_named(_heading(child))] * len(own)
+    return tuple(texts), tuple(sections)
+
+
+def _heading(section: "Element") -> str:
+    """Return the type of a section, or its title where it has none."""
+    return str(section.get("sec-type") or text_of(section.find("{*}title")))
 
 
 def _texts_below(element: "Element") -> Iterator[str]:
     """Yield the text of every paragraph below an element, except in what is left out."""
     for child in element:
-        name = _name(child.tag)
-        if name == "p":
-            yield from _texts_of(child)
-        elif name not in _NOT_SECTIONS and name not in _NOT_TEXT:
-            yield from _texts_below(child)
+        yield from _texts_in(child)
+
+
+def _texts_in(element: "Element") -> Iterable[str]:
+    """Return the texts of a paragraph, or of those below an element."""
+    name = _name(element.tag)
+    if name == "p":
+        return _texts_of(element)
+    return () if name in _NOT_SECTIONS or name in _NOT_TEXT else _texts_below(element)
 
 
 def _texts_of(paragraph: "Element") -> Iterator[str]:
@@ -94,7 +110,7 @@ def _texts_of(paragraph: "Element") -> Iterator[str]:
     _collect(paragraph, pieces, blocks)
     yield _folded(pieces)
     for block in blocks:
-        yield from _texts_of(block) if _name(block.tag) == "p" else _texts_below(block)
+        yield from _texts_in(block)
 
 
 def _text(element: "Element | None") -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,8 +52,14 @@ class Part:
 
     @property
     def is_done(self) -> bool:
-        """Whether the part was read to its end."""
-        return self.file("json").is_file()
+        """Whether the part was read to its end, and its files are as they were then."""
+        report = self.file("json")
+        return report.is_file() and read_json(report)["states"] == self.states
+
+    @property
+    def states(self) -> list[list[Any]]:
+        """Size, time and revision of its files, by which a file is recognised as another one."""
+        return [[file.bytes, file.modified, file.revision] for file in self.files]
 
     def flush(self) -> None:
         """Flush the files of the part to the disk."""
@@ -82,7 +89,8 @@ class PartReport:
     def write(self, part: Part) -> None:
         """Write the report, which marks the part as done."""
         sources = [asdict(source) for source in self.sources]
-        write_json(part.file("json"), {"sources": sources, "dropped": self.dropped, "contaminated": self.contaminated})
+        facts = {"dropped": self.dropped, "contaminated": self.contaminated, "states": part.states}
+        write_json(part.file("json"), {"sources": sources, **facts})
 
     @classmethod
     def read(cls, part: Part) -> "PartReport":
@@ -146,6 +154,7 @@ def write_part(
     """
     filters = ArticleFilters(settings, against)
     report = PartReport(dropped=filters.dropped)
+    part.file("json").unlink(missing_ok=True)  # of an earlier run, whose files were others
     with _open_part(part, settings) as writer:
         for file in part.files:
             report.sources.append(_read_file(file, writer, filters, advance))
@@ -237,14 +246,21 @@ def read_documents_of(part: Part) -> Iterator[tuple[bytes, str]]:
             yield text.read(size + len(_AFTER_DOCUMENT)), name.rstrip("\n")
 
 
-def group_files(files: Sequence[SourceFile], folder: Path, most: int) -> list[Part]:
-    """Return the parts of a corpus: files in order, until together they have `most` bytes or are MOST_FILES."""
-    groups: list[list[SourceFile]] = [[]]
-    size = 0
+def group_files(files: Sequence[SourceFile], most: int) -> list[int]:
+    """Return the number of files in each part: in order, until together they have `most` bytes or are MOST_FILES."""
+    sizes = [0]
+    filled = 0
     for file in files:
-        if groups[-1] and (size + file.bytes > most or len(groups[-1]) == MOST_FILES):
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += file.bytes
-    return [Part(number, tuple(group), folder) for number, group in enumerate(groups)]
+        if sizes[-1] and (filled + file.bytes > most or sizes[-1] == MOST_FILES):
+            sizes.append(0)
+            filled = 0
+        sizes[-1] += 1
+        filled += file.bytes
+    return sizes
+
+
+def parts_of(files: Sequence[SourceFile], sizes: Sequence[int], folder: Path) -> list[Part]:
+    """Return the parts of a corpus, from the number of files in each."""
+    ends = list(accumulate(sizes))
+    groups = [tuple(files[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+    return [Part(number, group, folder) for number, group in enumerate(groups)]

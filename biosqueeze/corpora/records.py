@@ -1,9 +1,11 @@
 """Read the articles of BioC, JSON lines and plain text."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
+from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.errors import require
 from biosqueeze.parsing import max_line_bytes, parse_json, too_large
@@ -21,7 +23,7 @@ def read_text(stream: BinaryIO) -> Iterator[Article]:
     """Yield the articles of a text file: one on each line, or, where the file has blank lines, one between two of them.
 
     Raises:
-        DamagedSourceError: a line has no end.
+        DamagedSourceError: a line has no end, or is binary data.
     """
     if b"\n\n" not in stream.peek(1 << 16)[: 1 << 16].replace(b"\r", b""):  # type: ignore[attr-defined]
         yield from (Article("", "text", body=(line,)) for line in _lines(stream) if line)
@@ -84,9 +86,13 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
     limit = max_line_bytes()
-    while raw := stream.readline(limit + 1):
+    for number in count(1):
+        if not (raw := stream.readline(limit + 1)):
+            return
         if len(raw) > limit:
             raise DamagedSourceError(str(too_large("a line", limit)))
+        if b"\0" in raw:
+            raise DamagedSourceError(f"line {number}: a NUL byte, which text has not; it seems to be binary data")
         yield fold(raw.decode("utf-8").removeprefix("\ufeff"))
 
 
@@ -143,9 +149,12 @@ def _from_json(document: Any) -> Article:
 
 def _article(name: str, passages: Sequence[tuple[Mapping[str, Any], str]]) -> Article:
     parts: dict[str, list[str]] = {"title": [], "abstract": [], "body": []}
+    sections = list[Sections]()
     for infons, text in passages:
         section = str(infons.get("section_type") or infons.get("section") or infons.get("type") or "").lower()
         if section not in _NOT_TEXT and text:
             part = "title" if section in _TITLES else "abstract" if section in _ABSTRACTS else "body"
             parts[part].append(text)
-    return Article(name, "bioc", " ".join(parts["title"]), tuple(parts["abstract"]), tuple(parts["body"]))
+            sections += [sections_named(section)] if part == "body" else []
+    title, abstract, body = (tuple(texts) for texts in parts.values())
+    return Article(name, "bioc", " ".join(title), abstract, body, sections=tuple(sections))

@@ -24,8 +24,9 @@ from biosqueeze.data.lines import unpacked
 from biosqueeze.errors import SqueezeError
 
 Articles = Iterator[Article | Deletion]
-_SUFFIXES = (".xml", ".nxml", ".jsonl", ".ndjson", ".json", ".txt", ".text")
-_ARCHIVES = (".tar", ".tar.gz", ".tgz")
+JSON_LINES = (".jsonl", ".ndjson")
+ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_SUFFIXES = (".xml", ".nxml", *JSON_LINES, ".json", ".txt", ".text")
 _NOT_SOURCES = ("readme", "license", "licence", "changelog", "notice", ".")
 _BEGINNING = 1 << 16  # bytes that tell the format
 
@@ -81,13 +82,13 @@ def _files_of(path: Path) -> list[Path]:
         if p.is_file() and _is_source(p) and not any(part.startswith(".") for part in p.relative_to(path).parts)
     )
     if not files:
-        raise SqueezeError(f"{path} holds no file of articles; expected {', '.join((*_SUFFIXES, *_ARCHIVES))} or .gz")
+        raise SqueezeError(f"{path} holds no file of articles; expected {', '.join((*_SUFFIXES, *ARCHIVES))} or .gz")
     return files
 
 
 def _is_source(path: Path) -> bool:
     name = path.name.lower()
-    return name.removesuffix(".gz").endswith((*_SUFFIXES, *_ARCHIVES)) and not name.startswith(_NOT_SOURCES)
+    return name.removesuffix(".gz").endswith((*_SUFFIXES, *ARCHIVES)) and not name.startswith(_NOT_SOURCES)
 
 
 class HashedFile(io.RawIOBase):
@@ -184,7 +185,7 @@ def read_source(file: HashedFile | HashedRecords, path: Path, field: str) -> Art
         yield from file.articles(field)
         return
     with _damage_explained():
-        if path.name.lower().endswith(_ARCHIVES):
+        if path.name.lower().endswith(ARCHIVES):
             yield from _read_archive(file, field)
         else:
             yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20), path.name), path.name, field)
@@ -211,7 +212,7 @@ def _read_stream(stream: Any, name: str, field: str) -> Articles:
 def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], Articles]:
     if beginning.startswith(b"<"):
         return _xml_reader(beginning)
-    if name.endswith((".jsonl", ".ndjson")):
+    if name.endswith(JSON_LINES):
         return lambda stream: read_json_lines(stream, field)
     if name.endswith(".json"):
         return read_bioc_articles

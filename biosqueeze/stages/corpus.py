@@ -1,15 +1,17 @@
 """Build a corpus from PubMed, PMC, BioC, JSON lines and text, or show the statistics of one."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from biosqueeze import __version__
-from biosqueeze.corpora.article import PARTS, Part
+from biosqueeze.corpora.article import PARTS, WHOLE, Part
 from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
+from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
-from biosqueeze.corpora.sources import find_sources
+from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources
 from biosqueeze.data.corpus import MANIFEST
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
@@ -73,7 +75,12 @@ class Options(StageOptions):
     out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(), Common(), Group.OUTPUT] = None
     force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False
     resume: Annotated[bool, "Continue an interrupted run.", Group.OUTPUT] = False
-    keep: Annotated[str, "Parts of an article, with commas.", Syntax("PARTS")] = ",".join(PARTS)
+    keep: Annotated[
+        str,
+        f"Parts of an article, with commas: {', '.join(WHOLE)}, and of the body of JATS and BioC the sections "
+        f"{', '.join(SECTIONS)}.",
+        Syntax("PARTS"),
+    ] = ",".join(WHOLE)
     field: Annotated[str, "Field of a JSON record that holds the text."] = "text"
     min_words: Annotated[int, "Fewest words of an article (PubMedBERT: 128).", Bounds(least=1)] = 1
     max_words: Annotated[int | None, "Most words of an article; longer ones are dropped.", Bounds(least=1)] = None
@@ -203,7 +210,8 @@ def _resolve(options: Options) -> CorpusRequest:
         raise UsageError(f"--max-words {options.max_words} is below --min-words {options.min_words}: nothing is left")
     out = Path(options.out).expanduser().absolute()
     files = tuple(find_sources(options.inputs))
-    if any(file.path.name.lower().removesuffix(".gz").endswith(_XML) for file in files):
+    _check_field(options, files)
+    if any(_ends(file, _XML) for file in files):
         require("lxml", "corpus")
     if options.near_duplicates is not None:
         require("rensa", "corpus")
@@ -227,6 +235,17 @@ def _resolve(options: Options) -> CorpusRequest:
         options.workers or os.cpu_count() or 1,
         options.strict,
     )
+
+
+def _check_field(options: Options, files: Sequence[SourceFile]) -> None:
+    """Refuse --field where no source has fields; an archive may hold such files."""
+    if options.is_given("field") and not any(file.hub or _ends(file, (*JSON_LINES, *ARCHIVES)) for file in files):
+        raise UsageError(f"--field is for JSON lines ({', '.join(JSON_LINES)}), and no source is; leave it out")
+
+
+def _ends(file: SourceFile, suffixes: tuple[str, ...]) -> bool:
+    name = file.path.name.lower()
+    return name.endswith(suffixes) or name.removesuffix(".gz").endswith(suffixes)
 
 
 def _settings(options: Options) -> CorpusSettings:

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.sections import Section
 from biosqueeze.corpora.sources import find_sources, open_hashed, read_source
 from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.errors import SqueezeError
 from tests.corpora import sources
+
+NO_SECTION, METHODS = frozenset[Section](), frozenset[Section](["methods"])
 
 
 def read(path: Path, field: str = "text") -> list[Article | Deletion]:
@@ -35,7 +38,7 @@ def test_pubmed_articles(tmp_path: Path, name: str) -> None:
 def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
     path = sources.packed(tmp_path / "a.nxml", sources.article(5, ["Shown before"]).encode())
     body = ("Shown before", "Before the list.", "In a list.")
-    assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng")]
+    assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng", sections=(METHODS,) * 3)]
 
 
 def test_paragraphs_inside_paragraphs_follow_them(tmp_path: Path) -> None:
@@ -48,6 +51,21 @@ def test_paragraphs_inside_paragraphs_follow_them(tmp_path: Path) -> None:
     assert article.body == ("One in all. Noted", "Two more.", "three", "Last.")
 
 
+def test_sections_by_type_and_by_title(tmp_path: Path) -> None:
+    sections = (
+        "<sec sec-type='materials|methods'><title>Patients</title><sec><title>Results</title><p>M.</p></sec></sec>"
+        "<sec><title>Results and <italic>Discussion</italic></title><p>R.</p><p>D.</p></sec>"
+        "<sec><title>Case report</title><p>C.</p></sec><p>Alone.</p>"
+    )
+    path = sources.packed(tmp_path / "a.nxml", f"<article><body>{sections}</body></article>".encode())
+    [article] = read(path)
+    assert isinstance(article, Article)
+    assert article.paragraphs(["body"]) == ["M.", "R.", "D.", "C.", "Alone."]
+    assert article.paragraphs(["methods"]) == ["M."]
+    assert article.paragraphs(["results"]) == article.paragraphs(["discussion"]) == ["R.", "D."]
+    assert article.paragraphs(["title", "conclusion"]) == []
+
+
 def test_archive_of_full_texts(tmp_path: Path) -> None:
     members = {f"PMC{n}.nxml": sources.article(n, ["One."]) for n in (1, 2)} | {"readme.txt": "not an article"}
     articles = read(sources.archive(tmp_path / "oa.tar.gz", members))
@@ -58,14 +76,15 @@ def test_archive_of_full_texts(tmp_path: Path) -> None:
 def test_bioc_json(tmp_path: Path, wrapped: bool) -> None:
     text = sources.bioc([("TITLE", "T."), ("ABSTRACT", "A."), ("INTRO", "B."), ("REF", "no"), ("TABLE", "no")])
     path = sources.packed(tmp_path / "a.json", (f"[{text}]" if wrapped else text).encode())
-    assert read(path) == [Article("PMC7", "bioc", "T.", ("A.",), ("B.",))]
+    assert read(path) == [Article("PMC7", "bioc", "T.", ("A.",), ("B.",), sections=(frozenset(["introduction"]),))]
 
 
 def test_bioc_xml(tmp_path: Path) -> None:
     passage = "<passage><infon key='type'>{}</infon><offset>0</offset><text>{}</text></passage>"
     passages = "".join(passage.format(*item) for item in (("title", "T."), ("abstract", "A."), ("paragraph", "B.")))
     text = f"<?xml version='1.0'?><collection><document><id>9</id>{passages}</document></collection>"
-    assert read(sources.packed(tmp_path / "a.xml", text.encode())) == [Article("9", "bioc", "T.", ("A.",), ("B.",))]
+    expected = Article("9", "bioc", "T.", ("A.",), ("B.",), sections=(NO_SECTION,))
+    assert read(sources.packed(tmp_path / "a.xml", text.encode())) == [expected]
 
 
 def test_json_lines_with_another_field(tmp_path: Path) -> None:
@@ -93,6 +112,7 @@ DAMAGED = {
     "a.jsonl": b'{"text": "a"}\n{"text": ',
     "list.jsonl": b"[1]",
     "field.jsonl": b'{"other": "a"}',
+    "binary.txt": b"\x01\x02 text\n\x00\x03",
     "latin.txt": "caf\u00e9".encode("latin-1"),
     "bioc.json": b'{"documents": [{"id": 1}]}',
     "cut.json": b'{"documents": [{"id": 1, "passages": [',

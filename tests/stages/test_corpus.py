@@ -125,6 +125,35 @@ def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, m
     assert not (tmp_path / "out.partial").exists()
 
 
+def test_a_new_copy_of_a_damaged_file_is_read(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(build, "PART_BYTES", 1)
+    whole, out, damaged = tmp_path / "whole", tmp_path / "out", baseline / "pubmed1.xml.gz"
+    command = ["corpus", str(baseline), "--workers", "1", "-o"]
+    assert shell(*command, str(whole)).code == 0
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[: len(content) // 2])
+    assert shell(*command, str(out), "--strict").code == 1
+    damaged.write_bytes(content)
+    result = shell(*command, str(out), "--strict", "--resume")
+    assert result.code == 0, result.err
+    assert "1 of 4 parts were read" in result.err
+    assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
+
+
+def test_a_file_that_changed_is_read_again(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(build, "PART_BYTES", 1)
+    out = tmp_path / "out"
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "publish_directory", interrupt)
+        assert shell(*command).code == 130
+    sources.pubmed(baseline / "pubmed0.xml.gz", [sources.citation(1, "One article alone.")])
+    result = shell(*command, "--resume")
+    assert result.code == 0, result.err
+    assert "3 of 4 parts were read" in result.err
+    assert manifest_of(out)["articles"] == 83
+
+
 @pytest.mark.parametrize("renamed", [False, True])
 def test_finished_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any, renamed: bool) -> None:
     out = tmp_path / "out"
@@ -209,6 +238,7 @@ REFUSED = {
     "unknown part": (["--keep", "title,footnotes"], 2, "footnotes"),
     "no directory": (["--against", "absent"], 1, "absent"),
     "wrong sample": (["--sample", "web=1"], 2, "KIND=AMOUNT"),
+    "field of XML": (["--field", "note"], 2, "--field is for JSON lines"),
     "nothing to resume": (["--resume"], 1, "no interrupted run"),
 }
 
