@@ -7,7 +7,7 @@ interrupted step continues from its last saved training state.
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,7 @@ from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
-from biosqueeze.options import Outcome, Purpose, StageOptions, WritingOptions, resolved
+from biosqueeze.options import Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -191,7 +191,7 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
 
 
 def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
-    """Print what each step would do, without figures if its input does not exist yet; return the plans as dicts.
+    """Print what each step would do, or an outline if its input does not exist yet; return the plans as dicts.
 
     Raises:
         SqueezeError: a step cannot run; the message names it.
@@ -202,22 +202,29 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
     for step in steps:
         options = _options(step, run, previous)
         values = {str(value) for value in _flat(resolved(options).values())}
-        inputs = [path for path in run.outputs.values() if str(path) in values]
-        if all(path.exists() for path in inputs):
-            try:
-                plan = step.module.plan(options)
-            except SqueezeError as error:
-                error.args = (f"[{step.name}]: {error}",)
-                raise
-            print_plan(step.name, plan, replaces=True)
-            plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
-        else:
-            plans.append({"step": step.name, "stage": step.stage})
-            click.echo(f"{step.name} would run {step.stage} on the output of the steps before it", err=True)
-        if isinstance(options, WritingOptions) or previous is None:
-            previous = run.directory / step.name
-        run.outputs[step.name] = previous
+        absent = {str(path) for path in run.outputs.values() if str(path) in values and not path.exists()}
+        try:
+            plan = _outline(step, options, run, absent) if absent else step.module.plan(options)
+        except SqueezeError as error:
+            error.args = (f"[{step.name}]: {error}",)
+            raise
+        print_plan(step.name, plan, replaces=True)
+        plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
+        out = getattr(options, "out", None)
+        run.outputs[step.name] = Path(str(out)) if out else previous or run.directory / step.name
+        previous = run.outputs[step.name] if isinstance(options, WritingOptions) else previous
     return plans
+
+
+def _outline(step: RecipeStep, options: StageOptions, run: RecipeRun, absent: Collection[str]) -> Plan:
+    """Describe a step whose inputs do not all exist yet: its options, and what its stage can tell without them."""
+    names = {str(path): f"@{name}" for name, path in reversed(run.outputs.items())}
+    given = {key: value for key, value in resolved(options).items() if options.is_given(key) and key != "out"}
+    shown = {key: " ".join(names.get(str(item), str(item)) for item in _flat([value])) for key, value in given.items()}
+    tell = getattr(step.module, "outline", None)
+    known: tuple[str, ...] = tell(options, absent) if tell else ()
+    listed = ", ".join(f"{key} {text}" for key, text in shown.items())
+    return Plan(out=None, steps=(f"run {step.stage}: {listed}", *known))
 
 
 def _flat(values: Iterable[Any]) -> list[Any]:

@@ -3,9 +3,11 @@
 import os
 import shutil
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from biosqueeze.errors import SqueezeError
@@ -17,8 +19,29 @@ VARIABLE = "BIOSQUEEZE_CACHE"
 Loaded = TypeVar("Loaded")
 
 
+_temporary: ContextVar[Path | None] = ContextVar("temporary cache", default=None)
+
+
+@contextmanager
+def temporary_cache() -> Iterator[None]:
+    """Have an empty cache inside the block, which is deleted at its end."""
+    with TemporaryDirectory() as folder:
+        token = _temporary.set(Path(folder))
+        try:
+            yield
+        finally:
+            _temporary.reset(token)
+
+
+def is_temporary() -> bool:
+    """Return whether the cache is that of a `temporary_cache`."""
+    return _temporary.get() is not None
+
+
 def cache_folder() -> Path:
-    """Return $BIOSQUEEZE_CACHE, else $XDG_CACHE_HOME/biosqueeze, else ~/.cache/biosqueeze."""
+    """Return that of `temporary_cache`, $BIOSQUEEZE_CACHE, $XDG_CACHE_HOME/biosqueeze or ~/.cache/biosqueeze."""
+    if temporary := _temporary.get():
+        return temporary
     if folder := os.environ.get(VARIABLE):
         return Path(folder).expanduser().absolute()
     default = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

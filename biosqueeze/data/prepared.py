@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biosqueeze.data.blocks import NO_TOKEN, EncodedLines, Frame, Ids, encode_documents, encode_lines, room_within
-from biosqueeze.data.cache import cache_folder, load_or_build
+from biosqueeze.data.cache import cache_folder, is_temporary, load_or_build
 from biosqueeze.data.corpus import content_hash, corpus_files, read_documents, read_files
 from biosqueeze.data.hashed_share import HashedShare
 from biosqueeze.data.lines import ByteProgress
@@ -243,6 +243,8 @@ class _Preparation:
         if self.length is not None:
             room_within(self.length, self.frame)
         corpus, new = load_or_build(cache_folder() / "tokens" / self.key, _load, self.build, "corpus")
+        if is_temporary():
+            return corpus, "prepared for this run alone"
         return corpus, f"prepared {'and stored' if new else 'earlier'} in {corpus.folder}"
 
     @cached_property

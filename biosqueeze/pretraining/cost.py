@@ -19,6 +19,7 @@ from torch import Tensor
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.corpus import corpus_files, read_text_documents
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
@@ -85,7 +86,7 @@ def cost_lines(request: PretrainingRequest) -> tuple[str, ...]:
     """
     options = request.options
     start = _skeleton(request)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, temporary_cache():
         sample = _sample(options, Path(directory))
         if sample.share is None and not options.steps:
             return ("costs: the size of the corpus is unknown; with --steps they are computed",)
@@ -189,17 +190,21 @@ def _phases(options: PretrainingOptions, start: StartModel, share: float) -> Ite
         share: of the corpus, in the sample.
     """
     short = fitting_length(options.max_length, start.positions)
-    sequences = _sequences(read_text(options, start, short).source) / share
+    source = read_text(options, start, short).source
+    sequences = _sequences(source) / share
     steps = options.steps or steps_of(options, ceil(sequences / options.batch_size))[1]
     long = round(steps * options.long_share) if options.long_length else 0
-    yield _phase(options, start, short, (steps - long, options.batch_size))
+    yield _phase(options, start, source, short, (steps - long, options.batch_size))
     if options.long_length:
-        yield _phase(options, start, min(options.long_length, start.positions), (long, long_batch_size(options)))
+        length = min(options.long_length, start.positions)
+        source = read_text(options, start, length).source
+        yield _phase(options, start, source, length, (long, long_batch_size(options)))
 
 
-def _phase(options: PretrainingOptions, start: StartModel, length: int, size: tuple[int, int]) -> Phase:
+def _phase(
+    options: PretrainingOptions, start: StartModel, source: ItemSource, length: int, size: tuple[int, int]
+) -> Phase:
     steps, batch_size = size
-    source = read_text(options, start, length).source
     rows = max(1, min(batch_size, MEASURED_TOKENS // length))
     available = ceil(_sequences(source) / rows)
     schedule = BatchSchedule(source, rows, options.seed, total=min(SAMPLE_BATCHES, available))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
@@ -168,10 +168,17 @@ def plan(options: Options) -> Plan:
     steps = [f"search a grid on dev: {searched} runs"] if searched else []
     steps.append(f"fine-tune and score {len(_runs(options, decided, {}))} times")
     for fine_tuning in decided.fine_tunings:
-        values = (f"{name.replace('_', '-')} {format_value(value)}" for name, value in fine_tuning.options.items())
-        steps.append(f"{fine_tuning.benchmark.key}: {fine_tuning.data}, {', '.join(values)}")
+        axes = _axes(decided.grids.get(fine_tuning.benchmark.name, ()))
+        values = {name: [value] for name, value in fine_tuning.options.items()} | axes
+        shown = (f"{name.replace('_', '-')} {' or '.join(map(format_value, each))}" for name, each in values.items())
+        steps.append(f"{fine_tuning.benchmark.key}: {fine_tuning.data}, {', '.join(shown)}")
     steps += [f"{name}: left out, {why}" for name, why in decided.skipped.items()]
     return Plan(out=decided.out, steps=tuple(steps))
+
+
+def _axes(points: "Sequence[GridPoint]") -> dict[str, list[Any]]:
+    """Return the values of each option in a grid."""
+    return {name: list(dict.fromkeys(point[name] for point in points)) for point in points[:1] for name in point}
 
 
 def run(options: Options) -> Outcome:

@@ -1,5 +1,6 @@
 """Distil teachers into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -219,6 +220,23 @@ def plan(options: Options) -> Plan:
         if inputs.student
         else student_parameters(inputs.teacher, str(options.student)),
     )
+
+
+def outline(options: Options, absent: Collection[str]) -> tuple[str, ...]:
+    """Return the losses that would run, where some inputs are absent: what an earlier step of a recipe has to write.
+
+    Without the models the losses are those of the options, and the kind is told from --data.
+    """
+    from biosqueeze.distillation.preflight import check_request
+
+    models = {*options.teacher, str(options.checkpoint), str(options.data)}
+    if models.isdisjoint(absent):
+        losses = check_request(_request(options, open_inputs(options.teacher, options.checkpoint, weights=False)))
+        return (f"losses: {formula(losses.weights)}, temperature {losses.temperature:g}",)
+    kind, default = ("task", None) if options.data else ("mlm", STUDENT_LOSSES.get(str(options.student)))
+    preset = parse_losses(options.loss, kind, default)
+    temperature = options.temperature or preset.temperature
+    return (f"losses: {preset.formula}, temperature {temperature:g}, unless the models cannot compute one of them",)
 
 
 def run(options: Options) -> Outcome:

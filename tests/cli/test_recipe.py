@@ -192,6 +192,25 @@ def test_a_dry_run_names_the_step_that_cannot_run(shell: Shell) -> None:
     assert (said.code, "[corpus]: there is no file or directory baseline" in said.err) == (1, True)
 
 
+def test_a_dry_run_outlines_steps_without_inputs(tmp_path: Path, pico_bert: Path, shell: Shell) -> None:
+    (tmp_path / "a.txt").write_text("One two.\n")
+    path = write(
+        tmp_path / "r.toml",
+        f'[corpus]\ninputs = ["{tmp_path / "a.txt"}"]\n[vocab]\ninputs = ["@corpus"]\n'
+        f'[tiny]\nstage = "distill"\nteacher = "{pico_bert}"\nstudent = "tiny"\ncorpus = "@corpus"\nlr = 1e-3\n'
+        '[second]\nstage = "distill"\nteacher = "@tiny"\nloss = ["compact", "mlm=2"]\ncorpus = "@corpus"\n',
+    )
+    said = shell("run", path, "--dry-run", "--json")
+    assert said.code == 0, said.err
+    _, vocab, tiny, second = (plan["steps"] for plan in json.loads(said.out)["steps"])
+    assert vocab == ["run vocab: inputs @corpus"]
+    assert tiny[0] == f"run distill: teacher {pico_bert}, student tiny, corpus @corpus, lr 0.001"
+    # Without the attention of the preset: the teacher has another number of heads.
+    assert tiny[1] == "losses: 1 embedding + 1 hidden + 1 soft, temperature 1"
+    assert second[0] == "run distill: checkpoint @tiny, teacher @tiny, corpus @corpus, loss compact mlm=2"
+    assert second[1].startswith("losses: 3 mlm + 3 hidden-cosine + 3 attention-kl-mean + 5 kl, temperature 1, unless")
+
+
 def test_a_dry_run_does_not_ask_for_force(recipe: Path, shell: Shell) -> None:
     shell("run", recipe)
     assert "force" not in shell("run", recipe, "--dry-run").err

@@ -109,6 +109,13 @@ def test_the_size_of_a_corpus_is_that_of_its_files(folder, monkeypatch):
     assert "in 5 steps" in _plan(folder, steps=5, max_length=32)
 
 
+def test_a_dry_run_leaves_nothing_in_the_cache(folder, capsys):
+    before = sorted((folder / "cache").rglob("*"))
+    _plan(folder, steps=10, max_length=24, long_length=40)
+    assert sorted((folder / "cache").rglob("*")) == before
+    assert capsys.readouterr().err.count("prepared for this run alone") == 2  # once for each length
+
+
 def test_the_built_in_text_has_costs(folder):
     chosen = Options(checkpoint=str(folder / "bert"), corpus=("demo:text",), steps=2, out=str(folder / "out"))
     assert any("in 2 steps" in line for line in plan(chosen).steps)

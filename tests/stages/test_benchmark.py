@@ -109,7 +109,9 @@ def fake_execute(runs: Sequence[FineTuningRun], **_settings: object) -> list[Run
 def test_a_grid_is_searched_on_dev(pico_bert: Path, root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--out", "out")
     planned = shell(*words, "--grid", "paper", "--dry-run", "--json")
-    assert json.loads(planned.out)["steps"][:2] == ["search a grid on dev: 6 runs", "fine-tune and score 5 times"]
+    *counts, tuning = json.loads(planned.out)["steps"][:3]
+    assert counts == ["search a grid on dev: 6 runs", "fine-tune and score 5 times"]
+    assert "lr 1e-05 or 3e-05 or 5e-05, batch-size 16 or 32" in tuning.replace(" tokens", "")
     refused = shell(*words, "--grid", "paper", "--grid", "lr=1e-5")
     assert (refused.code, "--grid paper is the grid of the paper" in refused.err) == (2, True)
     done: list[FineTuningRun] = []
