@@ -12,6 +12,7 @@ import transformers
 
 from biosqueeze.data.demo import demo_ner, demo_text
 from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.shapes import SHAPES
 from tests import pico
 from tests.corpora.sources import citation, pubmed
 from tests.guides import SmallShell, code_blocks, pipelines
@@ -95,7 +96,7 @@ def reader(
 ) -> SmallShell:
     """A shell in a reader's directory: the data sets of the guides, small models, trainings of two steps."""
     del biobert_v11  # it fills the Hub cache; with four heads, where the original and `tiny` have twelve
-    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["tiny"], heads=4))
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["tiny"], shape=replace(SHAPES["tiny"], heads=4)))
     folder = tmp_path / "reader"
     write_data(folder)
     (folder / "recipes").symlink_to(ROOT / "recipes")

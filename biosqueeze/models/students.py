@@ -13,7 +13,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.attention_pattern import warn_irregular
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
-from biosqueeze.models.families import family_of, longest_input
+from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
 from biosqueeze.models.load import (
     LoadedModel,
@@ -24,7 +24,10 @@ from biosqueeze.models.load import (
     new_model,
 )
 from biosqueeze.models.longformer import keep_windows
-from biosqueeze.models.presets import Preset, find_preset
+from biosqueeze.models.new_config import new_config
+from biosqueeze.models.presets import PRESETS, Preset, find_preset
+from biosqueeze.models.shapes import SHAPES, Shape
+from biosqueeze.models.tokenizer import build_tokenizer
 
 # Modules with embeddings, and the ends of the names of their tables: EuroBERT has only one of them.
 _EMBEDDINGS = (".embeddings.", ".embed_tokens.")
@@ -46,7 +49,7 @@ class Student:
 
 
 def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-is") -> Student:
-    """Build a student of the teacher's family, with its tokenizer, vocabulary and labels.
+    """Build a student of the teacher's family, or of the preset's, with the teacher's tokenizer and labels.
 
     Args:
         teacher: with weights.
@@ -61,49 +64,96 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     row = find_preset(preset)
     loaded = load_model(teacher, head, seed=seed)
     tokenizer = load_tokenizer(teacher)
-    if row.kept_layers:
+    if row.shape is None:
         total = loaded.model.config.num_hidden_layers
-        layers = kept_layers(loaded.model.config, row.kept_layers)
+        layers = kept_layers(loaded.model.config, str(row.kept_layers))
         model, _ = keep_layers(loaded.model, layers)
         listed = ", ".join(map(str, layers))
         summary = f"{row.name}: layers {listed} of {total} of {teacher.name}"
         return Student(model, tokenizer, layers, summary, loaded.has_head)
-    model = new_model(student_config(loaded.model.config, row), type(loaded.model).__name__, seed=seed)
-    copied, has_head = _copy_matching(loaded, model)
+    shape, model = row.shape, _random_student(loaded, row, tokenizer, seed)
+    copied, has_head = _copied(loaded, model)
+    if row.own_family:
+        tokenizer = _tokenizer_for(model.config, teacher)
     tokenizer.model_max_length = longest_input(model.config)
+    family = f"{row.own_family} of " if row.own_family else ""
     summary = (
-        f"{row.name}: {row.layers} layers x {row.hidden}, {row.heads} heads, ffn {row.ffn}, random weights "
-        f"(seed {seed}); from {teacher.name}: tokenizer{copied}"
+        f"{row.name}: {family}{shape.layers} layers x {shape.hidden}, {shape.heads} heads, ffn {shape.ffn}, random "
+        f"weights (seed {seed}); from {teacher.name}: tokenizer{copied}"
     )
     return Student(model, tokenizer, None, summary, has_head)
 
 
-def student_config(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
-    """Return the teacher's config in the student's shape.
+def _random_student(
+    teacher: LoadedModel, preset: Preset, tokenizer: PreTrainedTokenizerFast, seed: int
+) -> PreTrainedModel:
+    """Return the student with random weights, with a head for the teacher's outputs."""
+    old = teacher.model.config
+    config = student_config(old, preset, tokenizer)
+    head = family_of(old).head_of(type(teacher.model).__name__)
+    return new_model(config, _architecture(old, config, str(head)), seed=seed)
+
+
+def _architecture(teacher: PreTrainedConfig, student: PreTrainedConfig, head: str) -> str:
+    """Return the student's class; a family's own pretraining head is not that of another family."""
+    if head == "pretraining" and student.model_type != teacher.model_type:
+        head = "mlm"
+    return family_of(student).architecture(head)
+
+
+def _tokenizer_for(config: PreTrainedConfig, teacher: Checkpoint) -> PreTrainedTokenizerFast:
+    """Return the teacher's tokenizer with the inputs of the student's family."""
+    family = family_of(load_config(teacher))
+    return build_tokenizer(teacher, family, longest_input(config), token_types=takes_token_types(config))
+
+
+def student_config(
+    config: PreTrainedConfig, preset: Preset, tokenizer: PreTrainedTokenizerFast | None = None
+) -> PreTrainedConfig:
+    """Return the student's config: the teacher's in its shape, or that of the preset's own family.
+
+    Args:
+        config: the teacher's.
+        preset: of the student.
+        tokenizer: the teacher's, for the ids in the config of another family.
 
     Raises:
         UsageError: the teacher's family has sizes that the preset does not define.
     """
-    family = family_of(config)
-    if preset.kept_layers:
-        return shallow_config(config, kept_layers(config, preset.kept_layers))
-    changed = copy.deepcopy(config)
+    shape = preset.shape
+    if shape is None:
+        return shallow_config(config, kept_layers(config, str(preset.kept_layers)))
+    if preset.own_family:
+        return _config_of_own_family(config, shape, tokenizer)
+    family, changed = family_of(config), copy.deepcopy(config)
     if family.has_bottleneck:
         raise UsageError(
             f"the student {preset.name} defines no bottleneck sizes, which a model of type {family.name} needs; "
-            "choose one that keeps layers of the teacher: distil, compact"
+            f"choose one that keeps layers of the teacher, or has a family of its own: {', '.join(_for_all_teachers())}"
         )
     if getattr(config, "embedding_size", None) == config.hidden_size:
-        changed.embedding_size = (
-            preset.hidden
-        )  # ELECTRA-base has no projection after its embeddings, and neither has its student
-    keep_windows(changed, range(int(preset.layers or 0)))
-    set_sizes(changed, layers=preset.layers, hidden=preset.hidden, heads=preset.heads, ffn=preset.ffn)
-    if preset.positions is not None:
-        changed.max_position_embeddings = preset.positions + family.first_position
+        changed.embedding_size = shape.hidden  # ELECTRA-base projects no embeddings, and neither does its student
+    keep_windows(changed, range(shape.layers))
+    set_sizes(changed, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
+    if preset.own_positions:
+        changed.max_position_embeddings = shape.positions + family.first_position
     if getattr(config, "layer_types", None):
-        changed.layer_types = _attention_types(config, int(preset.layers or 0))
+        changed.layer_types = _attention_types(config, shape.layers)
     return changed
+
+
+def _for_all_teachers() -> list[str]:
+    return [name for name, preset in PRESETS.items() if preset.own_family or preset.kept_layers]
+
+
+def _config_of_own_family(
+    teacher: PreTrainedConfig, shape: Shape, tokenizer: PreTrainedTokenizerFast | None
+) -> PreTrainedConfig:
+    """Return the config of a shape with the teacher's vocabulary and labels."""
+    config = new_config(shape, teacher.vocab_size, tokenizer)
+    for key in ("id2label", "label2id", "problem_type"):
+        setattr(config, key, copy.copy(getattr(teacher, key, None)))
+    return config
 
 
 def plan_student(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
@@ -134,8 +184,28 @@ def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") ->
     """
     config = load_config(teacher)
     kind = detect_head(teacher, config) if head == "as-is" else head
-    architecture = family_of(config).architecture(kind)
-    return count_parts(plan_student(config, find_preset(preset)), architecture)["total"]
+    student = plan_student(config, find_preset(preset))
+    return count_parts(student, _architecture(config, student, kind))["total"]
+
+
+def published_config(preset: Preset) -> PreTrainedConfig:
+    """Return the config of the published model: with its vocabulary, and of layers of BERT-base if they are kept."""
+    if preset.shape is not None:
+        return new_config(preset.shape, preset.vocabulary)
+    return student_config(new_config(SHAPES["bert-base"], preset.vocabulary), preset)
+
+
+def encoder_parameters(config: PreTrainedConfig) -> int:
+    """Count the parameters of an encoder without a head."""
+    return count_parts(config, family_of(config).architecture("base"))["total"]
+
+
+def _copied(teacher: LoadedModel, student: PreTrainedModel) -> tuple[str, bool]:
+    """Copy what fits from a teacher of the same family; describe it, and say whether the head was copied."""
+    old, new = family_of(teacher.model.config), family_of(student.config)
+    if old is not new:
+        return f" and labels alone, because it is a {old.name}", False
+    return ("", False) if new.has_bottleneck else _copy_matching(teacher, student)
 
 
 @torch.no_grad()

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.count import count_model, count_parts
 from biosqueeze.models.families import FAMILIES, family_of, longest_input
 from biosqueeze.models.load import load_model, load_tokenizer, new_model
+from biosqueeze.models.new_config import new_config
 from biosqueeze.models.new_vocabulary import check_padding, vocabulary_size
+from biosqueeze.models.shapes import Shape
 from biosqueeze.models.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizer_settings import check_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.pretraining.request import NewModel
-from biosqueeze.pretraining.shapes import Shape
 from biosqueeze.progress import note
 
 # Special tokens that pretraining needs: around each text, between two, for padding, and in place of what is masked.
@@ -108,30 +108,8 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
     Raises:
         SqueezeError: the tokenizer's padding token has another id than the family's positions need.
     """
-    family = FAMILIES[shape.family]
-    padding = int(tokenizer.pad_token_id)
-    check_padding(tokenizer, family, "take another --shape")
-    sizes = family.shape_changes(layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
-    sizes["max_position_embeddings"] = shape.positions + family.first_position
-    if shape.embedding is not None:
-        sizes["embedding_size"] = shape.embedding
-    if not family.takes_token_types and shape.family == "roberta":
-        sizes["type_vocab_size"] = 1
-    build: Any = CONFIG_MAPPING[shape.family]
-    tokens = {"pad_token_id": padding, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    if hasattr(build, "cls_token_id"):
-        tokens |= _tokens_around(tokenizer)
-    special = {key: number for key, number in tokens.items() if number is not None}
-    rows = vocabulary_size(tokenizer)
-    config: PreTrainedConfig = build(vocab_size=rows, **sizes, **special, **shape.settings)
-    return config
-
-
-def _tokens_around(tokenizer: PreTrainedTokenizerFast) -> dict[str, int | None]:
-    """Return the ids around a text, each twice, as ModernBERT's config has them; its defaults are of its vocabulary."""
-    start = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    return {"bos_token_id": start, "cls_token_id": start, "eos_token_id": end, "sep_token_id": end}
+    check_padding(tokenizer, FAMILIES[shape.family], "take another --shape")
+    return new_config(shape, vocabulary_size(tokenizer), tokenizer)
 
 
 def new_parameters(start: NewModel, head: str) -> int:

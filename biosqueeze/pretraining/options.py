@@ -20,7 +20,7 @@ from biosqueeze.options import (
 )
 from biosqueeze.pretraining.cost_options import CostOptions
 from biosqueeze.pretraining.rtd_options import ReplacedTokenOptions
-from biosqueeze.pretraining.shapes import SHAPES
+from biosqueeze.models.shapes import SHAPES
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "rtd"]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.pretraining.options import PretrainingOptions
-from biosqueeze.pretraining.shapes import Shape
+from biosqueeze.models.shapes import Shape
 
 # Options that may differ on --resume: their content is compared instead.
 UNCOMPARED_ON_RESUME = ("checkpoint", "tokenizer", "corpus", "probe")

@@ -90,8 +90,8 @@ class Options(DistillationOptions):
     ]
     student: Annotated[
         str | None,
-        "Make the student from the teacher by a preset; `biosqueeze shrink --help` lists the presets. On plain text "
-        "distil, compact and tiny bring the losses of their paper.",
+        "Make the student from the teacher by a preset; `biosqueeze students` lists the presets. On plain text distil, "
+        "compact, tiny and biolm-base bring the losses of their paper.",
         Syntax("PRESET"),
         Suggests(lambda: PRESETS),
         Common(),

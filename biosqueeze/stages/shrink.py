@@ -116,7 +116,7 @@ class Options(BudgetOptions, ImportanceOptions, VocabularyOptions, WritingOption
     ] = None
     student: Annotated[
         str | None,
-        f"Make a student of a named shape: {', '.join(PRESETS)}.",
+        f"Make a student of a named shape, see `biosqueeze students`: {', '.join(PRESETS)}.",
         Syntax("PRESET"),
         Suggests(lambda: PRESETS),
     ] = None

@@ -4,8 +4,9 @@ import pytest
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.shapes import SHAPES
 from biosqueeze.pretraining.models import shape_config
-from biosqueeze.pretraining.shapes import SHAPES, ShapeChanges, find_shape
+from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from tests import pico
 
 
