@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from biosqueeze.data.mask_rate import MaskRate, MaskUnit
+from biosqueeze.models.shapes import SHAPES
 from biosqueeze.options import (
     Bounds,
     Common,
@@ -20,7 +21,6 @@ from biosqueeze.options import (
 )
 from biosqueeze.pretraining.cost_options import CostOptions
 from biosqueeze.pretraining.rtd_options import ReplacedTokenOptions
-from biosqueeze.models.shapes import SHAPES
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "rtd"]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.models.shapes import Shape
+from biosqueeze.pretraining.options import PretrainingOptions
 
 # Options that may differ on --resume: their content is compared instead.
 UNCOMPARED_ON_RESUME = ("checkpoint", "tokenizer", "corpus", "probe")

@@ -87,8 +87,8 @@ def _count(teacher: Checkpoint | None) -> tuple[str, list[dict[str, Any]], dict[
 
 def _operations(config: "PreTrainedConfig") -> float:
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import skeleton
     from biosqueeze.models.flops import Work, forward_flops
+    from biosqueeze.models.load import skeleton
 
     model = skeleton(config, family_of(config).architecture("mlm"))  # of which no token is predicted
     return forward_flops(model, Work(length=LENGTH, masked=0)) / LENGTH

@@ -1,11 +1,8 @@
 """Every preset of every family: its shape, what is copied, and that stock transformers loads it."""
 
-import json
-
 import pytest
 import torch
 
-from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.count import count_model, parameters_of
 from biosqueeze.models.families import family_of, longest_input

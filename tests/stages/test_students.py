@@ -10,7 +10,6 @@ import transformers
 from biosqueeze.models.presets import PRESETS
 from tests import pico
 
-
 POSSIBLE = [name for name, preset in PRESETS.items() if preset.own_family or preset.kept_layers]
 
 
