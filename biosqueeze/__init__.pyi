@@ -366,7 +366,12 @@ def shrink(
     repair: Literal["auto", "none", "least-squares"] = "auto",
     params: str | None = None,
     flops: float | None = None,
+    speedup: float | None = None,
+    family: str | float | Sequence[float] | None = None,
+    batch: int = 1,
     length: int = 128,
+    backend: str = "onnxruntime:int8",
+    threads: int | None = None,
     quiet: bool = False,
 ) -> Result:
     """Remove layers, heads, neurons or tokens, or make a student."""

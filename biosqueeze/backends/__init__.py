@@ -23,6 +23,7 @@ __all__ = [
     "Runtime",
     "available_specs",
     "canonical_spec",
+    "check_installed",
     "check_runnable",
     "default_spec",
     "default_threads",
@@ -154,6 +155,19 @@ def files_of(checkpoint: Checkpoint, spec: str) -> tuple[Path, ...]:
     """
     name, precision = parse_spec(spec)
     return _runtime(name).files(checkpoint, precision)
+
+
+def check_installed(spec: str) -> None:
+    """Check that a runtime is installed; `check_installed` of its file does, where it is optional.
+
+    Raises:
+        UsageError: there is no such backend.
+        SqueezeError: its package is missing.
+    """
+    name, _ = parse_spec(spec)
+    check = getattr(_runtime(name), "check_installed", None)
+    if check is not None:
+        check()
 
 
 def check_runnable(checkpoint: Checkpoint, spec: str) -> None:

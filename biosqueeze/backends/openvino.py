@@ -91,8 +91,7 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
     Raises:
         SqueezeError: OpenVINO is not installed, or the file is missing; the message names the command.
     """
-    if not _is_installed():
-        _openvino()
+    check_installed()
     backend = f"openvino for {precision}"
     return graph_files(checkpoint, FILES[precision], backend, _COMMANDS[precision])
 
@@ -101,6 +100,12 @@ def available(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the precisions whose file exists, if OpenVINO is installed; bf16 has no file and is on request only."""
     usable = ("fp32", "int8") if _has_fixed_ranges(checkpoint) else ("fp32",)
     return tuple(p for p in usable if _is_installed() and (checkpoint.path / FILES[p]).is_file())
+
+
+def check_installed() -> None:
+    """Raise SqueezeError if the package is missing."""
+    if not _is_installed():
+        _openvino()
 
 
 def _is_installed() -> bool:

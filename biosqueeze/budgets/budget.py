@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from biosqueeze.budgets.options import BudgetOptions
-from biosqueeze.options import amount
+from biosqueeze.errors import UsageError
+from biosqueeze.options import amount, positive_numbers
 
-Quantity = Literal["parameters", "operations"]
+Quantity = Literal["parameters", "operations", "milliseconds"]
 
 
 @dataclass(frozen=True)
@@ -16,31 +17,49 @@ class Budget:
 
     quantity: Quantity
     value: float
-    """Parameters; or operations as a share of the original's."""
+    """Parameters; operations as a share of the original's; or the speed-up."""
     flag: str
     """As it was typed."""
+    name: str = ""
+    """Of the checkpoint in a family."""
 
     def limit(self, original: float) -> float:
         """Return the most of the quantity, from the original's."""
-        return self.value if self.quantity == "parameters" else self.value * original
+        if self.quantity == "parameters":
+            return self.value
+        return self.value * original if self.quantity == "operations" else original / self.value
 
-    def least(self, cost: float, original: float) -> str:
+    def nearest(self, cost: float, original: float) -> str:
         """Return what to type for a budget that a cost fits, from the original's."""
         if self.quantity == "parameters":
-            return f"--params {round_up(cost):,.0f} or more".replace(",", "")
-        return f"--flops {round_up(cost / original):g} or more"
+            return f"--params {_round_up(cost):.0f} or more"
+        if self.quantity == "operations":
+            return f"--flops {_round_up(cost / original):g} or more"
+        flag = self.flag.partition(" ")[0]
+        return f"{flag} {1 / _round_up(cost / original):.3g} or less"
 
 
-def round_up(value: float) -> float:
+def _round_up(value: float) -> float:
     """Round up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit
 
 
 def budgets_of(options: BudgetOptions) -> tuple[Budget, ...]:
-    """Return the budgets that the options name."""
+    """Return the budgets that the options name, those of a family in ascending order.
+
+    Raises:
+        UsageError: a speed-up of the family is not above 1.
+    """
     if options.params is not None:
         return (Budget("parameters", amount(options.params), f"--params {options.params}"),)
     if options.flops is not None:
         return (Budget("operations", options.flops, f"--flops {options.flops:g}"),)
-    return ()
+    if options.speedup is not None:
+        return (Budget("milliseconds", options.speedup, f"--speedup {options.speedup:g}"),)
+    speedups = sorted(set(positive_numbers(options.family or "")))
+    if speedups[0] <= 1:
+        raise UsageError(
+            f"--family {options.family}: {speedups[0]:g} is not above 1, and so no speed-up; give such as 2,4,8"
+        )
+    return tuple(Budget("milliseconds", each, f"--family {each:g}", f"{each:g}x") for each in speedups)

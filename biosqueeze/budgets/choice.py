@@ -1,10 +1,11 @@
 """Choose among the shapes: the one that fits a budget and keeps the most importance, and the Pareto front."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from biosqueeze.budgets.budget import Budget, Quantity
 from biosqueeze.budgets.counts import Counts
+from biosqueeze.budgets.latency import LatencyTable
 from biosqueeze.budgets.shapes import Shape
 from biosqueeze.errors import UsageError
 
@@ -14,10 +15,15 @@ class Candidate:
     """A shape, and what it costs."""
 
     shape: Shape
+    hidden: int
     counts: Counts
+    milliseconds: float | None = None
+    """Predicted; None where no times are measured."""
 
     def cost(self, quantity: Quantity) -> float:
         """Return what it takes of a quantity."""
+        if quantity == "milliseconds":
+            return self.milliseconds or 0.0
         return self.counts.parameters if quantity == "parameters" else self.counts.flops
 
 
@@ -28,13 +34,28 @@ class Candidates:
     original: Candidate
     all: tuple[Candidate, ...]
     """Its own shape included, with the new vocabulary where there is one."""
-    describe: Callable[[Candidate], str]
-    """A shape and its cost in words."""
 
-    @property
-    def smallest(self) -> Shape:
-        """The shape that all others cover."""
-        return min(candidate.shape for candidate in self.all)
+    def timed(self, table: LatencyTable) -> "Candidates":
+        """Return the same with predicted times."""
+        every = tuple(replace(each, milliseconds=table.predict(each.shape)) for each in self.all)
+        return Candidates(replace(self.original, milliseconds=table.original(self.original.shape)), every)
+
+    def speed_up(self, candidate: Candidate) -> float:
+        """Return how many times as fast as the original a candidate is."""
+        return self.original.cost("milliseconds") / candidate.cost("milliseconds")
+
+    def describe(self, candidate: Candidate) -> str:
+        """Return a shape and its costs in words."""
+        layers, heads, ffn = candidate.shape
+        own = self.original.shape
+        flops = candidate.counts.flops / self.original.counts.flops
+        costs = [f"{candidate.counts.parameters:,} parameters", f"{flops:.1%} of the operations"]
+        if candidate.milliseconds is not None:
+            costs.append(f"{candidate.milliseconds:.3g} ms predicted, {self.speed_up(candidate):.3g} times as fast")
+        return (
+            f"{layers} of {own.layers} layers, {heads} of {own.heads} heads (hidden size {candidate.hidden}) and {ffn} "
+            f"of {own.ffn} neurons: {', '.join(costs)}"
+        )
 
     def fitting(self, budget: Budget) -> tuple[Candidate, ...]:
         """Return the shapes that fit a budget.
@@ -53,14 +74,14 @@ class Candidates:
     def _too_small(self, budget: Budget) -> str:
         least = min(self.all, key=lambda each: each.cost(budget.quantity))
         more = "; a smaller vocabulary has fewer (--vocab-keep)" if budget.quantity == "parameters" else ""
-        value = budget.least(least.cost(budget.quantity), self.original.cost(budget.quantity))
-        return f"{budget.flag} is out of reach: the smallest shape, {self.describe(least)}; give {value}{more}"
+        value = budget.nearest(least.cost(budget.quantity), self.original.cost(budget.quantity))
+        return f"{budget.flag} is out of reach: the smallest shape has {self.describe(least)}; give {value}{more}"
 
     def _too_large(self, budget: Budget, own: Candidate) -> str:
         vocabulary = " with the new vocabulary" if own.counts != self.original.counts else ""
         return (
-            f"{budget.flag} is met without a cut: the model{vocabulary}, {self.describe(own)}; give a tighter budget, "
-            "or leave it out"
+            f"{budget.flag} is met without a cut: the model{vocabulary} has {self.describe(own)}; give a tighter "
+            "budget, or leave it out"
         )
 
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from biosqueeze.options import Bounds, Excludes, Group, Requires, Syntax, amount
+from biosqueeze.options import Bounds, Excludes, Group, Requires, Syntax, amount, positive_numbers
 
 SHAPE = ("layers", "width", "ffn", "heads", "hidden", "student")
 _SHAPE = Excludes(*SHAPE, why="a budget chooses the shape")
+_TIMED = ("speedup", "family")
 _ONE = "a cut has one budget"
 
 
@@ -20,7 +21,7 @@ class BudgetOptions:
         "and neurons that fit, the one is cut that keeps the most importance.",
         Syntax("NUMBER", amount, "15M"),
         _SHAPE,
-        Excludes("flops", why=_ONE),
+        Excludes("flops", "speedup", "family", why=_ONE),
         Group.BUDGET,
     ] = None
     flops: Annotated[
@@ -28,22 +29,58 @@ class BudgetOptions:
         "Most floating-point operations, as a share of the original's.",
         Bounds(above=0, below=1),
         _SHAPE,
+        Excludes("speedup", "family", why=_ONE),
         Group.BUDGET,
     ] = None
+    speedup: Annotated[
+        float | None,
+        "How many times as fast as the original the cut model is to be, by the times of small models that are measured "
+        "on this machine once, in a minute or two.",
+        Bounds(above=1),
+        _SHAPE,
+        Excludes("family", why=_ONE),
+        Group.BUDGET,
+    ] = None
+    family: Annotated[
+        str | None,
+        "Several speed-ups: OUT becomes a directory with one checkpoint for each, such as OUT/2x.",
+        Syntax("X,X,...", positive_numbers, "2,4,8", is_list=True),
+        _SHAPE,
+        Group.BUDGET,
+    ] = None
+    batch: Annotated[int, "Sequences in a batch, for the times.", Bounds(least=1), Requires(*_TIMED), Group.BUDGET] = 1
     length: Annotated[
         int,
-        "Tokens of the sequences that operations are counted for.",
+        "Tokens of the sequences that times are measured and operations counted for.",
         Bounds(least=3),
-        Requires("flops"),
+        Requires("flops", *_TIMED),
         Group.BUDGET,
     ] = 128
+    backend: Annotated[
+        str,
+        "Runtime and precision, for the times.",
+        Syntax("RUNTIME[:PRECISION]"),
+        Requires(*_TIMED),
+        Group.BUDGET,
+    ] = "onnxruntime:int8"
+    threads: Annotated[
+        int | None,
+        "CPU threads, for the times. Default: one for each physical core.",
+        Bounds(least=1),
+        Requires(*_TIMED),
+        Group.BUDGET,
+    ] = None
 
     @property
     def has_budget(self) -> bool:
         """Whether a budget chooses the shape."""
-        return any(value is not None for value in (self.params, self.flops))
+        return any(value is not None for value in (self.params, self.flops, self.speedup, self.family))
 
     @property
     def budget_name(self) -> str:
         """The end of the output's name, where none is given."""
-        return f"p{self.params}" if self.params is not None else f"flops{self.flops:g}"
+        if self.params is not None:
+            return f"p{self.params}"
+        if self.flops is not None:
+            return f"flops{self.flops:g}"
+        return "family" if self.speedup is None else f"{self.speedup:g}x"

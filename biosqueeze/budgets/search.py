@@ -1,9 +1,9 @@
 """Choose the shape of a cut by a budget, from a checkpoint's config and, once they are computed, its importances."""
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedConfig
 
@@ -11,7 +11,8 @@ from biosqueeze.budgets.budget import Budget, budgets_of
 from biosqueeze.budgets.choice import Candidate, Candidates, best, largest, pareto_front, thinned
 from biosqueeze.budgets.counts import ShapeCounter
 from biosqueeze.budgets.kept import KeptImportance, LayerChoice, most_important
-from biosqueeze.budgets.shapes import hidden_size, own_shape, shapes_of, widths_for
+from biosqueeze.budgets.latency import LatencyTable, measured_shapes
+from biosqueeze.budgets.shapes import Shape, hidden_size, own_shape, shapes_of, widths_for
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.importance import open_importance
 from biosqueeze.importance.guide import Guide, plan_guide
@@ -20,6 +21,9 @@ from biosqueeze.models.families import check_length, family_of, longest_input
 from biosqueeze.models.unit_scores import UnitScores
 from biosqueeze.models.width import Widths
 from biosqueeze.progress import note, table
+
+if TYPE_CHECKING:
+    from biosqueeze.budgets.timing import TimingRequest
 
 _ROWS = 12
 """Of the printed tables, beside the chosen shapes."""
@@ -50,28 +54,48 @@ class BudgetSearch:
     budgets: tuple[Budget, ...]
     candidates: Candidates
     length: int
+    timing: "TimingRequest | None"
+    """Of a budget of time."""
 
-    def show_largest(self) -> tuple[str, ...]:
-        """Print the largest shapes that fit, which are known without weights; return the steps of the plan."""
-        steps = []
+    def timed(self) -> "BudgetSearch":
+        """Return the search with predicted times; small models are measured for them, unless they were before.
+
+        Raises:
+            UsageError: no shape is fast enough.
+            SqueezeError: the models cannot be measured.
+        """
+        return self._with(self.timing.measure()) if self.timing else self
+
+    def plan(self) -> tuple[str, ...]:
+        """Print the largest shapes that fit, as far as they are known without weights; return the steps of the plan."""
+        known = self.timing.cached() if self.timing else None
+        if self.timing and known is None:
+            flags = ", ".join(budget.flag for budget in self.budgets)
+            unknown = f"{flags}: cut to the shape that fits and keeps the most importance; the times decide what fits"
+            return (*self.guide.steps, f"measure {self.timing.summary}", unknown)
+        search = self._with(known) if known else self
+        return (*self.guide.steps, *(search._show_largest(budget) for budget in search.budgets))
+
+    def _with(self, latencies: LatencyTable) -> "BudgetSearch":
+        search = replace(self, candidates=self.candidates.timed(latencies), timing=None)
         for budget in self.budgets:
-            fitting = self.candidates.fitting(budget)
-            rows = largest(fitting)
-            table(f"{budget.flag}: the largest shapes that fit", *self._table(thinned(rows, (), _ROWS)))
-            steps.append(
-                f"{budget.flag}: of {len(fitting):,} shapes that fit, cut to the one that keeps the most importance, "
-                f"one of the {len(rows)} largest; which, the weights decide"
-            )
-        return (*self.guide.steps, *steps)
+            search.candidates.fitting(budget)
+        return search
+
+    def _show_largest(self, budget: Budget) -> str:
+        fitting = self.candidates.fitting(budget)
+        rows = largest(fitting)
+        table(f"{budget.flag}: the largest shapes that fit", *self._table(thinned(rows, (), _ROWS)))
+        return (
+            f"{budget.flag}: of {len(fitting):,} shapes that fit, cut to the one that keeps the most importance, one "
+            f"of the {len(rows)} largest; which, the weights decide"
+        )
 
     def choose(self, scores: UnitScores) -> tuple[Choice, ...]:
         """Choose a shape for every budget, and print the Pareto front.
 
         Args:
             scores: importances of the original's units.
-
-        Raises:
-            UsageError: no shape fits, or no cut is needed.
         """
         kept = functools.cache(KeptImportance(scores, own_shape(self.config), self._layer_choice()).of)
         chosen = []
@@ -89,7 +113,7 @@ class BudgetSearch:
     def _choice(self, budget: Budget, candidate: Candidate, kept: float) -> Choice:
         original, shape = self.candidates.original, candidate.shape
         layers = str(shape.layers) if shape.layers != original.shape.layers else None
-        note(f"{budget.flag}: {self.candidates.describe(candidate)}; it keeps {kept:.0%} of the importance")
+        note(f"{budget.flag}: {self.candidates.describe(candidate)}; keeps {kept:.0%} of the importance")
         facts = {
             "budget": budget.flag,
             **shape._asdict(),
@@ -100,12 +124,16 @@ class BudgetSearch:
             "importance_kept": kept,
             "shapes": len(self.candidates.all),
         }
+        if candidate.milliseconds is not None:
+            facts |= {"milliseconds": candidate.milliseconds, "speed_up": self.candidates.speed_up(candidate)}
         return Choice(budget, candidate, kept, widths_for(self.config, shape), layers, facts)
 
-    def _show_front(self, chosen: Sequence[Choice], kept: Any) -> None:
+    def _show_front(self, chosen: Sequence[Choice], kept: Callable[[Shape], float]) -> None:
         quantity = chosen[0].budget.quantity
         front = pareto_front(self.candidates.all, quantity, kept)
-        marked = {choice.candidate: choice.budget.flag for choice in chosen}
+        marked: dict[Candidate, str] = {}
+        for choice in chosen:
+            marked[choice.candidate] = " ".join([*filter(None, [marked.get(choice.candidate)]), choice.budget.flag])
         rows = thinned(front, tuple(marked), _ROWS)
         columns, cells = self._table(rows)
         for row, each in zip(cells, rows, strict=True):
@@ -116,25 +144,22 @@ class BudgetSearch:
     def _table(self, candidates: Sequence[Candidate]) -> tuple[list[str], list[list[str]]]:
         columns = ["layers", "hidden", "heads", "neurons", "parameters", f"MFLOPs at {self.length}", "of them"]
         flops = self.candidates.original.counts.flops
-        rows = [
-            [
-                str(each.shape.layers),
-                str(hidden_size(self.config, each.shape)),
-                str(each.shape.heads),
-                str(each.shape.ffn),
-                f"{each.counts.parameters:,}",
-                f"{each.counts.flops / 1e6:,.0f}",
-                f"{each.counts.flops / flops:.1%}",
-            ]
-            for each in candidates
-        ]
-        return columns, rows
+        is_timed = self.candidates.original.milliseconds is not None
+        rows = []
+        for each in candidates:
+            shape, counts = each.shape, each.counts
+            row = [str(shape.layers), str(each.hidden), str(shape.heads), str(shape.ffn), f"{counts.parameters:,}"]
+            row += [f"{counts.flops / 1e6:,.0f}", f"{counts.flops / flops:.1%}"]
+            if is_timed:
+                row += [f"{each.milliseconds:.3g}", f"{self.candidates.speed_up(each):.2f}x"]
+            rows.append(row)
+        return [*columns, *(["ms predicted", "speed-up"] if is_timed else [])], rows
 
 
 def open_search(
     options: Any, source: Checkpoint, architecture: str, config: PreTrainedConfig, changed: PreTrainedConfig
 ) -> BudgetSearch:
-    """List the shapes, and check that the budgets are possible as far as it is known without weights.
+    """List the shapes, and check that the budgets are possible as far as it is known without weights and times.
 
     Args:
         options: `BudgetOptions` and `ImportanceOptions` with `field` and `seed`.
@@ -145,30 +170,46 @@ def open_search(
 
     Raises:
         UsageError: no shape fits a budget, no cut is needed, or an option is wrong.
-        SqueezeError: there are no such calibration data.
+        SqueezeError: there are no such calibration data, or a backend is not installed.
     """
-    length = _length(options, source, config)
+    length, budgets = _length(options, source, config), budgets_of(options)
     narrows = family_of(config).supports_narrowing and _scores_width(options.importance_name)
     shapes = shapes_of(changed, narrows=narrows)
     guide = plan_guide(options, source, changed, widths_for(changed, min(shapes)), "1")
-    counter = ShapeCounter(changed, architecture, length)
-    own = own_shape(config)
-    original = Candidate(own, ShapeCounter(config, architecture, length).of(own))
-    every = tuple(Candidate(shape, counter.count(shape)) for shape in shapes)
+    counter, own = ShapeCounter(changed, architecture, length), own_shape(config)
+    original = ShapeCounter(config, architecture, length).of(own)
+    every = tuple(Candidate(shape, hidden_size(changed, shape), counter.count(shape)) for shape in shapes)
+    candidates = Candidates(Candidate(own, hidden_size(config, own), original), every)
+    timing = None
+    if budgets[0].quantity == "milliseconds":
+        timing = _timing(options, (config, changed), architecture, shapes, length)
+    else:
+        candidates.fitting(budgets[0])
+    return BudgetSearch(changed, guide, budgets, candidates, length, timing)
 
-    def describe(candidate: Candidate) -> str:
-        layers, heads, ffn = candidate.shape
-        width = f"hidden size {hidden_size(changed, candidate.shape)}"
-        share = candidate.counts.flops / original.counts.flops
-        return (
-            f"{layers} of {own.layers} layers, {heads} of {own.heads} heads ({width}) and {ffn} of {own.ffn} neurons, "
-            f"has {candidate.counts.parameters:,} parameters and {share:.1%} of the operations"
-        )
 
-    search = BudgetSearch(changed, guide, budgets_of(options), Candidates(original, every, describe), options.length)
-    for budget in search.budgets:
-        search.candidates.fitting(budget)
-    return search
+def _timing(
+    options: Any,
+    configs: tuple[PreTrainedConfig, PreTrainedConfig],
+    architecture: str,
+    shapes: Sequence[Shape],
+    length: int,
+) -> "TimingRequest":
+    from biosqueeze.backends import default_threads
+    from biosqueeze.budgets.timing import TimingRequest
+
+    request = TimingRequest(
+        config=configs[1],
+        original=configs[0],
+        architecture=architecture,
+        shapes=measured_shapes(shapes),
+        spec=options.backend,
+        batch=options.batch,
+        length=length,
+        threads=options.threads or default_threads(),
+    )
+    request.check()
+    return request
 
 
 def _length(options: Any, source: Checkpoint, config: PreTrainedConfig) -> int:

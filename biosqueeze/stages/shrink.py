@@ -1,5 +1,6 @@
 """Keep some layers, neurons, heads and tokens of a checkpoint, or build a student from it by a preset."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -57,6 +58,10 @@ EXAMPLES = (
         "biosqueeze shrink teacher --vocab-keep pubmed --vocab-keep NCBI-disease",
     ),
     ("Cut to 15 million parameters", "biosqueeze shrink ner-minilm --params 15M --calibration NCBI-disease"),
+    (
+        "Cut to twice, four and eight times the speed on this machine",
+        "biosqueeze shrink ner-minilm --family 2,4,8 --backend onnxruntime:int8 --calibration NCBI-disease",
+    ),
     ("Make the untrained student of a named shape", "biosqueeze shrink dmis-lab/biobert-v1.1 --student tiny"),
 )
 
@@ -79,6 +84,8 @@ class Options(BudgetOptions, ImportanceOptions, VocabularyOptions, WritingOption
         "student",
         "params",
         "flops",
+        "speedup",
+        "family",
         "vocab_keep",
         "tokenizer",
     )
@@ -166,7 +173,7 @@ def plan(options: Options) -> Plan:
     config = load_config(source)
     architecture, vocabulary = _architecture(source, config), plan_vocabulary(source, options)
     if options.has_budget:
-        steps = (*(vocabulary.steps if vocabulary else ()), *_search(options, source, vocabulary).show_largest())
+        steps = (*(vocabulary.steps if vocabulary else ()), *_search(options, source, vocabulary).plan())
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
     if vocabulary is None:
@@ -290,10 +297,28 @@ def run(options: Options) -> Outcome:
     """Build the smaller model, compare it with the original, and write it."""
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=("crf",))
-    with open_output(_out(options, source), (source,), force=options.force) as output:
+    out = _out(options, source)
+    if options.family:
+        return _run_family(options, source, out)
+    with open_output(out, (source,), force=options.force) as output:
         checkpoint, facts = _write(options, source, _shrunk(options, source), output)
     next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
     return Outcome(checkpoint.path, facts, summary=Summary(size=size_of(checkpoint), next_words=next_words))
+
+
+def _run_family(options: Options, source: Checkpoint, out: Path) -> Outcome:
+    """Write one checkpoint for every speed-up into a directory, whole or not at all."""
+    from biosqueeze.budgets.family import family_manifest
+
+    members = {}
+    with open_output(out, (source,), force=options.force) as output:
+        for name, shrunk in _cuts_to_budgets(options, source):
+            member = OutputCheckpoint(output.path / f"{name}.partial", output.path / name)
+            member.path.mkdir()
+            members[name] = _write(options, source, shrunk, member)[1]
+        output.finish_without_model(family_manifest(output.path, source, options, members))
+    paths = [str(out / name) for name in members]
+    return Outcome(out, {"family": members}, summary=Summary(next_words=("bench", source.name, *paths)))
 
 
 def _write(
@@ -325,7 +350,9 @@ def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
 def _shrunk(options: Options, source: Checkpoint) -> _ShrunkModel:
     if options.student:
         return _build_student(options, source)
-    return _cut_to_budget(options, source) if options.has_budget else _cut(options, source)
+    if options.has_budget:
+        return next(cut for _, cut in _cuts_to_budgets(options, source))
+    return _cut(options, source)
 
 
 def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
@@ -361,20 +388,22 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
 
 
-def _cut_to_budget(options: Options, source: Checkpoint) -> _ShrunkModel:
+def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str, _ShrunkModel]]:
+    """Yield the cut model of every budget by its name; all are cut from the original."""
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.models.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     vocabulary = plan_vocabulary(source, options)
-    search = _search(options, source, vocabulary)
+    search = _search(options, source, vocabulary).timed()
     loaded = load_model(source, seed=options.seed)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     guided = GuidedCut(search.guide, source, start.model, start.tokenizer)
-    (choice,) = search.choose(guided.scores)
-    shape = _described(search.guide, start.model.config, choice.layers, choice.widths)
-    shrunk = _cut_to(shape, guided, start)
-    return replace(shrunk, notes=shrunk.notes | {"budget": choice.facts})
+    for choice in search.choose(guided.scores):
+        guided.restart()
+        shape = _described(search.guide, start.model.config, choice.layers, choice.widths)
+        shrunk = _cut_to(shape, guided, start)
+        yield choice.budget.name, replace(shrunk, notes=shrunk.notes | {"budget": choice.facts})
 
 
 def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel:

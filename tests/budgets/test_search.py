@@ -85,7 +85,7 @@ def test_units_without_scores_count_alike():
 @given(st.integers(0, 10_000), st.integers(0, 400))
 def test_no_shape_that_fits_keeps_more(seed, limit):
     grid = [Shape(*sizes) for sizes in torch.cartesian_prod(*(torch.arange(1, size + 1) for size in OWN)).tolist()]
-    candidates = [Candidate(shape, Counts(shape.layers * shape.heads * (shape.ffn + 4), 0)) for shape in grid]
+    candidates = [Candidate(shape, 0, Counts(shape.layers * shape.heads * (shape.ffn + 4), 0)) for shape in grid]
     kept = KeptImportance(UnitScores(**drawn(seed)), OWN, most_important).of
     fitting = [each for each in candidates if each.counts.parameters <= limit]
     front = pareto_front(candidates, "parameters", kept)

@@ -1,13 +1,21 @@
 """shrink by a budget, through the command line."""
 
 import json
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoModel
 
+from biosqueeze.backends import open_predictor
+from biosqueeze.budgets.shapes import Shape
+from biosqueeze.budgets.timing import TimingRequest
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.measuring import worker_pool
 from biosqueeze.models.load import load_model
+from tests import pico
 
 
 def weights_of(path):
@@ -73,10 +81,10 @@ def test_importance_of_layers_chooses_the_depth_alone(shell, pico_bert):
     [
         (
             ["--params", "1"],
-            "out of reach: the smallest shape, 1 of 4 layers, 1 of 4 heads (hidden size 8) and 4",
+            "out of reach: the smallest shape has 1 of 4 layers, 1 of 4 heads (hidden size 8) and 4",
         ),
         (["--params", "5G"], "write for example 15M"),
-        (["--params", "5B"], "met without a cut: the model, 4 of 4 layers"),
+        (["--params", "5B"], "met without a cut: the model has 4 of 4 layers"),
         (["--flops", "0.001"], "give --flops 0.0"),
         (["--flops", "1.5"], "--flops must be above 0 and below 1, not 1.5"),
         (["--params", "20K", "--flops", "0.5"], "--params cannot be combined with --flops"),
@@ -86,6 +94,13 @@ def test_importance_of_layers_chooses_the_depth_alone(shell, pico_bert):
         ),
         (["--params", "20K", "--student", "tiny"], "--params cannot be combined with --student"),
         (["--layers", "2", "--length", "32"], "--length needs --flops"),
+        (["--params", "20K", "--batch", "2"], "--batch needs --speedup or --family"),
+        (["--speedup", "1"], "--speedup must be above 1, not 1"),
+        (["--speedup", "2", "--family", "2,4"], "--speedup cannot be combined with --family (a cut has one budget)"),
+        (["--family", "0.5,2"], "--family 0.5,2: 0.5 is not above 1"),
+        (["--family", "fast"], "write for example 2,4,8"),
+        (["--speedup", "2", "--backend", "tensorrt"], "tensorrt"),
+        (["--speedup", "2", "--backend", "openvino:int8"], "give onnxruntime:int8, or openvino"),
         (["--flops", "0.5", "--length", "600"], "--length 600 is more than the 128 positions"),
     ],
 )
@@ -99,4 +114,122 @@ def test_impossible_budgets(shell, pico_bert, words, message, mode):
 
 def test_parameters_of_an_albert_cannot_be_cut(shell, pico_albert):
     result = shell("shrink", pico_albert, "--params", "1K", "--out", "small")
-    assert result.code == 2 and "out of reach: the smallest shape, 1 of 4 layers" in result.err
+    assert result.code == 2 and "out of reach: the smallest shape has 1 of 4 layers" in result.err
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Measuring processes whose times follow from the sizes of the model; the list of what was measured."""
+    monkeypatch.setenv("BIOSQUEEZE_CACHE", str(tmp_path / "cache"))
+    seen = []
+
+    class FakeProcess:
+        def request(self, request):
+            if "spec" in request:
+                self.config = json.loads((Path(request["path"]) / "config.json").read_text())
+                seen.append((request["spec"], request["threads"], *request["shapes"]))
+                return {"load_seconds": 0.1}
+            if "done" in request:
+                return {"peak_rss_mb": 1.0}
+            return {"milliseconds": [self.time_of(**self.config)] * 3}
+
+        def time_of(self, num_hidden_layers, hidden_size, intermediate_size, vocab_size, **others):
+            layer = hidden_size**2 / 1000 + hidden_size * intermediate_size / 1000
+            return 0.1 + hidden_size * vocab_size / 1e6 + num_hidden_layers * layer
+
+    @contextmanager
+    def fake(labels, count):
+        yield [FakeProcess() for _ in labels]
+
+    monkeypatch.setattr(worker_pool, "measuring_processes", fake)
+    return seen
+
+
+TIMED = ("--backend", "torch", "--batch", "2", "--length", "16", "--threads", "1")
+
+
+def test_speedup_by_times_that_are_measured_once(shell, pico_bert, measured):
+    planned = shell("shrink", pico_bert, "--speedup", "3", *TIMED, "--dry-run")
+    assert planned.code == 0 and "measure 7 small models on torch at 2 x 16" in planned.err
+    assert "the times decide" in planned.err and not measured
+    result = shell("shrink", pico_bert, "--speedup", "3", *TIMED, "--out", "small")
+    assert result.code == 0, result.err
+    assert measured == [("torch", 1, (2, 16))] * 7
+    assert "ms predicted" in result.err and "none of fewer milliseconds keeps as much" in result.err
+    budget = open_checkpoint("small").manifest.notes["budget"]
+    assert budget["speed_up"] >= 3
+    hidden, ffn = 8 * budget["heads"], budget["ffn"]
+    own = 0.1 + 4 * 32 * (32 + 64) / 1000
+    assert budget["milliseconds"] == pytest.approx(0.1 + budget["layers"] * hidden * (hidden + ffn) / 1000, rel=0.15)
+    assert budget["milliseconds"] * budget["speed_up"] == pytest.approx(own, rel=0.02)
+    again = shell("shrink", pico_bert, "--speedup", "2", *TIMED, "--dry-run")
+    assert "the largest shapes that fit" in again.err and "ms predicted" in again.err
+    beyond = shell("shrink", pico_bert, "--speedup", "1000", *TIMED, "--out", "tiny")
+    assert beyond.code == 2 and "out of reach: the smallest shape has 1 of 4 layers" in beyond.err
+    assert "give --speedup " in beyond.err and "measured before" in beyond.err and not Path("tiny").exists()
+    assert len(measured) == 7
+
+
+def test_family_is_written_whole(shell, pico_bert, measured):
+    words = ("--family", "4,2", *TIMED, "--out", "family")
+    result = shell("shrink", pico_bert, *words, "--json")
+    assert result.code == 0, result.err
+    facts = json.loads(result.out)
+    assert list(facts["family"]) == ["2x", "4x"] and facts["path"] == "family"
+    assert sorted(path.name for path in Path("family").iterdir()) == ["2x", "4x", "biosqueeze.json"]
+    for name, member in facts["family"].items():
+        path = f"family/{name}"
+        AutoModel.from_pretrained(path)
+        manifest = open_checkpoint(path).manifest
+        assert manifest.notes["budget"] == member["budget"] and manifest.parent.name == str(pico_bert)
+        assert f"--family {name[:-1]}" == member["budget"]["budget"] and member["budget"]["speed_up"] >= int(name[:-1])
+    alone = shell("shrink", pico_bert, "--speedup", "4", *TIMED, "--out", "alone")
+    assert weights_of(alone.path) == weights_of("family/4x")
+    assert shell("shrink", pico_bert, *words).code == 1
+    assert shell("shrink", pico_bert, *words, "--force").code == 0
+
+
+def test_family_out_of_reach_writes_nothing(shell, pico_bert, measured):
+    result = shell("shrink", pico_bert, "--family", "2,1000", *TIMED, "--out", "family")
+    assert result.code == 2 and "--family 1000 is out of reach" in result.err
+    assert [path.name for path in Path().iterdir() if path.name.startswith("family")] == []
+
+
+def test_a_runtime_that_is_not_installed(shell, pico_bert, monkeypatch):
+    monkeypatch.setattr("biosqueeze.backends.openvino._is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    result = shell("shrink", pico_bert, "--speedup", "2", "--backend", "openvino", "--out", "small")
+    assert (
+        result.code == 1 and 'openvino is not installed; it comes with an extra: pip install "biosqueeze' in result.err
+    )
+
+
+def request_of(config, architecture):
+    return TimingRequest(
+        config=config,
+        original=config,
+        architecture=architecture,
+        shapes=(Shape(1, 1, 8),),
+        spec="onnxruntime:int8",
+        batch=1,
+        length=8,
+        threads=1,
+    )
+
+
+def test_measured_models_are_int8_graphs(tmp_path):
+    request = request_of(pico.config_of("bert", 50), pico.class_of("bert", "token-classification"))
+    (config,) = request._configs
+    written = request._write(config, tmp_path / "one")
+    ids = np.full((1, 8), 5)
+    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    logits = open_predictor(written.checkpoint, "onnxruntime:int8").predict(batch)
+    assert logits.shape == (1, 8, 3) and np.isfinite(logits).all()
+
+
+def test_vocabulary_counts_only_for_a_head_over_it():
+    config = pico.config_of("modernbert", 60_000)
+    config.pad_token_id = 50_283
+    for head, rows in (("token-classification", 50_284), ("mlm", 60_000)):
+        (measured,) = request_of(config, pico.class_of("modernbert", head))._configs
+        assert measured.vocab_size == rows
