@@ -14,6 +14,7 @@ from biosqueeze.cli import main
 # Values that only make a run longer, or that a model trained for two steps cannot reach.
 SHORTENED = (
     (r"--steps \d+", "--steps 2"),
+    (r"--probe-at [\d,]+", "--probe-at 1,2"),
     (r"--fit-head \d+", "--fit-head 2"),
     (r"--epochs \S+ ?", ""),
     (r"--min f1=\S+", "--min f1=0"),

@@ -29,9 +29,13 @@ class Article:
     retracted: bool = False
     sections: tuple[Sections, ...] = ()
     """The sections that each text of the body belongs to; empty where the source does not tell."""
+    has_parts: bool = True
+    """False for plain text, which is kept whole."""
 
     def paragraphs(self, parts: Collection[Part]) -> list[str]:
         """Return the texts of some parts, in the order title, abstract, body; empty ones are left out."""
+        if not self.has_parts:
+            return list(self.body)
         texts = [self.title] if "title" in parts else []
         texts += self.abstract if "abstract" in parts else ()
         if "body" in parts:

@@ -26,17 +26,21 @@ def read_text(stream: BinaryIO) -> Iterator[Article]:
         DamagedSourceError: a line has no end, or is binary data.
     """
     if b"\n\n" not in stream.peek(1 << 16)[: 1 << 16].replace(b"\r", b""):  # type: ignore[attr-defined]
-        yield from (Article("", "text", body=(line,)) for line in _lines(stream) if line)
+        yield from (_plain([line]) for line in _lines(stream) if line)
         return
     paragraphs: list[str] = []
     for line in _lines(stream):
         if line:
             paragraphs.append(line)
         elif paragraphs:
-            yield Article("", "text", body=tuple(paragraphs))
+            yield _plain(paragraphs)
             paragraphs = []
     if paragraphs:
-        yield Article("", "text", body=tuple(paragraphs))
+        yield _plain(paragraphs)
+
+
+def _plain(paragraphs: list[str]) -> Article:
+    return Article("", "text", body=tuple(paragraphs), has_parts=False)
 
 
 def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:

@@ -78,7 +78,7 @@ class Options(StageOptions):
     keep: Annotated[
         str,
         f"Parts of an article, with commas: {', '.join(WHOLE)}, and of the body of JATS and BioC the sections "
-        f"{', '.join(SECTIONS)}.",
+        f"{', '.join(SECTIONS)}. Plain text is kept whole.",
         Syntax("PARTS"),
     ] = ",".join(WHOLE)
     field: Annotated[str, "Field of a JSON record that holds the text."] = "text"

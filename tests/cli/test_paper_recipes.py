@@ -62,7 +62,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 LEFT_OUT = ("benchmark", "bench", "evaluate")  # of models that learnt nothing; they are tested as stages
 # Values that make each step quick, of the options that a recipe sets.
 PICO: dict[str, dict[str, Any]] = {
-    "corpus": {"sample": "text=50", "keep": "title,abstract,body", "min_words": 1},
+    "corpus": {"sample": "text=50", "min_words": 1},
     "vocab": {"size": 300},
     "pretrain": {"steps": 2, "batch_size": 2, "max_length": 32, "long_length": 48, "layers": 2},
     "distill": {"steps": 2, "batch_size": 2, "max_length": 32, "fit_head": 2},
@@ -81,7 +81,7 @@ def test_paper_recipes_run(name: str, data: Path, shell: Shell) -> None:
     kept = [step for step in tables if step not in left_out]
     values = [f"corpus.inputs={data / 'articles.txt'}"] if "corpus" in kept else []
     for step in kept:
-        own = {key: value for key, value in PICO[stages[step]].items() if key in tables[step] or key == "keep"}
+        own = {key: value for key, value in PICO[stages[step]].items() if key in tables[step]}
         values += [f"{step}.{key}={value}" for key, value in own.items()]
     said = shell("run", path, "--scale", "laptop", "--json", *(word for value in values for word in ("--set", value)))
     assert said.code == 0, said.err

@@ -301,6 +301,13 @@ def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -
     assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
 
 
+def test_plain_text_is_kept_whatever_the_parts(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One two.\nThree.\n\nFour.\n")
+    options = ["-o", str(tmp_path / "out"), "--workers", "1", "--keep", "title"]
+    assert shell("corpus", str(tmp_path / "a.txt"), str(baseline), *options).code == 0
+    assert documents(tmp_path / "out") == ["One two.\nThree.", "Four.", "A title."]
+
+
 def test_a_sample_of_a_kind_that_is_absent(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One two.\nOne two three.\n")
     options = ["corpus", str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"), "--workers", "1"]
