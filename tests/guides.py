@@ -21,7 +21,9 @@ SHORTENED = (
     (r"--batch-size (48|64)", "--batch-size 4"),
 )
 # Commands that start processes of their own: they are planned, not run.
-PLANNED = re.compile(r"biosqueeze (benchmark|bench|run) |--grid|--probe|--folds|accelerate launch")
+PLANNED = re.compile(
+    r"biosqueeze (benchmark|bench|run) |--grid|--probe|--folds|--speedup|--family \d|accelerate launch"
+)
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,19 @@ Scores of unlike units do not add up: a head has the width of many neurons, and 
 sum over its parts. So each kind of unit counts as a share of its own sum, and the shares are combined as the encoder
 combines the units:
 
-    kept = X * sum over the kept layers l of D_l * (H_l + N_l) / 2
+    kept = X * sum over the kept layers l of D_l * sqrt(H_l * N_l)
 
 D_l is the layer's share of the scores of all layers: what layers add to the residual stream adds up. H_l and N_l are
-the shares of that layer's heads and neurons that are kept, the most important ones: attention and FFN are the two
-blocks that add to the stream in a layer. X is the share of the hidden dimensions: all of it passes through them. An
-importance that does not score a kind of unit counts each of them alike. Negative scores, of a layer without which the
-loss is lower, count as zero.
+the shares of that layer's heads and neurons that are kept, the most important ones. The FFN reads what attention wrote,
+so neither can stand in for the other: their mean is geometric. By an arithmetic one, where scores are alike, as
+magnitudes are, the block that costs more would be cut to its minimum; by a product, depth alone would be cut. X is the
+share of the hidden dimensions: all of the stream passes through them. An importance that does not score a kind of unit
+counts each of them alike. Negative scores, of a layer without which the loss is lower, count as zero.
 
 No unit counts less than zero, so `kept` never decreases where a size grows.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -36,7 +38,7 @@ class KeptImportance:
         Args:
             scores: of the original.
             own: its shape.
-            choose: the layers that are kept.
+            choose: the layers that are kept, by these scores; a cut scores anew after each layer that it removes.
         """
         self.own, self._choose = own, choose
         layers = scores.layers if scores.layers is not None else torch.ones(own.layers)
@@ -52,7 +54,7 @@ class KeptImportance:
         heads = self._kept(self._heads, width)
         neurons = self._kept(self._neurons, shape.ffn / self.own.ffn)
         layers = self._choose(shape.layers, self._layers)
-        return hidden * sum(self._layers[i] * (heads[i] + neurons[i]) / 2 for i in layers)
+        return hidden * sum(self._layers[i] * math.sqrt(heads[i] * neurons[i]) for i in layers)
 
     def _kept(self, sums: Tensor | None, share: float) -> list[float]:
         """Return the share that each layer keeps of its units."""

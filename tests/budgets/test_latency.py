@@ -34,6 +34,13 @@ def test_squares_of_the_width_are_exact(shape):
     assert table.predict(shape) == pytest.approx(time_of(shape, neuron=0))
 
 
+def test_a_model_of_one_layer():
+    shapes = [shape for shape in GRID if shape.layers == 1]
+    table = LatencyTable({shape: shape.heads * (100.0 + shape.ffn) for shape in measured_shapes(shapes)})
+    assert table.predict(Shape(1, 12, 960)) == pytest.approx(12 * 1060)
+    assert table.predict(Shape(1, 6, 960)) == pytest.approx(6 * 1060, rel=0.05)
+
+
 @given(st.sampled_from(GRID), st.floats(0.01, 0.1), st.floats(0.01, 0.1))
 def test_other_times_are_close(shape, constant, linear):
     table = table_of(GRID, constant=constant, linear=linear, square=0.01)

@@ -51,7 +51,7 @@ def naive_share(scores, shape, own):
         for kind, count in (("heads", shape.heads), ("neurons", shape.ffn)):
             values = sorted(scores[kind][layer], reverse=True)
             parts.append(sum(values[:count]) / sum(values))
-        kept += scores["layers"][layer] / total * sum(parts) / 2
+        kept += scores["layers"][layer] / total * (parts[0] * parts[1]) ** 0.5
     hidden = sorted(scores["hidden"], reverse=True)
     return kept * sum(hidden[: len(hidden) * shape.heads // own.heads]) / sum(hidden)
 
