@@ -24,6 +24,7 @@ _FUNCTIONS = (
     "quantize",
     "report",
     "shrink",
+    "students",
     "vocab",
 )
 __all__ = [*_FUNCTIONS, "__version__"]  # all of them are names

@@ -26,6 +26,7 @@ from biosqueeze.cli.command import (
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
+from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import mark, with_output
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
@@ -237,7 +238,7 @@ def _run_recipe(
     set_up_process(flags)
     refuse_several_processes("run")
     path = find_recipe(recipe)
-    steps = read_recipe(path, overrides, scale)
+    steps = with_repeated_cuts(path, read_recipe(path, overrides, scale))
     name = f"{path.stem}-{scale}-run" if scale else f"{path.stem}-run"
     run = RecipeRun.open(Path(out).expanduser() if out else Path(name))
     with clean_stdout():

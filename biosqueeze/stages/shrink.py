@@ -10,6 +10,7 @@ from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.models.custom_heads.files import check_custom_head, copy_head
+from biosqueeze.models.gradual import GradualOptions, next_layers, next_widths
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import (
     Bounds,
@@ -67,7 +68,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BudgetOptions, ImportanceOptions, VocabularyOptions, WritingOptions):
+class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOptions, WritingOptions):
     """Remove layers, heads, neurons or tokens, or make a student.
 
     Unless they are repaired, the kept weights and the head are copied unchanged; stock transformers loads the result.
@@ -231,12 +232,13 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     from biosqueeze.models.depth import choose_layers_of
 
     total = config.num_hidden_layers
-    layers = choose_layers_of(config, options.layers) if options.layers is not None else None
+    kept = next_layers(config, options.layers, options.steps_of)
+    layers = choose_layers_of(config, kept) if kept is not None else None
     widths, rounding = _widths(options, config)
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
-    guide = plan_guide(options, source, config, widths, options.layers)
-    return _described(guide, config, options.layers, widths, rounding)
+    guide = plan_guide(options, source, config, widths, kept)
+    return _described(guide, config, kept, widths, rounding)
 
 
 def _described(
@@ -264,7 +266,8 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
     from biosqueeze.models.width import choose_widths
 
     if options.width is None:
-        return choose_widths(config, options.ffn, options.heads, options.hidden), ""
+        target = choose_widths(config, options.ffn, options.heads, options.hidden)
+        return next_widths(config, target, options.steps_of), ""
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
     ffn, heads = widths_of_share(config, options.width)
     return choose_widths(config, ffn, heads, None), f", a multiple of {kernel_multiple(ffn)} for int8 kernels"
@@ -289,6 +292,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
     if options.has_budget:
         return derive_out(source, options.budget_name + ("-vocab" if options.changes_vocabulary else ""))
     letters = {"l": options.layers, "w": options.width, "f": options.ffn, "h": options.heads, "d": options.hidden}
+    letters["s"] = options.steps_of
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
     return derive_out(source, "-".join([*words, *(["vocab"] if options.changes_vocabulary else [])]))
 

@@ -26,7 +26,7 @@ _COLUMNS = ("student", "family", "layers", "hidden", "heads", "ffn", "parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Options(StageOptions):
-    """List the named students of --student: shape, parameters, cost and source.
+    """List the named students: shape, parameters, cost and source.
 
     Parameters are those of the encoder without a head. Cost is the number of floating-point operations per token in a
     text of 128 tokens, compared with BERT-base, or with the teacher if one is given; embeddings cost none.

@@ -14,7 +14,7 @@ from tests import pico
 from tests.cli.run import Shell
 from tests.tasks.sources import squad
 
-OWN = ("quickstart", "relation_encodings", "tagging_schemes")  # no paper's model
+OWN = ("quickstart", "gradual", "relation_encodings", "tagging_schemes")  # no paper's model
 PAPERS = {name: path for name, path in shipped_recipes().items() if name not in OWN}
 
 

@@ -1,0 +1,88 @@
+"""Repeat a cut and the training after it: `steps_of = N` in the table of a shrink step."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.cli.recipe_file import RecipeStep
+from biosqueeze.errors import UsageError
+from biosqueeze.models.gradual import MOST_STEPS
+from biosqueeze.options import Argument
+
+_KEY = "steps_of"
+_TRAININGS = ("distill", "finetune")
+_COUNTS = {str(count) for count in range(2, MOST_STEPS + 1)}
+
+
+def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
+    """Replace each gradual cut and its training by N of both: `cut-1`, `student-1`, ..., and at last `cut`, `student`.
+
+    A list of checkpoints that has the training, such as that of a later bench, gets all N of them.
+
+    Raises:
+        UsageError: a gradual cut has no training after it.
+    """
+    for number, step in enumerate(steps):
+        if (count := _count(step)) is None:
+            continue
+        before, (training, *after) = steps[:number], steps[number + 1 :] or [None]
+        if training is None or training.stage not in _TRAININGS:
+            raise UsageError(
+                f"{path}: [{step.name}] cuts in {count} steps ({_KEY}), so a training must follow it; add a table with "
+                f'stage = "distill", or leave {_KEY} out'
+            )
+        pairs = list(_pairs(step, training, count))
+        after = [_with_all(later, training.name, pairs) for later in after]
+        _check_names(path, [*before, *pairs, *after])
+        return [*before, *pairs, *with_repeated_cuts(path, after)]
+    return steps
+
+
+def _check_names(path: Path, steps: list[RecipeStep]) -> None:
+    names = [step.name for step in steps]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"{path}: [{twice}] is also the name of a step of a gradual cut ({_KEY}); give it another")
+
+
+def _count(step: RecipeStep) -> int | None:
+    """Return the number of cuts of a gradual shrink step; None for other steps, and where the number is not valid."""
+    if step.stage != "shrink":
+        return None
+    value = str(step.overrides.get(_KEY, [step.table.get(_KEY)])[-1])
+    return int(value) if value in _COUNTS else None
+
+
+def _pairs(cut: RecipeStep, training: RecipeStep, count: int) -> Iterator[RecipeStep]:
+    """Yield the cuts and their trainings; each cut but the first reads what was trained last."""
+    for part in range(1, count + 1):
+        suffix = f"-{part}" if part < count else ""
+        names = {f"@{name}": f"@{name}{suffix}" for name in (cut.name, training.name)}
+        for step in (cut, training):
+            table = {key: _renamed(value, names) for key, value in step.table.items()}
+            overrides = {key: _renamed(values, names) for key, values in step.overrides.items()}
+            if step is cut:
+                overrides[_KEY] = [str(count - part + 1)]
+                if part > 1:
+                    table.pop("checkpoint", None)
+                    overrides.pop("checkpoint", None)
+            if suffix and "out" in table | overrides:
+                raise UsageError(f"[{step.name}] is repeated, so it cannot have one out; leave that out")
+            yield replace(step, name=f"{step.name}{suffix}", table=table, overrides=overrides)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def _with_all(step: RecipeStep, training: str, pairs: list[RecipeStep]) -> RecipeStep:
+    """Return a later step whose list of checkpoints has every training."""
+    everything = [f"@{each.name}" for each in pairs[1::2]]
+    table = dict(step.table)
+    for name, field in step.fields.items():
+        if field.marker(Argument) and field.repeated and isinstance(value := table.get(name), list):
+            table[name] = [each for item in value for each in (everything if item == f"@{training}" else [item])]
+    return replace(step, table=table)

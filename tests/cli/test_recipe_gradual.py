@@ -1,0 +1,124 @@
+"""`steps_of` of a shrink step: cuts and trainings in turn, one recipe, resumable."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.cli.recipe_file import read_recipe
+from biosqueeze.cli.recipe_gradual import with_repeated_cuts
+from biosqueeze.errors import UsageError
+from biosqueeze.models.gradual import next_size
+from tests import pico
+from tests.cli.run import Shell
+from tests.kills import killed, renames_to
+
+CUT = '[cut]\nstage = "shrink"\ncheckpoint = "@start"\nsteps_of = 3\nlayers = "1"\nffn = 16\n'
+TEXT = f"""
+[start]
+stage = "finetune"
+{CUT}
+[student]
+stage = "distill"
+teacher = ["@start"]
+lr = 1e-3
+[again]
+stage = "distill"
+checkpoint = "@student"
+teacher = ["@start", "@student"]
+[bench]
+checkpoints = ["@start", "@student"]
+"""
+
+
+def expanded(path: Path, text: str, *overrides: str) -> list:
+    path.write_text(text)
+    return with_repeated_cuts(path, read_recipe(path, overrides))
+
+
+def test_a_gradual_cut_becomes_pairs_of_steps(tmp_path: Path) -> None:
+    steps = expanded(tmp_path / "r.toml", TEXT, "student.lr=1e-4", "cut.seed=1")
+    assert [step.name for step in steps][:7] == ["start", "cut-1", "student-1", "cut-2", "student-2", "cut", "student"]
+    by_name = {step.name: step for step in steps}
+    cuts = [by_name[name] for name in ("cut-1", "cut-2", "cut")]
+    assert [cut.overrides for cut in cuts] == [{"seed": ["1"], "steps_of": [left]} for left in "321"]
+    assert [cut.table.get("checkpoint") for cut in cuts] == ["@start", None, None]
+    assert by_name["student-2"].overrides == {"lr": ["1e-4"]} and by_name["student-2"].table["teacher"] == ["@start"]
+    assert by_name["bench"].table["checkpoints"] == ["@start", "@student-1", "@student-2", "@student"]
+    assert by_name["again"].table["teacher"] == ["@start", "@student"]  # the last one: only tables of checkpoints grow
+    assert by_name["again"].table["checkpoint"] == "@student"
+
+
+def test_the_number_of_steps_can_be_set(tmp_path: Path) -> None:
+    assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=5")) == 13
+    assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=1")) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (CUT, r"\[cut\] cuts in 3 steps .* a training must follow"),
+        (f'{CUT}[bench]\ncheckpoints = ["@cut"]', "a training must follow"),
+        (f'{CUT}[student]\nstage = "distill"\n[cut-1]\nstage = "evaluate"', r"\[cut-1\] is also the name"),
+        (f'{CUT}[student]\nstage = "distill"\nout = "x"', r"\[student\] is repeated, so it cannot have one out"),
+    ],
+)
+def test_impossible_gradual_recipes_are_explained(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        expanded(tmp_path / "r.toml", text)
+
+
+@pytest.mark.parametrize(
+    ("now", "target", "steps", "multiple", "sizes"),
+    [
+        (1536, 960, 3, 64, [1344, 1152, 960]),
+        (12, 9, 3, 1, [11, 10, 9]),
+        (6, 3, 2, 1, [4, 3]),
+        (100, 96, 3, 64, [99, 98, 96]),
+    ],
+)
+def test_sizes_fall_in_equal_steps(now: int, target: int, steps: int, multiple: int, sizes: list[int]) -> None:
+    seen = [now]
+    for left in range(steps, 0, -1):
+        seen.append(target if left == 1 else next_size(seen[-1], target, left, multiple))
+    assert seen[1:] == sizes
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--layers", "every-other", "--steps-of", 2), "needs a number of layers"),
+        (("--width", 0.5, "--steps-of", 2), "give --layers, --ffn, --heads or --hidden"),
+        (("--layers", 3, "--steps-of", 9), "nothing would be cut"),
+        (("--layers", 9, "--steps-of", 2), "--layers 9 of 4 cannot be kept"),
+        (("--layers", 2, "--steps-of", 0), "--steps-of"),
+    ],
+)
+def test_impossible_steps_are_explained(shell: Shell, pico_bert: Path, words: tuple, says: str) -> None:
+    said = shell("shrink", pico_bert, *words)
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert says in said.err
+
+
+def test_an_interrupted_gradual_cut_equals_an_uninterrupted(shell: Shell, pico_bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join(pico.sentences(60)))
+    path = tmp_path / "r.toml"
+    path.write_text(
+        f'[cut]\nstage = "shrink"\ncheckpoint = "{pico_bert}"\nlayers = "2"\nffn = 32\nheads = 2\nsteps_of = 2\n'
+        f'[student]\nstage = "distill"\nteacher = "{pico_bert}"\ncorpus = ["text"]\nsteps = 5\nsave_every = 2\n'
+        'precision = "fp32"\n'
+    )
+    assert shell("run", path, "--out", "whole").code == 0
+    killed("run", path, "--out", "cut-off", at=renames_to("cut-off/student.partial/state-00000004"), log=Path("log"))
+    said = shell("run", path, "--out", "cut-off")
+    assert said.code == 0, said.err
+    assert said.err.count("unchanged, skipped") == 3
+    for name in ("student-1", "student"):
+        both = [Path(run, name, "model.safetensors").read_bytes() for run in ("whole", "cut-off")]
+        assert both[0] == both[1]
+    configs = [json.loads(Path("whole", name, "config.json").read_text()) for name in ("cut-1", "student")]
+    assert [config["num_hidden_layers"] for config in configs] == [3, 2]
+    assert [config["intermediate_size"] for config in configs] == [48, 32]
+    assert [config["num_attention_heads"] for config in configs] == [3, 2]
+    history = json.loads(Path("whole/student/biosqueeze.json").read_text())["history"]
+    assert [entry["stage"] for entry in history[-4:]] == ["shrink", "distill", "shrink", "distill"]
