@@ -26,14 +26,14 @@ def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
     for number, step in enumerate(steps):
         if (count := _count(step)) is None:
             continue
-        before, (training, *after) = steps[:number], steps[number + 1 :] or [None]
-        if training is None or training.stage not in _TRAININGS:
+        before, later = steps[:number], steps[number + 1 :]
+        if not later or later[0].stage not in _TRAININGS:
             raise UsageError(
                 f"{path}: [{step.name}] cuts in {count} steps ({_KEY}), so a training must follow it; add a table with "
                 f'stage = "distill", or leave {_KEY} out'
             )
-        pairs = list(_pairs(step, training, count))
-        after = [_with_all(later, training.name, pairs) for later in after]
+        training, pairs = later[0], list(_pairs(step, later[0], count))
+        after = [_with_all(each, training.name, pairs) for each in later[1:]]
         _check_names(path, [*before, *pairs, *after])
         return [*before, *pairs, *with_repeated_cuts(path, after)]
     return steps

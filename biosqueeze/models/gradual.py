@@ -47,7 +47,9 @@ def next_layers(config: Any, layers: str | None, steps: int | None) -> str | Non
     if layers is None or steps is None or steps == 1:
         return layers
     if not layers.strip().isdigit():
-        raise UsageError(f"--steps-of {steps} needs a number of layers, and not --layers {layers}; give how many remain")
+        raise UsageError(
+            f"--steps-of {steps} needs a number of layers, and not --layers {layers}; give how many remain"
+        )
     return str(next_size(config.num_hidden_layers, int(layers), steps))
 
 
