@@ -22,6 +22,7 @@ SUPPORT = {
         "gates",
         "guide",
         "guided-cut",
+        "kept-shape",
         "means",
         "options",
         "sources",

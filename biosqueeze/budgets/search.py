@@ -18,9 +18,11 @@ from biosqueeze.importance import open_importance
 from biosqueeze.importance.guide import Guide, plan_guide
 from biosqueeze.models.depth import choose_layers
 from biosqueeze.models.families import check_length, family_of, longest_input
+from biosqueeze.models.load import detect_head, load_config
 from biosqueeze.models.unit_scores import UnitScores
 from biosqueeze.models.width import Widths
 from biosqueeze.progress import note, table
+from biosqueeze.vocabularies.change import VocabularyChange
 
 if TYPE_CHECKING:
     from biosqueeze.budgets.timing import TimingRequest
@@ -156,22 +158,21 @@ class BudgetSearch:
         return [*columns, *(["ms predicted", "speed-up"] if is_timed else [])], rows
 
 
-def open_search(
-    options: Any, source: Checkpoint, architecture: str, config: PreTrainedConfig, changed: PreTrainedConfig
-) -> BudgetSearch:
+def open_search(options: Any, source: Checkpoint, vocabulary: VocabularyChange | None) -> BudgetSearch:
     """List the shapes, and check that the budgets are possible as far as it is known without weights and times.
 
     Args:
         options: `BudgetOptions` and `ImportanceOptions` with `field` and `seed`.
         source: that is cut.
-        architecture: its class.
-        config: the source's.
-        changed: the same with the new vocabulary.
+        vocabulary: that it gets before; None where it keeps its own.
 
     Raises:
         UsageError: no shape fits a budget, no cut is needed, or an option is wrong.
         SqueezeError: there are no such calibration data, or a backend is not installed.
     """
+    config = load_config(source)
+    architecture = family_of(config).architecture(detect_head(source, config))
+    changed = vocabulary.new_config(config) if vocabulary else config
     length, budgets = _length(options, source, config), budgets_of(options)
     narrows = family_of(config).supports_narrowing and _scores_width(options.importance_name)
     shapes = shapes_of(changed, narrows=narrows)

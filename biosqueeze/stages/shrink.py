@@ -33,9 +33,8 @@ from biosqueeze.vocabularies.options import VocabularyOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-    from biosqueeze.budgets.search import BudgetSearch
-    from biosqueeze.importance.guide import Guide
     from biosqueeze.importance.guided_cut import GuidedCut
+    from biosqueeze.importance.kept_shape import KeptShape
     from biosqueeze.importance.store import SavedScores
     from biosqueeze.models.load import LoadedModel
     from biosqueeze.models.width import Widths
@@ -137,21 +136,6 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOption
 
 
 @dataclass(frozen=True)
-class _KeptShape:
-    """What is kept, checked against the checkpoint's config; None keeps all."""
-
-    layers: tuple[int, ...] | int | None
-    """Which, or how many: the importance chooses them."""
-    widths: "Widths"
-    guide: "Guide"
-    steps: tuple[str, ...]
-
-    def layer_numbers(self) -> tuple[int, ...] | None:
-        """The layers that are kept, or as many of the first ones, for the shape."""
-        return tuple(range(self.layers)) if isinstance(self.layers, int) else self.layers
-
-
-@dataclass(frozen=True)
 class _ShrunkModel:
     model: "PreTrainedModel"
     tokenizer: "PreTrainedTokenizerFast"
@@ -162,8 +146,10 @@ class _ShrunkModel:
 
 def plan(options: Options) -> Plan:
     """Return what would be cut; read config.json, the tokenizer and the text of --vocab-keep, and no weights."""
+    from biosqueeze.budgets.search import open_search
     from biosqueeze.models.count import count_parts, parameters_of
-    from biosqueeze.models.load import load_config
+    from biosqueeze.models.families import family_of
+    from biosqueeze.models.load import detect_head, load_config
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
@@ -172,33 +158,18 @@ def plan(options: Options) -> Plan:
     check_tokenizer_files(source)
     out = check_output(_out(options, source), (source,), force=options.force)
     config = load_config(source)
-    architecture, vocabulary = _architecture(source, config), plan_vocabulary(source, options)
+    vocabulary = plan_vocabulary(source, options)
     if options.has_budget:
-        steps = (*(vocabulary.steps if vocabulary else ()), *_search(options, source, vocabulary).plan())
+        steps = (*(vocabulary.steps if vocabulary else ()), *open_search(options, source, vocabulary).plan())
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
+    architecture = family_of(config).architecture(detect_head(source, config))
     if vocabulary is None:
         after = count_parts(changed, architecture)
     else:
         after = count_parts(vocabulary.new_config(changed), architecture)
         steps = (*vocabulary.steps, *steps, describe_savings(count_parts(config, architecture), after))
     return Plan(out=out, steps=steps, parameters_before=parameters_of(source), parameters_after=after["total"])
-
-
-def _architecture(source: Checkpoint, config: "PreTrainedConfig") -> str:
-    from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import detect_head
-
-    return family_of(config).architecture(detect_head(source, config))
-
-
-def _search(options: Options, source: Checkpoint, vocabulary: "VocabularyChange | None") -> "BudgetSearch":
-    from biosqueeze.budgets.search import open_search
-    from biosqueeze.models.load import load_config
-
-    config = load_config(source)
-    changed = vocabulary.new_config(config) if vocabulary else config
-    return open_search(options, source, _architecture(source, config), config, changed)
 
 
 def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
@@ -227,8 +198,9 @@ def _plan_cut(
     return steps, shallow_config(changed, layers)
 
 
-def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> _KeptShape:
+def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
     from biosqueeze.importance.guide import plan_guide
+    from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.depth import choose_layers_of
 
     total = config.num_hidden_layers
@@ -238,26 +210,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
     guide = plan_guide(options, source, config, widths, kept)
-    return _described(guide, config, kept, widths, rounding)
-
-
-def _described(
-    guide: "Guide", config: "PreTrainedConfig", kept_layers: str | None, widths: "Widths", rounding: str = ""
-) -> _KeptShape:
-    """Say what is kept; `kept_layers` is of the form of --layers."""
-    from biosqueeze.models.depth import choose_layers_of
-
-    steps, total = [], config.num_hidden_layers
-    layers = choose_layers_of(config, kept_layers) if kept_layers is not None else None
-    if layers is not None and guide.chooses_layers(kept_layers):
-        steps.append(f"keep {len(layers)} of {total} layers: remove the least important one at a time")
-    elif layers is not None:
-        steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
-    if widths.ffn is not None:
-        steps.append(f"keep {widths.ffn} feed-forward neurons in each layer{rounding}")
-    steps.extend(_head_steps(config, widths))
-    chosen = len(layers) if layers is not None and guide.chooses_layers(kept_layers) else layers
-    return _KeptShape(chosen, widths, guide, tuple(steps))
+    return described(guide, config, kept, widths, rounding)
 
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
@@ -271,17 +224,6 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
     ffn, heads = widths_of_share(config, options.width)
     return choose_widths(config, ffn, heads, None), f", a multiple of {kernel_multiple(ffn)} for int8 kernels"
-
-
-def _head_steps(config: "PreTrainedConfig", widths: "Widths") -> list[str]:
-    from biosqueeze.models.width import narrowed_config
-
-    if widths.heads is None and widths.head_size is None:
-        return []
-    has, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
-    narrower = f", {widths.head_size} of {size} dimensions of each" if widths.head_size else ""
-    hidden = narrowed_config(config, widths).hidden_size
-    return [f"keep {widths.heads or has} of {has} heads{narrower}: hidden size {hidden}"]
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -394,18 +336,20 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
 
 def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str, _ShrunkModel]]:
     """Yield the cut model of every budget by its name; all are cut from the original."""
+    from biosqueeze.budgets.search import open_search
     from biosqueeze.importance.guided_cut import GuidedCut
+    from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     vocabulary = plan_vocabulary(source, options)
-    search = _search(options, source, vocabulary).timed()
+    search = open_search(options, source, vocabulary).timed()
     loaded = load_model(source, seed=options.seed)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     guided = GuidedCut(search.guide, source, start.model, start.tokenizer)
     for choice in search.choose(guided.scores):
         guided.restart()
-        shape = _described(search.guide, start.model.config, choice.layers, choice.widths)
+        shape = described(search.guide, start.model.config, choice.layers, choice.widths)
         shrunk = _cut_to(shape, guided, start)
         yield choice.budget.name, replace(shrunk, notes=shrunk.notes | {"budget": choice.facts})
 
@@ -419,7 +363,7 @@ def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel
     return _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})
 
 
-def _cut_to(shape: _KeptShape, guided: "GuidedCut", start: _ShrunkModel) -> _ShrunkModel:
+def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _ShrunkModel:
     """Return a model, with its new vocabulary, cut to a shape."""
     from biosqueeze.importance.guide import facts_of
 
