@@ -1,7 +1,7 @@
 """Choose the shape of a cut by a budget, from a checkpoint's config and, once they are computed, its importances."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,11 @@ class Choice:
 
     budget: Budget
     candidate: Candidate
-    kept: float
-    """Share of the importance."""
     widths: Widths
     layers: str | None
     """How many, in the form of --layers; None where all are kept."""
     facts: dict[str, Any]
-    """For the manifest."""
+    """For the manifest: the choice, and some of the Pareto front."""
 
 
 @dataclass(frozen=True)
@@ -100,47 +98,51 @@ class BudgetSearch:
             scores: importances of the original's units.
         """
         kept = functools.cache(KeptImportance(scores, own_shape(self.config), self._layer_choice()).of)
-        chosen = []
-        for budget in self.budgets:
-            candidate = best(self.candidates.fitting(budget), budget.quantity, kept)
-            chosen.append(self._choice(budget, candidate, kept(candidate.shape)))
-        self._show_front(chosen, kept)
-        return tuple(chosen)
+        found = [best(self.candidates.fitting(budget), budget.quantity, kept) for budget in self.budgets]
+        front = pareto_front(self.candidates.all, self.budgets[0].quantity, kept)
+        rows = thinned(front, found, _ROWS)
+        listed = [self._facts(each, kept(each.shape)) for each in rows]
+        chosen = tuple(
+            self._choice(budget, each, {**self._facts(each, kept(each.shape)), "front": listed})
+            for budget, each in zip(self.budgets, found, strict=True)
+        )
+        self._show_front(len(front), rows, chosen)
+        return chosen
 
     def _layer_choice(self) -> LayerChoice:
         if self.guide.name:
             return most_important
         return lambda count, layers: choose_layers(str(count), len(layers))  # as `shrink --layers` without importance
 
-    def _choice(self, budget: Budget, candidate: Candidate, kept: float) -> Choice:
-        original, shape = self.candidates.original, candidate.shape
-        layers = str(shape.layers) if shape.layers != original.shape.layers else None
+    def _choice(self, budget: Budget, candidate: Candidate, facts: dict[str, Any]) -> Choice:
+        shape, kept = candidate.shape, facts["importance_kept"]
+        layers = str(shape.layers) if shape.layers != self.candidates.original.shape.layers else None
         note(f"{budget.flag}: {self.candidates.describe(candidate)}; keeps {kept:.0%} of the importance")
+        shared = {"budget": budget.flag, "length": self.length, "shapes": len(self.candidates.all)}
+        return Choice(budget, candidate, widths_for(self.config, shape), layers, shared | facts)
+
+    def _facts(self, candidate: Candidate, kept: float) -> dict[str, Any]:
         facts = {
-            "budget": budget.flag,
-            **shape._asdict(),
+            **candidate.shape._asdict(),
+            "hidden": candidate.hidden,
             "parameters": candidate.counts.parameters,
             "flops": candidate.counts.flops,
-            "flops_share": candidate.counts.flops / original.counts.flops,
-            "length": self.length,
+            "flops_share": candidate.counts.flops / self.candidates.original.counts.flops,
             "importance_kept": kept,
-            "shapes": len(self.candidates.all),
         }
-        if candidate.milliseconds is not None:
-            facts |= {"milliseconds": candidate.milliseconds, "speed_up": self.candidates.speed_up(candidate)}
-        return Choice(budget, candidate, kept, widths_for(self.config, shape), layers, facts)
+        if candidate.milliseconds is None:
+            return facts
+        return facts | {"milliseconds": candidate.milliseconds, "speed_up": self.candidates.speed_up(candidate)}
 
-    def _show_front(self, chosen: Sequence[Choice], kept: Callable[[Shape], float]) -> None:
-        quantity = chosen[0].budget.quantity
-        front = pareto_front(self.candidates.all, quantity, kept)
-        marked: dict[Candidate, str] = {}
+    def _show_front(self, size: int, rows: Sequence[Candidate], chosen: Sequence[Choice]) -> None:
+        marks: dict[Candidate, list[str]] = {}
         for choice in chosen:
-            marked[choice.candidate] = " ".join([*filter(None, [marked.get(choice.candidate)]), choice.budget.flag])
-        rows = thinned(front, tuple(marked), _ROWS)
+            marks.setdefault(choice.candidate, []).append(choice.budget.flag)
         columns, cells = self._table(rows)
-        for row, each in zip(cells, rows, strict=True):
-            row.extend([f"{kept(each.shape):.1%}", marked.get(each, "")])
-        what = f"{len(front)} of {len(self.candidates.all):,} shapes: none of fewer {quantity} keeps as much"
+        for cell, each, facts in zip(cells, rows, chosen[0].facts["front"], strict=True):
+            cell.extend([f"{facts['importance_kept']:.1%}", " ".join(marks.get(each, ()))])
+        quantity = chosen[0].budget.quantity
+        what = f"{size} of {len(self.candidates.all):,} shapes: none of fewer {quantity} keeps as much"
         table(f"Pareto front, {what}", [*columns, "importance kept", "chosen for"], cells)
 
     def _table(self, candidates: Sequence[Candidate]) -> tuple[list[str], list[list[str]]]:

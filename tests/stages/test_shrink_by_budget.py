@@ -31,6 +31,9 @@ def test_parameters_fit_and_the_cut_is_that_of_its_sizes(shell, pico_bert):
     assert facts["parameters_after"] == budget["parameters"] <= 20_000 < facts["parameters_before"]
     assert facts["parameters_after"] == sum(p.numel() for p in load_model(open_checkpoint("small")).model.parameters())
     assert 0 < budget["importance_kept"] < 1 and budget["budget"] == "--params 20K"
+    kept = {row["parameters"]: row["importance_kept"] for row in budget["front"]}
+    assert list(kept.values()) == sorted(kept.values()) and list(kept) == sorted(kept)
+    assert kept[budget["parameters"]] == budget["importance_kept"] and kept[facts["parameters_before"]] > 0.999
     assert AutoModel.from_pretrained("small").config.intermediate_size == budget["ffn"]
     manifest = open_checkpoint("small").manifest
     assert manifest.notes["budget"] == budget and manifest.history[-1].options["params"] == "20K"
@@ -93,6 +96,7 @@ def test_importance_of_layers_chooses_the_depth_alone(shell, pico_bert):
             ["--params", "20K", "--layers", "2"],
             "cannot be combined with --layers (a budget chooses the shape)",
         ),
+        (["--speedup", "2", "--steps-of", "3"], "--steps-of cannot be combined with --speedup"),
         (["--params", "20K", "--student", "tiny"], "--params cannot be combined with --student"),
         (["--layers", "2", "--length", "32"], "--length needs --flops"),
         (["--params", "20K", "--batch", "2"], "--batch needs --speedup or --family"),
