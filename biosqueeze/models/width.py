@@ -94,7 +94,8 @@ def _heads_for(hidden: int, heads: int | None, size: int, all_heads: int) -> tup
     if heads < 1 or hidden % heads or not 1 <= hidden // heads <= size:
         raise UsageError(
             f"--hidden {hidden} is not {heads} heads of at most {size} dimensions each; possible with fewer heads: "
-            f"{_multiples(size, all_heads)}; with narrower ones: the multiples of --heads up to {size} times that"
+            f"{_multiples(size, all_heads)}; with narrower ones: multiples of {heads or all_heads} (--heads) up to "
+            f"{size * (heads or all_heads)}"
         )
     return heads, hidden // heads
 

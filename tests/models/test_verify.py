@@ -1,0 +1,21 @@
+"""Differences of float32 outputs that count as rounding."""
+
+import pytest
+import torch
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.verify import check_same_outputs
+
+
+@pytest.mark.parametrize(("size", "difference"), [(1.0, 0.9e-4), (30.0, 2e-3), (0.01, 0.9e-4)])
+def test_rounding_grows_with_the_size_of_values(size: float, difference: float) -> None:
+    reference = (torch.tensor([[size, 0.0]]), torch.zeros(2, 3))
+    outputs = (reference[0] + torch.tensor([[0.0, difference]]), reference[1])
+    assert check_same_outputs("a cut", outputs, reference) == pytest.approx(difference, rel=1e-3)
+
+
+@pytest.mark.parametrize(("size", "difference"), [(1.0, 1.1e-4), (30.0, 4e-3), (1.0, float("nan"))])
+def test_larger_differences_are_refused(size: float, difference: float) -> None:
+    reference = (torch.tensor([[size, 0.0]]),)
+    with pytest.raises(SqueezeError, match="a cut changes the outputs by"):
+        check_same_outputs("a cut", (reference[0] + torch.tensor([[0.0, difference]]),), reference)
