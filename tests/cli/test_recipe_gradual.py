@@ -89,6 +89,7 @@ def test_sizes_fall_in_equal_steps(now: int, target: int, steps: int, multiple: 
     [
         (("--layers", "every-other", "--steps-of", 2), "needs a number of layers"),
         (("--width", 0.5, "--steps-of", 2), "give --layers, --ffn, --heads or --hidden"),
+        (("--speedup", 2, "--steps-of", 2), "--speedup"),
         (("--layers", 3, "--steps-of", 9), "nothing would be cut"),
         (("--layers", 9, "--steps-of", 2), "--layers 9 of 4 cannot be kept"),
         (("--layers", 2, "--steps-of", 0), "--steps-of"),
