@@ -17,6 +17,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -128,6 +129,7 @@ def _measure(name: str, out: Path, text: Path) -> None:
     for directory in (record.parent, out / "logs"):
         directory.mkdir(exist_ok=True)
     target = out.resolve() / "runs" / name
+    shutil.rmtree(target, ignore_errors=True)  # of an interrupted measurement
     steps = read_recipe(shipped_recipes()[name], (), "laptop")
     words = ["run", name, "--scale", "laptop", "--out", str(target), "--json"]
     if any(step.name == "corpus" for step in steps):
@@ -144,7 +146,8 @@ def _timed(words: Sequence[str], directory: Path, log: Path) -> tuple[float, flo
     Raises:
         SystemExit: the recipe failed.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    threads = {"OMP_NUM_THREADS": "1", "BIOSQUEEZE_BENCH_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, **threads}
     environment["BIOSQUEEZE_CACHE"] = str((log.parent / "cache" / log.stem).resolve())  # nothing is there already
     begin = time.monotonic()
     with log.open("w", encoding="utf-8") as messages:
