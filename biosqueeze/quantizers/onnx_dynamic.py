@@ -11,7 +11,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from biosqueeze.backends.onnx_export import silence_libraries
 from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
-from biosqueeze.quantizers.onnx_graph import save, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_transposes, save, shrink_embeddings
 
 NEEDS_CALIBRATION = False
 USES = frozenset({"reduce_range"})
@@ -20,6 +20,7 @@ USES = frozenset({"reduce_range"})
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
     model = read_graph(job.source)
+    fold_transposes(model)
     kept_float = _classifier_products(model)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
@@ -52,6 +52,26 @@ class IndexedGraph:
         del self.graph.initializer[:]
         self.graph.initializer.extend(weights)
         del self.graph.value_info[:]
+
+
+def fold_transposes(model: onnx.ModelProto) -> None:
+    """Store the matrices that the graph transposes as their transposes.
+
+    The exporter does so only for those that one node reads: not for those that layers share (ALBERT), nor for an
+    embedding table that is the decoder's matrix too.
+    """
+    graph = IndexedGraph(model)
+    transposes = [n for n in graph.graph.node if n.op_type == "Transpose" and _is_matrix(graph.weights.get(n.input[0]))]
+    if not transposes:
+        return
+    for node in transposes:
+        graph.add(node.output[0], graph.array(node.input[0]).T)
+    folded = {id(node) for node in transposes}
+    graph.replace_nodes(node for node in graph.graph.node if id(node) not in folded)
+
+
+def _is_matrix(tensor: onnx.TensorProto | None) -> TypeGuard[onnx.TensorProto]:
+    return tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
 
 
 def fold_weights(model: onnx.ModelProto) -> int:
@@ -150,8 +170,7 @@ def shrink_embeddings(model: onnx.ModelProto) -> int:
 
 def _is_table(graph: IndexedGraph, gather: onnx.NodeProto) -> bool:
     tensor = graph.weights.get(gather.input[0])
-    is_float = tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
-    if tensor is None or not is_float or tensor.dims[0] < _MINIMUM_ROWS:
+    if not _is_matrix(tensor) or tensor.dims[0] < _MINIMUM_ROWS:
         return False
     axis = next((attribute.i for attribute in gather.attribute if attribute.name == "axis"), 0)
     # A table that is also the decoder's matrix must stay float32, and an int8 copy would make the file larger.

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from biosqueeze.quantizers.onnx_graph import fold_weights, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_transposes, fold_weights, shrink_embeddings
 
 
 def model_of(nodes, weights, inputs, output="y"):
@@ -112,6 +112,23 @@ def test_folding_rounds_and_saturates_as_onnxruntime_does(row, scale) -> None:
     expected = run(model, x=np.zeros(4, dtype=np.float32))
     fold_weights(model)
     np.testing.assert_array_equal(run(model, x=np.zeros(4, dtype=np.float32)), expected)
+
+
+def test_shared_matrix_is_stored_transposed() -> None:
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Transpose", ["W"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["once"]),
+        helper.make_node("MatMul", ["once", "t"], ["twice"]),
+        helper.make_node("Transpose", ["twice"], ["y"], perm=[1, 0]),
+    ]
+    model = model_of(nodes, {"W": random.normal(size=(6, 6)).astype(np.float32)}, {"x": TensorProto.FLOAT})
+    x = random.normal(size=(3, 6)).astype(np.float32)
+    expected = run(model, x=x)
+    fold_transposes(model)
+    assert kinds(model) == ["MatMul", "MatMul", "Transpose"]
+    assert [tensor.name for tensor in model.graph.initializer] == ["t"]
+    np.testing.assert_array_equal(run(model, x=x), expected)
 
 
 def test_activations_are_unchanged() -> None:

@@ -1,5 +1,7 @@
 """Every way to quantize: the graph runs at any shape, nearly agrees with stock transformers, and stores int8."""
 
+from unittest import mock
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -10,7 +12,8 @@ import transformers
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.quantizers import QuantizationJob
-from tests import pico
+from biosqueeze.stages import export
+from tests import graphs, pico
 
 INT8 = onnx.TensorProto.INT8
 
@@ -91,6 +94,23 @@ def test_sequence_classifier_stays_float(family: str, exported, tmp_path) -> Non
     assert len(notes["kept_float"]) == 1
     floats = [set(t.dims) for t in onnx.load(target).graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
     assert {len(pico.LABELS), pico.HIDDEN} in floats
+
+
+@pytest.fixture(scope="module")
+def shared_layers(tmp_path_factory):
+    """ALBERT with two layers, of a size from which the exporter leaves shared matrices to be transposed at run time."""
+    root = tmp_path_factory.mktemp("albert")
+    with mock.patch.multiple(pico, LAYERS=2, FFN=512):
+        checkpoint = pico.save("albert", root / "checkpoint", head="token-classification")
+    return export.run(export.Options(checkpoint=str(checkpoint), out=str(root / "exported"))).path
+
+
+@pytest.mark.parametrize("method", registry.names("quantizers"))
+def test_matrices_that_layers_share_are_int8(method, shared_layers, tmp_path) -> None:
+    graphs.quantize(shared_layers, method, tmp_path / "int8")
+    tensors = onnx.load(graphs.read(tmp_path / "int8").path).graph.initializer
+    floats = [list(t.dims) for t in tensors if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) == 2]
+    assert all(min(dims) <= len(pico.LABELS) for dims in floats), floats
 
 
 def test_static_ranges_come_from_calibration(ner, tmp_path) -> None:
