@@ -20,6 +20,7 @@ from biosqueeze.sentence_layout import is_module_folder
 DEMO_MODEL = "demo:minilm"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
+_LISTED = 5  # directories in an error
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html", "runs"}
 
 
@@ -39,9 +40,7 @@ class Checkpoint:
         """
         path = self.path / "config.json"
         if not path.is_file():
-            raise SqueezeError(
-                f"{self.path} has no config.json, so it is not a checkpoint; name the directory that holds one"
-            )
+            raise SqueezeError(f"{self.path} has no config.json, so it is not a checkpoint; {_advice(self.path)}")
         return model_config.read_config(path)
 
     @cached_property
@@ -188,6 +187,14 @@ def locate(name: str, *, weights: bool = True) -> Path:
     if not _HUB_ID.match(name) or name.startswith("."):
         raise SqueezeError(f"there is no directory {name}; check the path (`ls {path.parent}`)")
     return _download(name, weights)
+
+
+def _advice(path: Path) -> str:
+    """Return what to do about a directory without config.json."""
+    inside = sorted(config.parent.name for config in path.glob("*/config.json"))
+    if not inside:
+        return "name the directory that holds one"
+    return f"name one of those in it: {', '.join(inside[:_LISTED])}{', ...' if len(inside) > _LISTED else ''}"
 
 
 def _locate_demo(name: str) -> Path:

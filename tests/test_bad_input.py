@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,6 +72,12 @@ def test_no_config(command: str, pico_ner: Path, copy_of: Callable[[Path], Path]
     path = copy_of(pico_ner)
     (path / "config.json").unlink()
     ask(command, path, says=f"{path} has no config.json, so it is not a checkpoint; name the directory")
+
+
+def test_directory_of_checkpoints(pico_ner: Path, tmp_path: Path, ask: Callable[..., Said]) -> None:
+    for name in ("2-layers", "4-layers"):
+        shutil.copytree(pico_ner, tmp_path / "family" / name)
+    ask("inspect", tmp_path / "family", says="it is not a checkpoint; name one of those in it: 2-layers, 4-layers")
 
 
 @pytest.mark.parametrize("command", OPENING)
