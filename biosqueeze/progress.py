@@ -195,6 +195,12 @@ class ProgressBar:
             self._last_line = time.monotonic()
             note(f"{self.what}: {self.done}{self._of_total()}{self._eta()}  {text}".rstrip())
 
+    def set_total(self, total: int) -> None:
+        """Change the number of items, where it is found out in between."""
+        self.total = total
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=total)
+
     def _of_total(self) -> str:
         return f"/{self.total}" if self.total else ""
 

@@ -123,9 +123,9 @@ def used_examples(training: TrainingOptions, ratio: float, labelled: int) -> int
         ratio: unlabelled examples for each labelled one.
         labelled: number of labelled examples.
     """
-    if training.steps is None:
+    if training.most_steps is None:
         return math.ceil(training.epochs * labelled * ratio) if labelled else sys.maxsize
-    total = training.steps * training.batch_size * training.accumulate * processes.count()
+    total = training.most_steps * training.batch_size * training.accumulate * processes.count()
     return math.ceil(total * ratio / (1 + ratio)) if labelled else total
 
 

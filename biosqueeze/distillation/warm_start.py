@@ -14,7 +14,7 @@ from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
 from biosqueeze.saved_states import complete_states
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.options import PLATEAU, TrainingOptions
 
 FOLDER = "warm-start"
 LOG = f"{FOLDER}.jsonl"
@@ -42,13 +42,14 @@ def warm_start(
     folder.mkdir(exist_ok=True)
     resumed = bool(training.resume and complete_states(folder))
     learner = FineTuner(models.student, models.output_type)
+    schedule = "linear" if training.schedule == PLATEAU else training.schedule
     summary = train(
         TrainingJob(
             title="warm start",
             uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
             source=data.labelled,
-            options=replace(training, epochs=epochs, steps=None, resume=resumed),
+            options=replace(training, epochs=epochs, steps=None, hours=None, schedule=schedule, resume=resumed),
             directory=folder,
             evaluate=data.evaluator(precision_of(training)),
             metric=models.metric,

@@ -37,6 +37,7 @@ from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import teacher_dev_score, trained_summary
 from biosqueeze.training.finished import resume_where_saved, take_over
+from biosqueeze.training.options import PLATEAU
 
 if TYPE_CHECKING:
     from biosqueeze.distillation.pipeline import DistillationResult
@@ -194,6 +195,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     inputs = _open_inputs(options, weights=False)
+    options = _with_task_defaults(options, inputs)
     request = _request(options, inputs)
     out = check_output(
         _output(options, inputs), request.models.checkpoints, force=options.force, resume=options.resume is True
@@ -203,7 +205,6 @@ def plan(options: Options) -> Plan:
         check_tokenizer_files(checkpoint)
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
-    length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     names = " and ".join(teacher.name for teacher in inputs.teachers)
     head_steps = options.fit_head or f"at most {DEFAULT_HEAD_STEPS:,}"
     fitting = (f"first fit the masked-language-model head that {names} lacks: {head_steps} steps",)
@@ -213,7 +214,7 @@ def plan(options: Options) -> Plan:
             *(fitting if losses.fits_heads else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
             f"{formula(losses.weights)}, temperature {losses.temperature:g})",
-            f"train on {', '.join(sources)}{augmented}: {length}, lr {options.lr:g}",
+            f"train on {', '.join(sources)}{augmented}: {options.length}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(inputs.teacher),
         parameters_after=parameters_of(inputs.student)
@@ -244,7 +245,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.distillation.pipeline import distill
 
     inputs = _open_inputs(options)
-    out, options = _output(options, inputs), _with_recorded_length(options, inputs)
+    out, options = _output(options, inputs), _with_task_defaults(options, inputs)
     if done := take_over(out, "distill", options):
         return done
     options = resume_where_saved(out, options)
@@ -279,14 +280,19 @@ def _request(options: Options, inputs: DistillationInputs) -> DistillationReques
     )
 
 
-def _with_recorded_length(options: Options, inputs: DistillationInputs) -> Options:
-    """Set --max-length to that of the teacher's fine-tuning, where it was not given."""
+def _with_task_defaults(options: Options, inputs: DistillationInputs) -> Options:
+    """Return the options with the defaults of a task where they were not given.
+
+    --max-length is that of the teacher's fine-tuning; with a dev split the training goes on while its scores rise.
+    """
     from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
     recorded = recorded_length(inputs.teacher) if inputs.has_task else None
-    if options.is_given("max_length") or not recorded:
-        return options
-    return replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
+    if recorded and not options.is_given("max_length"):
+        options = replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
+    if inputs.has_task and options.data and not any(map(options.is_given, ("epochs", "steps", "schedule"))):
+        options = replace(options, schedule=PLATEAU, sources={**options.sources, "schedule": "task"})
+    return options
 
 
 def _model_settings(options: Options, inputs: DistillationInputs) -> ModelSettings:

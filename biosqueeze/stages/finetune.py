@@ -216,14 +216,13 @@ def plan(options: Options) -> Plan:
     data, _ = request.read()
     check_reinitialised(options.reinit_layers, load_config(source).num_hidden_layers)
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
-    length = f"{options.steps} steps" if options.steps else f"{options.epochs:g} epochs"
     custom_head = custom_head_of(setup.task.formulation)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=out,
         steps=(
             f"fine-tune {source.name} for {options.task}{labels}",
-            f"train on {counts}: {length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
+            f"train on {counts}: {options.length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(source),
         parameters_after=count_headed_parameters(source, custom_head, len(data.labels))

@@ -139,14 +139,13 @@ def plan(options: Options) -> Plan:
     start = request.start
     out = check_output(_output(options, start), _inputs(start), force=options.force, resume=options.resume is True)
     head = head_of_objective(options.objective, family_name(start))
-    length = f"{options.steps:,} steps" if options.steps else f"{options.epochs:g} epochs"
     from_where = f"{start.name} from random weights" if isinstance(start, NewModel) else f"{start.name} further"
     return Plan(
         out=out,
         steps=(
             f"pretrain {from_where}: {options.objective}, {options.mask_unit} masking at {options.mask_rate}",
             *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
-            f"train on {', '.join(options.corpus)}: {length}, batch {options.batch_size} x {options.accumulate} "
+            f"train on {', '.join(options.corpus)}: {options.length}, batch {options.batch_size} x {options.accumulate} "
             f"sequences of {options.max_length}{_long_part(options)}, lr {options.lr:g}",
             *cost_lines(request),
         ),

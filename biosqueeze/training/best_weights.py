@@ -1,4 +1,4 @@
-"""Evaluate on the dev split during a training, keep the best weights, and stop early."""
+"""Evaluate on the dev split during a training, and keep the best weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,13 +33,12 @@ class BestWeights:
         learner.train()
         return scores[0]
 
-    def update(self, scores: Mapping[str, float], progress: Progress, *, is_last_step: bool) -> None:
+    def update(self, scores: Mapping[str, float], progress: Progress) -> None:
         """Keep the weights if their score is the best so far; else count towards --patience. Without a metric only log.
 
         Args:
             scores: of the current weights.
             progress: changed in place.
-            is_last_step: no early stop is announced where the training ends anyway.
         """
         if self.job.metric is None:
             listed = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
@@ -55,10 +54,3 @@ class BestWeights:
                 self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
             return
         progress.stale += 1
-        patience = self.job.options.patience
-        if patience is not None and progress.stale >= patience and not is_last_step:
-            progress.stopped = True
-            note(
-                f"stopped at step {progress.step} by --patience {patience}: the best score on dev is "
-                f"{progress.best_score:.4f} at step {progress.best_step}"
-            )

@@ -94,12 +94,12 @@ class TrainingJob:
 
 
 def steps_of(options: TrainingOptions, batches_per_epoch: int) -> tuple[int, int]:
-    """Return the number of optimiser steps in an epoch, rounded up, and in the whole run.
+    """Return the number of optimiser steps in an epoch, rounded up, and in the whole run, at most.
 
     A step may take batches of two epochs, so the number for the whole run is rounded once and not in each epoch.
     """
     per_epoch = batches_per_epoch / options.accumulate
-    return ceil(per_epoch), options.steps or max(1, round(options.epochs * per_epoch))
+    return ceil(per_epoch), options.most_steps or max(1, round(options.epochs * per_epoch))
 
 
 @dataclass
@@ -114,6 +114,7 @@ class TrainingSummary:
     last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
     best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
     best_step: int | None = None
+    falls_from: int | None = None  # the step from which the learning rate of a plateau fell
     held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     chosen: dict[str, int] = field(default_factory=dict)  # number of processes, and batch size of --auto-batch
 
@@ -127,6 +128,8 @@ class TrainingSummary:
         }
         metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
         metrics |= {**self.chosen, "last_losses": {name: round(value, 6) for name, value in self.last.items()}}
+        if self.falls_from is not None:
+            metrics["rate_falls_from"] = self.falls_from
         if self.held_out:
             metrics["held_out"] = {name: round(value, 6) for name, value in self.held_out.items()}
         return metrics | ({"split": "dev", "best_step": self.best_step, **self.best} if self.best else {})

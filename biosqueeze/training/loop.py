@@ -22,6 +22,7 @@ from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
 from biosqueeze.training import failures, state
 from biosqueeze.training.accelerator import build_accelerator
 from biosqueeze.training.autobatch import fit_batch_size
+from biosqueeze.training.averaged_weights import AveragedWeights
 from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
 from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import check_compiler, compiled
@@ -32,10 +33,11 @@ from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_o
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
-from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of, set_rates, warm_up_and_decay
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of
+from biosqueeze.training.options import PLATEAU, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE, TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.rng_state import RngState
+from biosqueeze.training.schedules import FixedSchedule, PlateauSchedule, set_rates
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import check_tracker, tracking
@@ -86,15 +88,23 @@ def check_options(options: TrainingOptions, model: Any, *, evaluated: bool) -> N
         UsageError: an option needs what this training does not have.
         SqueezeError: an option needs a package or compiler that is not installed.
     """
-    needs_scores = [name for name in ("eval_every", "patience") if getattr(options, name) is not None]
+    needs_scores = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience") if getattr(options, name)]
+    needs_scores += ["--schedule plateau"] if options.schedule == PLATEAU else []
     if needs_scores and not evaluated:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in needs_scores)
+        flags = ", ".join(needs_scores)
         raise UsageError(f"{flags} needs scores on a dev split, and this training has none; leave it out")
+    if options.schedule == PLATEAU and processes.sharding():
+        raise UsageError("--schedule plateau cannot be combined with parameters that are divided over processes")
+    if options.hours and options.schedule != PLATEAU:
+        raise UsageError("--hours needs --schedule plateau; give --steps to end at a certain step")
     if options.gradient_checkpointing and not model.supports_gradient_checkpointing:
         raise UsageError(f"--gradient-checkpointing does not work with a {type(model).__name__}")
     if options.compile:
         check_compiler()
     check_tracker(options)
+
+
+_MOST_STEPS = 1_000_000  # with --hours
 
 
 class TrainingLoop:
@@ -104,10 +114,16 @@ class TrainingLoop:
         self.job, self.options, self.accelerator, self.interrupt = job, job.options, accelerator, interrupt
         self.share = (accelerator.process_index, accelerator.num_processes)
         batches = job.schedule(*self.share)
-        self.per_epoch, self.total = steps_of(self.options, batches.batches_per_epoch)
-        optimizer = self._prepare()
-        self.rates = LambdaLR(optimizer, warm_up_and_decay(self.total, self.options.warmup, self.options.schedule))
-        accelerator.register_for_checkpointing(self.rates)
+        self.per_epoch, most = steps_of(self.options, batches.batches_per_epoch)
+        if self.options.hours and not self.options.steps and not self.options.is_given("epochs"):
+            most = _MOST_STEPS
+        self.plateau = PlateauSchedule(most, self.options) if self.options.schedule == PLATEAU else None
+        self.schedule = self.plateau or FixedSchedule(most, self.options)
+        self.eval_every = self.options.eval_every or (PLATEAU_EVAL_EVERY if self.plateau else self.per_epoch)
+        self.patience = self.options.patience or (PLATEAU_PATIENCE if self.plateau else None)
+        self.rates = LambdaLR(self._prepare(), self.schedule.factor)
+        self.average = AveragedWeights(job.learner.model) if self.plateau else None
+        accelerator.register_for_checkpointing(self.rates, *([self.average] if self.average else []))
         placeholder = single_item_batch(batches) if accelerator.num_processes > 1 else {}
         self.stepper = Stepper(accelerator, job.learner, self.learner, self.optimizer, self.options.clip, placeholder)
         self.progress = state.Progress(fingerprint=self._fingerprint())
@@ -117,7 +133,12 @@ class TrainingLoop:
         self.best = BestWeights(job, accelerator)
         self.log = MetricsLog(accelerator, job.directory)
         precision, device = precision_of(self.options), str(accelerator.device.type)
-        self.summary = TrainingSummary(self.total, 0, 0.0, precision, device, chosen=self._chosen())
+        self.summary = TrainingSummary(most, 0, 0.0, precision, device, chosen=self._chosen())
+
+    @property
+    def total(self) -> int:
+        """The steps of the training: the most, where the end depends on the dev scores."""
+        return self.schedule.total
 
     def _prepare(self) -> Optimizer:
         """Copy the learner to every process or shard it over them; return torch's optimiser."""
@@ -159,15 +180,25 @@ class TrainingLoop:
             for result in () if self.progress.stopped else self._steps():
                 self._after_step(result, started)
                 speed = self.progress.tokens / self.progress.seconds
+                bar.set_total(self._expected_steps())
                 bar.advance(1, loss=result.terms["loss"], speed=f"{speed:,.0f} tokens/s")
-                if self.progress.stopped:
+                if self.progress.stopped or self.progress.step >= self.total:
                     break
         self._finish(started)
         return self.summary
 
+    def _expected_steps(self) -> int:
+        """Return the steps of the training, at most; with --hours those that fit into the time."""
+        if not self.options.hours or not self.plateau or self.plateau.falls_from is not None:
+            return self.total
+        steps_per_second = self.progress.step / self.progress.seconds
+        return min(self.total, round(steps_per_second * self.options.hours * 3600))
+
     def _resume(self) -> None:
         peak_rates = list(self.rates.base_lrs)
         self.progress, self.best.weights = state.load(self.accelerator, self.job.directory, self._fingerprint())
+        if self.plateau:
+            self.plateau.falls_from = self.progress.falls_from
         set_rates(self.rates, peak_rates)
         step = self.progress.step
         self.monitor = failures.LossMonitor(self.progress.means, self.progress.highest, step)
@@ -240,21 +271,58 @@ class TrainingLoop:
         self.summary.last = result.terms
         rate = self.rates.get_last_lr()[0]
         self.rates.step()
+        if self.average:
+            self.average.update()
         step, seconds = self.progress.step, round(self.progress.seconds, 3)
         self.log.write(step, result.terms | {"lr": rate, "tokens": result.tokens, "seconds": seconds})
-        if self.job.evaluate and (step % (self.options.eval_every or self.per_epoch) == 0 or step == self.total):
-            with self._whole():
-                scores = self.best.evaluate(self.learner)
-            self.log.write(step, {"dev": scores})
-            self.summary.held_out = scores if self.job.metric is None else {}
-            self.best.update(scores, self.progress, is_last_step=step == self.total)
+        if self.job.evaluate and (step % self.eval_every == 0 or step == self.total):
+            self._evaluate()
+            self._heed_patience()
+        if self._has_to_fall():
+            self._fall("no more time is left")
         if self.job.probe and self.job.probe.is_due(step, self.total):
             self._probe(self.job.probe)
-        if self._is_interrupted():
+        if self._in_any_process(self.interrupt.is_set()):
             self._save()
             raise KeyboardInterrupt(f"the state at step {step} of {self.total} is saved; --resume goes on from there")
         if step % self.options.save_every == 0 and step < self.total:
             self._save()
+
+    def _evaluate(self) -> None:
+        """Score the model on dev; keep the best weights."""
+        with self._whole(), self.average.applied() if self.average else nullcontext():
+            scores = self.best.evaluate(self.learner)
+            self.log.write(self.progress.step, {"dev": scores})
+            self.summary.held_out = scores if self.job.metric is None else {}
+            self.best.update(scores, self.progress)
+
+    def _heed_patience(self) -> None:
+        """Where dev scores have not risen for long enough, let the rate fall, or end the training."""
+        progress = self.progress
+        if self.patience is None or progress.stale < self.patience or progress.step >= self.total:
+            return
+        if self.plateau is None:
+            progress.stopped = True
+            note(f"stopped at step {progress.step} by --patience {self.patience}: {self._best_score()}")
+        elif self.plateau.falls_from is None:
+            self._fall(self._best_score())
+
+    def _best_score(self) -> str:
+        return f"the best score on dev is {self.progress.best_score:.4f} at step {self.progress.best_step}"
+
+    def _has_to_fall(self) -> bool:
+        """Return whether a constant rate has to fall now for the training to end within --steps or --hours."""
+        if self.plateau is None or self.plateau.falls_from is not None:
+            return False
+        hours = self.progress.seconds / 3600
+        is_late = self.options.hours is not None and hours >= self.plateau.share_before_fall * self.options.hours
+        return self._in_any_process(is_late) or self.progress.step >= self.plateau.latest_fall
+
+    def _fall(self, why: str) -> None:
+        """Let the rate of a plateau fall from now on."""
+        assert self.plateau
+        self.plateau.falls_from = self.progress.falls_from = self.progress.step
+        note(f"step {self.progress.step}: {why}; the learning rate falls to 0 until step {self.total}")
 
     def _probe(self, probe: Probe) -> None:
         began = time.monotonic()
@@ -264,12 +332,11 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
         self.probing += time.monotonic() - began
 
-    def _is_interrupted(self) -> bool:
-        """Return whether any process was interrupted; the result is the same in all processes."""
+    def _in_any_process(self, condition: bool) -> bool:
+        """Return whether a condition holds in any process; the result is the same in all processes."""
         if self.accelerator.num_processes == 1:
-            return self.interrupt.is_set()
-        interrupted = torch.tensor(int(self.interrupt.is_set()), device=self.accelerator.device)
-        return bool(self.accelerator.reduce(interrupted))
+            return condition
+        return bool(self.accelerator.reduce(torch.tensor(int(condition), device=self.accelerator.device)))
 
     def _save(self) -> None:
         progress = replace(self.progress, means=self.monitor.means, highest=self.monitor.highest)
@@ -282,6 +349,7 @@ class TrainingLoop:
         progress = self.progress
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
+        self.summary.falls_from = progress.falls_from
         self.summary.best = progress.best
         with self._whole():  # the last weights
             model = self.job.learner.model

@@ -7,6 +7,8 @@ from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group,
 from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
+PLATEAU = "plateau"
+PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE = 6_000, 200, 3
 
 
 def fitting_length(max_length: int, positions: int) -> int:
@@ -44,6 +46,12 @@ class TrainingOptions(WritingOptions):
     steps: Annotated[
         int | None, "Optimiser steps, in place of --epochs.", Bounds(least=1), Common(), Group.OPTIMISATION
     ] = None
+    hours: Annotated[
+        float | None,
+        "Most hours to train, with --schedule plateau.",
+        Bounds(above=0),
+        Group.OPTIMISATION,
+    ] = None
     batch_size: Annotated[
         int,
         "Sequences in a batch, per process.",
@@ -70,14 +78,15 @@ class TrainingOptions(WritingOptions):
         Group.OPTIMISATION,
     ] = 1e-4
     schedule: Annotated[
-        Literal["linear", "cosine", "wsd"],
+        Literal["linear", "cosine", "wsd", "plateau"],
         "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
-        "steps.",
+        "steps. plateau: in the last fifth, once dev scores no longer rise; the mean of the weights of the last steps "
+        f"is scored and kept, and without --epochs, --steps or --hours it ends after {PLATEAU_STEPS:,} steps at most.",
         Group.OPTIMISATION,
     ] = "linear"
     warmup: Annotated[
         float,
-        "Share of the steps in which the learning rate rises.",
+        "Share of the steps (with --schedule plateau of the first 1,000) in which the learning rate rises.",
         Bounds(least=0, most=1),
         Group.OPTIMISATION,
     ] = 0.1
@@ -148,13 +157,30 @@ class TrainingOptions(WritingOptions):
     ] = None
     eval_every: Annotated[
         int | None,
-        "Steps between two evaluations on dev. Default: one after each epoch.",
+        f"Steps between two evaluations on dev. Default: one after each epoch; {PLATEAU_EVAL_EVERY} with --schedule "
+        "plateau.",
         Bounds(least=1),
         Group.DEV,
     ] = None
     patience: Annotated[
         int | None,
-        "Stop after this number of evaluations on dev in a row without a better score. Default: never.",
+        "Stop after this number of evaluations on dev in a row without a better score; with --schedule plateau, let "
+        f"the learning rate fall. Default: never; {PLATEAU_PATIENCE} with --schedule plateau.",
         Bounds(least=1),
         Group.DEV,
     ] = None
+
+    @property
+    def length(self) -> str:
+        """How long the training is, for people."""
+        steps = f"{self.steps:,} steps" if self.steps else f"{self.epochs:g} epochs"
+        if self.schedule != PLATEAU:
+            return steps
+        most = f"{self.most_steps:,} steps" if self.most_steps else steps
+        return f"until dev scores stop rising, at most {f'{self.hours:g} hours' if self.hours else most}"
+
+    @property
+    def most_steps(self) -> int | None:
+        """Optimiser steps, at most; None where they follow from the number of epochs."""
+        is_open = self.schedule == PLATEAU and not self.is_given("epochs")
+        return self.steps or (PLATEAU_STEPS if is_open else None)

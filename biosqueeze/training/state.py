@@ -41,6 +41,7 @@ class Progress:
     best_step: int | None = None
     best: dict[str, float] = field(default_factory=dict)
     stale: int = 0  # evaluations on dev in a row without a better score
+    falls_from: int | None = None  # the step from which the rate of `plateau` falls
     stopped: bool = False  # stopped early by --patience: a resumed run takes no further step
     failed: bool = False  # the run failed after this state, so some options may differ on --resume
     means: dict[str, float] = field(default_factory=dict)  # see failures.LossMonitor
@@ -154,6 +155,7 @@ def _read(state: Path) -> Progress:
         best_step=json.optional("best_step", int),
         best=json.mapping("best", float),
         stale=json.get("stale", int),
+        falls_from=json.optional("falls_from", int),
         stopped=json.get("stopped", bool),
         failed=json.get("failed", bool),
         means=json.mapping("means", float),

@@ -12,7 +12,7 @@ import torch
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.lamb import Lamb
-from biosqueeze.training.optimisation import warm_up_and_decay
+from biosqueeze.training.schedules import warm_up_and_decay
 from tests.training import runs
 
 LAMB = FineTuningOptions(steps=6, batch_size=4, lr=1e-2, precision="fp32", seed=3, optimizer="lamb", betas="0.8,0.98")

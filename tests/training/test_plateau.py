@@ -1,0 +1,133 @@
+"""Training until dev scores stop rising: against a version written from scratch, interrupted, and by its limits."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.utils import set_seed
+from torch.nn import functional
+
+from biosqueeze.errors import UsageError
+from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.training.batches import BatchSchedule, loader
+from biosqueeze.training.sources import Mixture
+from tests.training import runs
+from tests.training.test_loop import press_ctrl_c
+
+PLATEAU = FineTuningOptions(
+    schedule="plateau", steps=40, eval_every=2, patience=2, warmup=0.1, batch_size=4, lr=1e-3, precision="fp32", seed=3
+)
+# The best at step 4 is not exceeded at 6 and 8, so the rate falls over a quarter as many steps: until step 10.
+SCORES = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
+
+
+def by_step(directory: Path) -> runs.Evaluate:
+    """Return scores that depend on the last step alone, so that a resumed run gets the same scores."""
+    return lambda model: {"f1": SCORES[runs.log_of(directory)[-1]["step"]]}
+
+
+def textbook(options: FineTuningOptions, factors: Iterable[float]) -> dict[str, torch.Tensor]:
+    """Train with AdamW and the given shares of the peak rate; return the average of the weights in float64."""
+    set_seed(options.seed)
+    model = runs.model_of().train()
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.01},
+        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=options.lr, fused=True)
+    factors = list(factors)
+    batches = loader(
+        BatchSchedule(Mixture(runs.windows(), None, 0.0, 0), options.batch_size, options.seed, len(factors)), 0
+    )
+    average: dict[str, torch.Tensor] = {}
+    for step, (factor, batch) in enumerate(zip(factors, batches, strict=True), 1):
+        for group in optimizer.param_groups:
+            group["lr"] = options.lr * factor
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        summed = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+        (summed / (batch["labels"] >= 0).sum()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        kept = (1 - 1 / step) ** 10
+        for name, weight in model.named_parameters():
+            average[name] = kept * average.get(name, torch.zeros(())) + (1 - kept) * weight.detach().double()
+    return average
+
+
+def test_equals_a_training_written_from_scratch(tmp_path: Path) -> None:
+    done = runs.run(tmp_path, PLATEAU, evaluate=by_step(tmp_path))
+    rising, constant, falling = [0.25, 0.5, 0.75], [1.0] * 5, [1.0, 0.5]
+    expected = textbook(PLATEAU, [*rising, *constant, *falling])
+    rates = [line["lr"] / PLATEAU.lr for line in done.log if "lr" in line]
+    assert rates == pytest.approx([*rising, *constant, *falling])
+    assert (done.summary.steps, done.summary.best_step, done.summary.falls_from) == (10, 10, 8)
+    for name, weight in done.model.named_parameters():
+        torch.testing.assert_close(weight.double(), expected[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("at", [1, 4, 5])
+def test_interrupted_equals_uninterrupted(at: int, tmp_path: Path) -> None:
+    """Interrupted in the rise, where the rate begins to fall, and at the last step."""
+    whole = runs.run(tmp_path / "whole", PLATEAU, evaluate=by_step(tmp_path / "whole"))
+    score, calls = by_step(tmp_path / "cut"), 0
+
+    def interrupted(model: torch.nn.Module) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            press_ctrl_c()
+        return score(model)
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(tmp_path / "cut", PLATEAU, evaluate=interrupted)
+    resumed = runs.run(tmp_path / "cut", replace(PLATEAU, resume=True), evaluate=score)
+    assert resumed.log == whole.log
+    assert runs.same(resumed, whole)
+    assert resumed.summary.best == whole.summary.best == {"f1": 0.9}
+
+
+def rising_scores() -> runs.Evaluate:
+    scores = iter(range(1, 100))
+    return lambda model: {"f1": next(scores) / 100}
+
+
+@pytest.mark.parametrize(
+    ("changes", "falls_from", "steps"),
+    [
+        ({"steps": 20}, 16, 20),
+        ({"steps": None, "epochs": 2.0}, 10, 12),  # six batches in an epoch
+        ({"steps": None, "hours": 1e-9}, 1, 2),
+    ],
+    ids=["steps", "epochs", "hours"],
+)
+def test_ends_at_its_limits(changes: dict[str, object], falls_from: int, steps: int, tmp_path: Path) -> None:
+    done = runs.run(tmp_path, replace(PLATEAU, **changes), evaluate=rising_scores())
+    assert (done.summary.falls_from, done.summary.steps) == (falls_from, steps)
+    assert done.log[-1]["dev"]["f1"] == done.summary.best["f1"]  # the last weights are scored too
+
+
+def without_dev(tmp_path: Path) -> None:
+    runs.run(tmp_path, PLATEAU)
+
+
+def with_another_schedule(tmp_path: Path) -> None:
+    runs.run(tmp_path, replace(PLATEAU, schedule="linear", hours=1.0), evaluate=rising_scores())
+
+
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [(without_dev, "--schedule plateau needs scores on a dev split"), (with_another_schedule, "--hours needs")],
+)
+def test_refused(refused: Callable[[Path], None], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=says):
+        refused(tmp_path)
+
+
+def test_length_for_people() -> None:
+    assert PLATEAU.length == "until dev scores stop rising, at most 40 steps"
+    assert replace(PLATEAU, steps=None).length == "until dev scores stop rising, at most 6,000 steps"
+    assert replace(PLATEAU, steps=None, hours=1.5).length == "until dev scores stop rising, at most 1.5 hours"
+    assert replace(PLATEAU, schedule="linear", steps=None).length == "3 epochs"
