@@ -222,7 +222,8 @@ def plan(options: Options) -> Plan:
         out=out,
         steps=(
             f"fine-tune {source.name} for {options.task}{labels}",
-            f"train on {counts}: {options.length}, batch {options.batch_size} x {options.accumulate}, lr {options.lr:g}",
+            f"train on {counts}: {options.length}, batch {options.batch_size} x {options.accumulate}, "
+            f"lr {options.lr:g}",
         ),
         parameters_before=parameters_of(source),
         parameters_after=count_headed_parameters(source, custom_head, len(data.labels))

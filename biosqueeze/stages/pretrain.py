@@ -145,8 +145,8 @@ def plan(options: Options) -> Plan:
         steps=(
             f"pretrain {from_where}: {options.objective}, {options.mask_unit} masking at {options.mask_rate}",
             *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
-            f"train on {', '.join(options.corpus)}: {options.length}, batch {options.batch_size} x {options.accumulate} "
-            f"sequences of {options.max_length}{_long_part(options)}, lr {options.lr:g}",
+            f"train on {', '.join(options.corpus)}: {options.length}, batch {options.batch_size} x "
+            f"{options.accumulate} sequences of {options.max_length}{_long_part(options)}, lr {options.lr:g}",
             *cost_lines(request),
         ),
         parameters_before=parameters_of(start) if isinstance(start, Checkpoint) else None,

@@ -8,6 +8,7 @@ from biosqueeze.training.lamb import Lamb
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions, parse_betas
 
+
 def optimizer_of(learner: Learner, options: TrainingOptions) -> Optimizer:
     """Return AdamW or LAMB over the learner's parameter groups."""
     groups, betas = learner.parameter_groups(options), parse_betas(options.betas)
