@@ -1,13 +1,13 @@
 """The options of every training stage. Torch-free."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group, Syntax, WritingOptions
 from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
-PLATEAU = "plateau"
+PLATEAU: Final = "plateau"
 PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE = 6_000, 200, 3
 
 
