@@ -138,6 +138,16 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
+def quietly() -> Iterator[None]:
+    """Print only warnings and errors inside the block, for work that was reported before."""
+    former, _state.level = _state.level, min(_state.level, Level.QUIET)
+    try:
+        yield
+    finally:
+        _state.level = former
+
+
+@contextmanager
 def collect_warnings() -> Iterator[list[str | CountedWarning]]:
     """Collect warnings in a list instead of printing them, for work that is done in pieces."""
     former, _state.collected = _state.collected, []

@@ -33,7 +33,7 @@ def check_request(request: DistillationRequest) -> LossConfig:
     is_task = models.kind == "task"
     output_type = _check_task(request) if is_task else TOKENS
     teacher = load_config(models.teachers[0])
-    student, source_layers = _student(models, teacher)
+    student, source_layers = student_of(models, teacher)
     traits = ModelTraits(
         student=student,
         teacher=teacher,
@@ -70,7 +70,7 @@ def _check_task(request: DistillationRequest) -> OutputType:
     return output_type
 
 
-def _student(models: ModelSettings, teacher: PreTrainedConfig) -> tuple[PreTrainedConfig, Sequence[int] | None]:
+def student_of(models: ModelSettings, teacher: PreTrainedConfig) -> tuple[PreTrainedConfig, Sequence[int] | None]:
     """Return the student's config, and the teacher layers that it consists of."""
     if not isinstance(models.student, str):
         return load_config(models.student), layers_in_teacher(models.student, models.teachers[0])

@@ -34,6 +34,7 @@ from biosqueeze.options import (
     Syntax,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.progress import duration, quietly
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import teacher_dev_score, trained_summary
 from biosqueeze.training.finished import resume_where_saved, take_over
@@ -203,6 +204,7 @@ def plan(options: Options) -> Plan:
     losses = check_request(request)
     for checkpoint in request.models.checkpoints:
         check_tokenizer_files(checkpoint)
+    time = _longest(options.most_steps, request) if options.schedule == PLATEAU and not options.hours else ""
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     names = " and ".join(teacher.name for teacher in inputs.teachers)
@@ -214,13 +216,24 @@ def plan(options: Options) -> Plan:
             *(fitting if losses.fits_heads else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
             f"{formula(losses.weights)}, temperature {losses.temperature:g})",
-            f"train on {', '.join(sources)}{augmented}: {options.length}, lr {options.lr:g}",
+            f"train on {', '.join(sources)}{augmented}: {options.length}{time}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(inputs.teacher),
         parameters_after=parameters_of(inputs.student)
         if inputs.student
         else student_parameters(inputs.teacher, str(options.student)),
     )
+
+
+def _longest(steps: int | None, request: DistillationRequest) -> str:
+    """Return the time of the steps that a training has at most; "" where their number follows from epochs."""
+    from biosqueeze.distillation.duration import step_seconds
+
+    if steps is None:
+        return ""
+    with quietly():
+        seconds = steps * step_seconds(request)
+    return f" (about {duration(seconds)} on this machine)"
 
 
 def outline(options: Options, absent: Collection[str]) -> tuple[str, ...]:

@@ -1,0 +1,73 @@
+"""The time of a distillation on a task, for --dry-run: a few steps on real examples, with random weights."""
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from biosqueeze import processes
+from biosqueeze.distillation.models import task_output_type
+from biosqueeze.distillation.preflight import student_of
+from biosqueeze.distillation.request import DistillationRequest
+from biosqueeze.finetuning.finetuned_checkpoint import task_of
+from biosqueeze.finetuning.learner import FineTuner
+from biosqueeze.model_facts import head_of
+from biosqueeze.models.device import own_device
+from biosqueeze.models.families import family_of
+from biosqueeze.models.load import load_config, load_tokenizer, new_model
+from biosqueeze.tasks import Task
+from biosqueeze.training.batches import Batch, BatchSchedule, loader
+from biosqueeze.training.encoder_layers import training_layers
+from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Mixture
+
+_EXAMPLES, _STEPS = 512, 4
+
+
+def step_seconds(request: DistillationRequest) -> float:
+    """Return the time of a step: a forward pass of each teacher, and both passes of the student.
+
+    The losses on inner states and the update of the weights are not in it: some percent.
+    """
+    keep_freed_memory()
+    models, device = request.models, own_device()
+    name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)
+    head, output_type = head_of(models.teachers[0].config), task_output_type(models.teachers, name, task)
+    configs = [load_config(teacher) for teacher in models.teachers]
+    student, _ = student_of(models, configs[0])
+    teachers = [nn.Module.to(_random(config, head), device) for config in configs]
+    learner = FineTuner(_random(student, head), output_type).to(device).train()
+    training = request.training
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")
+    times: list[float] = []
+    with training_layers(learner, training, processes.count()), autocast:
+        for batch in _batches(request, task):
+            moved = {name: tensor.to(device) for name, tensor in batch.items()}
+            began = time.monotonic()
+            with torch.no_grad():
+                for teacher in teachers:
+                    teacher(**{name: moved[name] for name in learner.inputs if name in moved})
+            learner(**moved)["labels"].backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.monotonic() - began)
+    return training.accumulate * sum(times[1:]) / len(times[1:])  # the first one allocates memory
+
+
+def _random(config: PreTrainedConfig, head: str) -> PreTrainedModel:
+    return new_model(config, family_of(config).architecture(head), seed=0)
+
+
+def _batches(request: DistillationRequest, task: Task) -> Iterator[Batch]:
+    """Yield a few batches of the first labelled examples."""
+    models, training = request.models, request.training
+    examples = task.read(str(request.data.data), ("train",)).splits["train"][:_EXAMPLES]
+    tokenizer = load_tokenizer(models.checkpoints[-1])
+    windows = task.encode(examples, models.teachers[0].labels, tokenizer, models.max_length)
+    source = Mixture([window.features for window in windows], None, 0.0, int(tokenizer.pad_token_id))
+    schedule = BatchSchedule(source, training.batch_size, training.seed, total=_STEPS)
+    return islice(loader(schedule, workers=0), _STEPS)

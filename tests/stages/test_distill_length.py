@@ -1,0 +1,55 @@
+"""How long a task is distilled when no length is given: for as long as dev scores rise."""
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from biosqueeze.training import loop
+from tests.cli.run import Shell
+from tests.stages.test_distill import metrics, tags, tuned
+
+__all__ = ["tags", "tuned"]
+
+
+@pytest.fixture
+def words(tuned: Path, tags: Path) -> tuple[object, ...]:
+    return ("distill --student distil --precision fp32 --teacher", tuned, "--data", tags)
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ((), "until dev scores stop rising, at most 6,000 steps (about "),
+        (("--hours", 0.5), "until dev scores stop rising, at most 0.5 hours, lr"),
+        (("--steps", 70), "70 steps, lr"),
+        (("--epochs", 3), "3 epochs, lr"),
+        (("--schedule", "linear"), "3 epochs, lr"),
+        (("--schedule", "plateau", "--steps", 70), "until dev scores stop rising, at most 70 steps (about "),
+    ],
+)
+def test_plan(options: tuple[object, ...], length: str, words: tuple[object, ...], shell: Shell) -> None:
+    result = shell(*words, *options, "--dry-run", "--json")
+    assert result.code == 0, result.err
+    assert length in json.loads(result.out)["steps"][-1]
+
+
+def test_goes_on_while_dev_scores_rise(words: tuple[object, ...], shell: Shell) -> None:
+    with mock.patch.object(loop, "PLATEAU_EVAL_EVERY", 4):
+        result = shell(*words, "--patience", 1, "--out", "student", "--json")
+    assert result.code == 0, result.err
+    record = json.loads(result.out)["metrics"]
+    falls_from, steps = record["rate_falls_from"], record["steps"]
+    assert steps == falls_from + max(1, round(falls_from / 4))
+    scores = [line["dev"]["f1"] for line in metrics(Path("student")) if "dev" in line]
+    before = falls_from // 4
+    assert scores[before - 1] <= max(scores[: before - 1])  # the first that is no better
+    assert "the learning rate falls to 0" in result.err
+
+
+def test_without_dev_it_has_epochs(tuned: Path, shell: Shell, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cells of patients\n")
+    result = shell("distill --student distil --teacher", tuned, "--corpus", text, "--dry-run", "--json")
+    assert "3 epochs" in json.loads(result.out)["steps"][-1]
