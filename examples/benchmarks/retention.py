@@ -28,7 +28,7 @@ from stage_runs import StageRuns, metrics_of
 MINILM = "demo:minilm"
 CHOSEN_ON = ("ncbi-disease", "bc5cdr-chem", "bc2gm")
 FROZEN = ("bc5cdr-disease", "jnlpba", "hoc", "chemprot")
-UNTIL_DEV_STOPS = ("--epochs", "20", "--patience", "3", "--max-length", "128")
+UNTIL_DEV_STOPS = ("--schedule", "plateau", "--steps", "20000", "--max-length", "128")
 LABELS = "labels"
 # Directory in DATA, and kind of task.
 SETS = {
