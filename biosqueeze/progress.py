@@ -130,11 +130,14 @@ def warn(message: str | CountedWarning) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as one would say it: 0.4 s, 12 s, 3 min 12 s, 2 h 5 min."""
+    """Return a time as one would say it: 0.4 s, 12 s, 3 min 12 s, 25 min, 2 h 5 min."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 10:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ SHORTENED = (
     (r"--epochs \S+ ?", ""),
     (r"--min f1=\S+", "--min f1=0"),
     (r"--batch-size (48|64)", "--batch-size 4"),
+    (r"biosqueeze distill (?!.*--(steps|dry-run))", "biosqueeze distill --epochs 1 "),
 )
 # Commands that start processes of their own: they are planned, not run.
 PLANNED = re.compile(
