@@ -11,7 +11,16 @@ from biosqueeze.summaries import scored, teacher_dev_score, trained_summary
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.96, "10.0 s"), (12.4, "12 s"), (59.6, "1 min 0 s"), (192, "3 min 12 s"), (1522, "25 min"), (3599, "1 h 0 min"), (7500, "2 h 5 min")],
+    [
+        (0.04, "0.0 s"),
+        (9.96, "10.0 s"),
+        (12.4, "12 s"),
+        (59.6, "1 min 0 s"),
+        (192, "3 min 12 s"),
+        (1522, "25 min"),
+        (3599, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+    ],
 )
 def test_duration_as_one_would_say_it(seconds, text):
     assert duration(seconds) == text
