@@ -11,8 +11,7 @@ fitted to the difference between the original's stream and the cut model's (Park
 * Fewer layers: the FFN's output layer of each layer before a gap, fitted to the stream after the gap.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from biosqueeze.models.families import Family, family_of
 from biosqueeze.models.kept_rows import kept_rows
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.normal_equations import NormalEquations
+from biosqueeze.models.partial_runs import PartialRuns
 from biosqueeze.models.token_states import at_tokens
 from biosqueeze.models.unit_scores import KeptUnits
 from biosqueeze.progress import track
@@ -55,6 +55,10 @@ class _Site:
     """The same of the original."""
     rows: Tensor | None
     """Which of the original's dimensions the sum has; None for all."""
+    layer: int = 0
+    """The number of the first layer of the cut model that has to run for the states."""
+    reference_layer: int = 0
+    """The same of the original."""
 
 
 def repair_width(
@@ -88,12 +92,12 @@ def repair_depth(
     family, stack = family_of(model.config), encoder_layers(original)
     ends = [*(layer - 1 for layer in layers[1:]), len(stack) - 1]
     stages = []
-    for layer, number, end in zip(encoder_layers(model), layers, ends, strict=True):
+    for index, (layer, number, end) in enumerate(zip(encoder_layers(model), layers, ends, strict=True)):
         if number == end:
             continue
         if not family.input_norm:
             _copy_last_norm(layer, stack[end])
-        stages.append([_ffn_site(family, layer, stack[end], None)])
+        stages.append([_ffn_site(family, layer, stack[end], index, end)])
     return _repair(model, original, stages, text)
 
 
@@ -109,12 +113,12 @@ def _is_norm(module: nn.Module) -> bool:
 def _ffn_stages(model: PreTrainedModel, original: PreTrainedModel) -> list[list[_Site]]:
     family = family_of(model.config)
     pairs = zip(encoder_layers(model), encoder_layers(original), strict=True)
-    return [[_ffn_site(family, layer, reference, None)] for layer, reference in pairs]
+    return [[_ffn_site(family, *pair, index, index)] for index, pair in enumerate(pairs)]
 
 
-def _ffn_site(family: Family, layer: nn.Module, reference: nn.Module, rows: Tensor | None) -> _Site:
+def _ffn_site(family: Family, layer: nn.Module, reference: nn.Module, index: int, reference_index: int) -> _Site:
     parts, reference_parts = (_stream(family, each, family.ffn_output) for each in (layer, reference))
-    return _Site(layer.get_submodule(family.ffn_output), parts, reference_parts, rows)
+    return _Site(layer.get_submodule(family.ffn_output), parts, reference_parts, None, index, reference_index)
 
 
 def _stream(family: Family, layer: nn.Module, path: str) -> tuple[_Part, ...]:
@@ -133,9 +137,12 @@ def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
     """Return the modules that read or write a narrower residual stream, in the order of execution."""
     family = family_of(model.config)
     hidden = torch.tensor(kept.hidden)
-    trunk, other = model.base_model, original.base_model
+    trunk, other, depth = model.base_model, original.base_model, len(encoder_layers(model))
     norms = [(name, module) for name, module in _outer_norms(trunk, len(hidden))]
-    outer = {name: [_site(module, other.get_submodule(name), hidden)] for name, module in norms}
+    outer = {
+        name: [_site(module, other.get_submodule(name), hidden, depth if name == family.final_norm else 0)]
+        for name, module in norms
+    }
     last = [outer.pop(family.final_norm)] if family.final_norm in outer else []
     stages = list(outer.values())
     for index, layer in enumerate(encoder_layers(model)):
@@ -148,17 +155,20 @@ def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
                         _stream(family, layer, path),
                         _stream(family, reference, path),
                         kept_rows(original.config, kept, index, path),
+                        index,
+                        index,
                     )
                     for path in paths
                 ]
             )
     stages += last
     heads = [(name, module) for name, module in model.named_modules() if name in ("classifier", "qa_outputs")]
-    return stages + [[_site(m, original.get_submodule(name), None)] for name, m in heads if isinstance(m, nn.Linear)]
+    heads = [(name, module) for name, module in heads if isinstance(module, nn.Linear)]
+    return stages + [[_site(module, original.get_submodule(name), None, depth)] for name, module in heads]
 
 
-def _site(module: nn.Module, reference: nn.Module, rows: Tensor | None) -> _Site:
-    return _Site(module, ((module, "output"),), ((reference, "output"),), rows)
+def _site(module: nn.Module, reference: nn.Module, rows: Tensor | None, layer: int) -> _Site:
+    return _Site(module, ((module, "output"),), ((reference, "output"),), rows, layer, layer)
 
 
 def _outer_norms(trunk: nn.Module, size: int) -> list[tuple[str, nn.Module]]:
@@ -188,15 +198,15 @@ def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
 def _repair(
     model: PreTrainedModel, original: PreTrainedModel, stages: Sequence[Sequence[_Site]], text: CalibrationText
 ) -> PreTrainedModel:
+    runs, reference = PartialRuns(model), _Original(original, text)
     with torch.no_grad(), track("repair", len(stages) * len(text.batches)) as bar:
         for sites in stages:
             fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
-            for batch in text.batches:
-                real = batch["attention_mask"].bool()
-                with _captured([site.reference for site in sites], real) as expected:
-                    _run_until(text, original, batch)
-                with _captured([(*site.parts, (site.module, "input")) for site in sites], real) as found:
-                    _run_until(text, model, batch)
+            wanted = [(*site.parts, (site.module, "input")) for site in sites]
+            for number in range(len(text.batches)):
+                expected = reference.states(sites, number)
+                with runs.beginning_at(sites[0].layer, number):
+                    found = _captured(text, number, model, wanted)
                 for fit, site, states, goal in zip(fits, sites, found, expected, strict=True):
                     *parts, inputs = states
                     target = torch.stack(goal).sum(0)
@@ -205,6 +215,23 @@ def _repair(
             for fit in fits:
                 fit.finish()
     return model
+
+
+class _Original:
+    """The model that was cut. It does not change, so the output of each layer is kept for the next one."""
+
+    def __init__(self, model: PreTrainedModel, text: CalibrationText) -> None:
+        self.model, self.text = model, text
+        self.runs, self.layers = PartialRuns(model), list(encoder_layers(model))
+
+    def states(self, sites: Sequence[_Site], number: int) -> list[list[Tensor]]:
+        """Return the reference states of sites in one layer, for a batch."""
+        layer = sites[0].reference_layer
+        wanted = [site.reference for site in sites]
+        if not self.runs.knows(layer, number):
+            wanted += [((module, "output"),) for module in self.layers[layer : layer + 1]]  # the pass ends there
+        with self.runs.beginning_at(layer, number, last=layer):
+            return _captured(self.text, number, self.model, wanted)[: len(sites)]
 
 
 class _Refit:
@@ -253,9 +280,12 @@ class _Rescaling:
         self.module.bias += (y - slope * x) / count
 
 
-@contextmanager
-def _captured(wanted: Sequence[Sequence[_Part]], real: Tensor) -> Iterator[list[list[Tensor]]]:
-    """Capture the states of some parts in one forward pass, which stops when all are known."""
+def _captured(
+    text: CalibrationText, number: int, model: PreTrainedModel, wanted: Sequence[Sequence[_Part]]
+) -> list[list[Tensor]]:
+    """Return the states of some parts in one forward pass on a batch, which stops when all are known."""
+    batch = text.batches[number]
+    real = batch["attention_mask"].bool()
     places = [(i, j, *part) for i, parts in enumerate(wanted) for j, part in enumerate(parts)]
     found: list[list[Any]] = [[None] * len(parts) for parts in wanted]
     left = set(range(len(places)))
@@ -278,19 +308,14 @@ def _captured(wanted: Sequence[Sequence[_Part]], real: Tensor) -> Iterator[list[
                 )
             )
     try:
-        yield found
+        text.run(model, batch)
+    except _ReachedError:
+        return found
     finally:
         for handle in handles:
             handle.remove()
+    raise RuntimeError("a module was not run")
 
 
 class _ReachedError(Exception):
     """All states of a forward pass that are wanted are known."""
-
-
-def _run_until(text: CalibrationText, model: PreTrainedModel, batch: Any) -> None:
-    try:
-        text.run(model, batch)
-    except _ReachedError:
-        return
-    raise RuntimeError("a module was not run")

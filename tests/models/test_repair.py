@@ -1,19 +1,24 @@
 """Repair: against numpy's least squares, equal models after cutting nothing, and better outputs for every family."""
 
 import copy
+import functools
 
 import numpy as np
 import pytest
 import torch
 
+from biosqueeze.models import partial_runs
 from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.normal_equations import NormalEquations
+from biosqueeze.models.partial_runs import PartialRuns
 from biosqueeze.models.repair import DAMPING, CalibrationText, repair_depth, repair_width
 from biosqueeze.models.unit_scores import KeptUnits
 from biosqueeze.models.width import Widths, narrow
 from tests import pico
 
+BEGIN = PartialRuns.__init__
 NARROWING = [f for f in pico.FAMILIES if FAMILIES[f].supports_narrowing and not pico.ROWS[f].same_code_as]
 
 
@@ -135,3 +140,40 @@ def test_padding_and_hooks_leave_no_trace():
         repaired.append(cut.model.bert.encoder.layer[3].output.dense.weight)
         assert hooks_of(cut.model, model) == before
     assert torch.allclose(*repaired, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", NARROWING)
+def test_kept_outputs_change_nothing(family, monkeypatch):
+    repaired = []
+    for most_bytes in (0, partial_runs.MOST_BYTES):
+        monkeypatch.setattr(PartialRuns, "__init__", functools.partialmethod(BEGIN, most_bytes=most_bytes))
+        model = pico.model_of(family, 200, "base")
+        text, layers = text_of(model), (0, model.config.num_hidden_layers - 1)
+        cut = narrow(model, Widths(ffn=32))
+        repair_width(cut.model, model, cut.kept, text)
+        shallow, _ = keep_layers(cut.model, layers)
+        repair_depth(shallow, cut.model, layers, text)
+        repaired.append(shallow.state_dict())
+    assert all(torch.equal(repaired[0][name], repaired[1][name]) for name in repaired[0])
+
+
+def test_a_pass_begins_behind_known_layers():
+    model, batch = pico.model_of("bert", 200, "base"), pico.padded_batch(pico.model_of("bert", 200, "base"))
+    layers, ran = encoder_layers(model), []
+    runs = PartialRuns(model)
+    handles = [
+        layer.attention.register_forward_hook(lambda *_, number=number: ran.append(number))
+        for number, layer in enumerate(layers)
+    ]
+    expected = model(**batch).last_hidden_state
+    passes = []
+    for layer in range(len(layers) + 1):
+        ran.clear()
+        with runs.beginning_at(layer, 0):
+            assert torch.equal(model(**batch).last_hidden_state, expected)
+        passes.append(list(ran))
+    for handle in handles:
+        handle.remove()
+    last = len(layers) - 1
+    assert passes == [list(range(max(0, layer - 1), last + 1)) for layer in range(last + 2)]
+    assert all("forward" not in vars(layer) for layer in layers)
