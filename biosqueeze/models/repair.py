@@ -291,20 +291,20 @@ def _captured(
     left = set(range(len(places)))
     handles: list[Any] = []
 
-    def keep(number: int, states: Any) -> None:
-        i, j, *_ = places[number]
+    def keep(place: int, states: Any) -> None:
+        i, j, *_ = places[place]
         found[i][j] = at_tokens(states[0] if isinstance(states, tuple) else states, real)
-        left.discard(number)
+        left.discard(place)
         if not left:
             raise _ReachedError
 
-    for number, (_, _, module, side) in enumerate(places):
+    for place, (_, _, module, side) in enumerate(places):
         if side == "output":
-            handles.append(module.register_forward_hook(lambda _m, _a, output, n=number: keep(n, output)))
+            handles.append(module.register_forward_hook(lambda _m, _a, output, n=place: keep(n, output)))
         else:
             handles.append(
                 module.register_forward_pre_hook(
-                    lambda _m, args, kwargs, n=number: keep(n, args or kwargs["hidden_states"]), with_kwargs=True
+                    lambda _m, args, kwargs, n=place: keep(n, args or kwargs["hidden_states"]), with_kwargs=True
                 )
             )
     try:
