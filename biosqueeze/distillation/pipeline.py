@@ -28,8 +28,9 @@ from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import steps_of
-from biosqueeze.training.loop import TrainingJob, check_options, train
+from biosqueeze.training.loop import TrainingJob, TrainingSummary, check_options, train
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Mixture
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
+        **_use_of_text(request, data.source, summary),
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, models, metrics)
@@ -128,6 +130,17 @@ def _load_data(request: DistillationRequest, setup: TeacherSetup) -> TrainingDat
     if models.task is None:
         return load_masked_text(request.data, models)
     return TaskDataBuilder(request.data, models, training, augmentation, teachers).build()
+
+
+def _use_of_text(request: DistillationRequest, source: ItemSource, summary: TrainingSummary) -> dict[str, Any]:
+    """Say, and return for the manifest, how much of the unlabelled text was trained on beside labelled data."""
+    if not isinstance(source, Mixture) or source.unlabelled is None or not source.labelled:
+        return {}
+    training, available = request.training, len(source.unlabelled)
+    size = training.batch_size * training.accumulate * processes.count()
+    drawn = source.unlabelled_among(summary.steps * size)
+    note(f"unlabelled: about {drawn:,} sequences were drawn, from {available:,}")
+    return {"unlabelled": {"drawn": drawn, "available": available}}
 
 
 def _identity(request: DistillationRequest, data: TrainingData) -> dict[str, Any]:

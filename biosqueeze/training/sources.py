@@ -82,11 +82,21 @@ class Mixture:
         labelled = np.arange(len(self.labelled))
         if self.unlabelled is None:
             return labelled
-        available = len(self.unlabelled)
-        wanted = round(self.ratio * len(labelled)) if len(labelled) else available
+        available, wanted = len(self.unlabelled), self._unlabelled_per_epoch
         # With replacement only where the corpus has fewer blocks than are drawn.
         sample = rng.choice(available, size=wanted, replace=wanted > available)
         return np.concatenate([labelled, len(labelled) + sample])
+
+    @property
+    def _unlabelled_per_epoch(self) -> int:
+        if self.unlabelled is None:
+            return 0
+        return round(self.ratio * len(self.labelled)) if self.labelled else len(self.unlabelled)
+
+    def unlabelled_among(self, sequences: int) -> int:
+        """Return about how many of the sequences that were trained on were unlabelled blocks."""
+        unlabelled = self._unlabelled_per_epoch
+        return round(sequences * unlabelled / (len(self.labelled) + unlabelled))
 
     def length(self, items: Ids) -> Ids:
         """Return the lengths in tokens, special tokens included."""

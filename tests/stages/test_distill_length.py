@@ -53,3 +53,12 @@ def test_without_dev_it_has_epochs(tuned: Path, shell: Shell, tmp_path: Path) ->
     text.write_text("the cells of patients\n")
     result = shell("distill --student distil --teacher", tuned, "--corpus", text, "--dry-run", "--json")
     assert "3 epochs" in json.loads(result.out)["steps"][-1]
+
+
+def test_the_use_of_the_text_is_recorded(words: tuple[object, ...], shell: Shell, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"the cells of {number} patients\n" for number in range(50)))
+    result = shell(*words, "--corpus", text, "--steps", 6, "--batch-size", 4, "--unlabelled", 3, "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["metrics"]["unlabelled"] == {"drawn": 18, "available": 50}
+    assert "unlabelled: about 18 sequences were drawn, from 50" in result.err

@@ -140,3 +140,13 @@ def test_whole_words_of_packed_blocks(path, family, unit):
         assert (chosen[1:] == chosen[:-1])[within].all()
         borders += int((chosen[1:] != chosen[:-1])[~within].sum())
     assert borders > 100
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
+def test_how_many_sequences_are_unlabelled(path, ratio):
+    blocks = _blocks(path, pack=False)
+    labelled = [{"input_ids": np.arange(5), "labels": np.zeros(5)} for _ in range(40)]
+    source = Mixture(labelled, blocks, ratio, 0)
+    schedule = BatchSchedule(source, 4, seed=0, total=3 * round(40 * (1 + ratio)) // 4)
+    drawn = [item >= len(labelled) for batch in schedule for _, item in batch]
+    assert source.unlabelled_among(len(drawn)) == sum(drawn)
