@@ -28,13 +28,15 @@ from stage_runs import StageRuns, metrics_of
 MINILM = "demo:minilm"
 CHOSEN_ON = ("ncbi-disease", "bc5cdr-chem", "bc2gm")
 FROZEN = ("bc5cdr-disease", "jnlpba", "hoc", "chemprot")
-UNTIL_DEV_STOPS = ("--schedule", "plateau", "--steps", "20000", "--max-length", "128")
+UNTIL_DEV_STOPS = ("--schedule", "plateau", "--steps", "20000")
 LABELS = "labels"
-# Directory in DATA, and kind of task.
+# Directory in DATA, kind of task, and tokens of a sequence.
 SETS = {
-    **{name: (name, "ner") for name in (*CHOSEN_ON, "bc5cdr-disease", "jnlpba")},
-    "hoc": ("hoc/blurb", "classification"),
-    "chemprot": ("chemprot/scibert", "relation"),
+    **{name: (name, "ner", 128) for name in (*CHOSEN_ON, "bc5cdr-disease", "jnlpba")},
+    "hoc": ("hoc/blurb", "classification", 256),
+    "chemprot": ("chemprot/scibert", "relation", 128),
+    "pubmedqa": ("pubmedqa", "nli", 512),
+    "biosses": ("biosses/blurb", "similarity", 128),
 }
 # Options of `shrink`. A name is layers x hidden size.
 STUDENTS = {
@@ -73,8 +75,13 @@ class Workspace(StageRuns):
 
     def teacher(self, name: str) -> str:
         """Return the path of the teacher of a data set, fine-tuned where it is missing."""
-        words = (MINILM, "--data", self.data(name), "--task", SETS[name][1], "--lr", self.arguments.teacher_lr)
-        return str(self.make(f"{name}.teacher", "finetune", *words, *UNTIL_DEV_STOPS))
+        _, task, length = SETS[name]
+        words = ("--data", self.data(name), "--task", task, "--max-length", str(length))
+        return str(self.make(f"{name}.teacher", "finetune", MINILM, *words, *self.labels_alone()))
+
+    def labels_alone(self) -> tuple[str, ...]:
+        """Return how a model is fine-tuned on the labels alone."""
+        return ("--lr", self.arguments.teacher_lr, *UNTIL_DEV_STOPS)
 
     def start(self, name: str, shape: str) -> str:
         """Return the path of a student before training, cut from its teacher where it is missing."""
@@ -82,15 +89,11 @@ class Workspace(StageRuns):
 
     def trained(self, student: Student) -> Path:
         """Return a student, trained where it is missing."""
-        common = (
-            self.start(student.data, student.shape),
-            "--data",
-            self.data(student.data),
-            "--seed",
-            str(student.seed),
-        )
+        start, data = self.start(student.data, student.shape), self.data(student.data)
+        common = (start, "--data", data, "--seed", str(student.seed))
         if student.setting == LABELS:
-            return self.make(student.name, "finetune", *common, "--lr", self.arguments.teacher_lr, *UNTIL_DEV_STOPS)
+            length = ("--max-length", str(SETS[student.data][2]))
+            return self.make(student.name, "finetune", *common, *length, *self.labels_alone())
         words = ["--teacher", self.teacher(student.data), *self.settings[student.setting]]
         if SETS[student.data][1] in ("ner", "classification"):  # the other kinds need records in place of text
             words += ["--corpus", str(self.arguments.text)]
