@@ -1,14 +1,15 @@
 """What guides a cut: an importance, calibration data, and whether it is repaired; checked without any weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance import Importance, open_importance
 from biosqueeze.importance.options import ImportanceOptions
-from biosqueeze.importance.sources import CalibrationRequest, check_loss, open_request
+from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, open_request
 from biosqueeze.models.families import family_of
+from biosqueeze.progress import note
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -44,6 +45,24 @@ class Guide:
         data = (self.request.summary,) if self.request else ()
         repaired = ("repair by least squares",) if self.repairs else ()
         return (*data, *chosen, *repaired)
+
+
+def with_calibration(options: Any, source: Checkpoint, config: "PreTrainedConfig", *, narrows: bool) -> Any:
+    """Return the options with the data of a fine-tuning, where they choose and repair what is kept of a width.
+
+    Args:
+        options: `ImportanceOptions` of a stage.
+        source: that is cut.
+        config: the source's.
+        narrows: whether neurons, heads or hidden dimensions are chosen.
+    """
+    given = options.calibration or options.importance
+    if given or not narrows or source.task is None or not family_of(config).supports_narrowing:
+        return options
+    if data := fine_tuning_data(source):
+        return replace(options, calibration=data, sources={**options.sources, "calibration": "fine-tuning"})
+    note("what is kept is chosen by magnitude; --calibration DATA, of the task or text, loses far less")
+    return options
 
 
 def plan_guide(

@@ -28,7 +28,7 @@ class ImportanceOptions:
     calibration: Annotated[
         str | None,
         "Data to compute importances on, and to repair with: the directory of the checkpoint's task, or text (.txt, "
-        ".jsonl, .gz). Default: the data of its fine-tuning, where an option needs data.",
+        ".jsonl, .gz). Default: the data of its fine-tuning, where a width is cut or an option needs data.",
         OnDisk(),
         Excludes("student", why=_WHY),
         Group.IMPORTANCE,

@@ -66,6 +66,12 @@ def check_source(checkpoint: Checkpoint, source: str) -> bool:
     return is_task
 
 
+def fine_tuning_data(checkpoint: Checkpoint) -> str | None:
+    """Return the data that a checkpoint was fine-tuned on, if it names them and they are still there."""
+    data = checkpoint.task.data if checkpoint.task else None
+    return data if data and is_task_data(checkpoint, data) else None
+
+
 def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: int) -> CalibrationRequest:
     """Return what is read for the options of a cut; by default the data of the checkpoint's fine-tuning.
 

@@ -129,6 +129,11 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOption
     ] = None
 
     @property
+    def narrows(self) -> bool:
+        """Whether neurons, heads or hidden dimensions are chosen."""
+        return self.has_budget or any(getattr(self, name) is not None for name in ("width", "ffn", "heads", "hidden"))
+
+    @property
     def cuts_vocabulary_alone(self) -> bool:
         """Whether the outputs on texts of kept tokens are those of the original, so that nothing needs a training."""
         others = ("layers", "width", "ffn", "heads", "hidden", "student", "tokenizer")
@@ -147,6 +152,7 @@ class _ShrunkModel:
 def plan(options: Options) -> Plan:
     """Return what would be cut; read config.json, the tokenizer and the text of --vocab-keep, and no weights."""
     from biosqueeze.budgets.search import open_search
+    from biosqueeze.importance.guide import with_calibration
     from biosqueeze.models.count import count_parts, parameters_of
     from biosqueeze.models.families import family_of
     from biosqueeze.models.load import detect_head, load_config
@@ -154,10 +160,11 @@ def plan(options: Options) -> Plan:
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
     source = open_checkpoint(options.checkpoint, weights=False)
+    config = load_config(source)
+    options = with_calibration(options, source, config, narrows=options.narrows)
     check_custom_head(source, "shrink", allowed=("crf",))
     check_tokenizer_files(source)
     out = check_output(_out(options, source), (source,), force=options.force)
-    config = load_config(source)
     vocabulary = plan_vocabulary(source, options)
     if options.has_budget:
         steps = (*(vocabulary.steps if vocabulary else ()), *open_search(options, source, vocabulary).plan())
@@ -241,7 +248,11 @@ def _out(options: Options, source: Checkpoint) -> Path:
 
 def run(options: Options) -> Outcome:
     """Build the smaller model, compare it with the original, and write it."""
+    from biosqueeze.importance.guide import with_calibration
+    from biosqueeze.models.load import load_config
+
     source = open_checkpoint(options.checkpoint)
+    options = with_calibration(options, source, load_config(source), narrows=options.narrows)
     check_custom_head(source, "shrink", allowed=("crf",))
     out = _out(options, source)
     if options.family:

@@ -39,7 +39,7 @@ TEACHERS = {
 BARS = {"3x384": 0.99, "4x312": 0.97}
 STARTS = {
     "3x384": ("--layers", "1,3,5"),
-    "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
+    "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200", "--importance", "magnitude"),
 }
 # Soft labels regularize enough, and a step is faster without dropout; one row has dropout for comparison.
 NO_DROPOUT = ("--dropout", "0")

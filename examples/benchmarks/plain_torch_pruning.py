@@ -151,9 +151,9 @@ def loads(path: Path) -> str:
 
 def ours(runs: StageRuns, options: argparse.Namespace, teacher: Path, parameters: int, *, data: bool) -> list[str]:
     """Cut by biosqueeze to at most so many parameters, by magnitude or by data with repair."""
-    calibration = ("--calibration", str(options.data)) if data else ()
+    choice = ("--calibration", str(options.data)) if data else ("--importance", "magnitude")
     name = f"ours-{parameters}-{'data' if data else 'magnitude'}"
-    cut = runs.make(name, "shrink", str(teacher), "--params", str(parameters), *calibration)
+    cut = runs.make(name, "shrink", str(teacher), "--params", str(parameters), *choice)
     return row(runs, name, "biosqueeze, by data and repaired" if data else "biosqueeze, by magnitude", cut, options)
 
 

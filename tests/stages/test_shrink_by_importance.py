@@ -1,14 +1,17 @@
 """shrink with an importance and calibration data, through the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.demo import demo_ner
 from biosqueeze.importance import FILE
 from biosqueeze.importance.store import load_scores
 from biosqueeze.models.load import load_model
@@ -115,3 +118,51 @@ def test_scores_are_drawn(shell, ner, tmp_path):
     assert shell("inspect", ner, "--importance").code == 1
     assert "let it end in" in shell("inspect", "small", "--importance", "--plot", "scores.txt").err
     assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
+
+
+@pytest.fixture
+def tuned(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pico.save("bert", tmp_path / "base", "base")
+    tags = tmp_path / "tags"
+    for split, count in (("train", 40), ("dev", 10), ("test", 10)):
+        (tags / f"{split}.tsv").parent.mkdir(exist_ok=True)
+        rows = (
+            "\n".join(f"{word}\t{tag}" for word, tag in zip(words, labels, strict=True))
+            for words, labels in demo_ner(split)[:count]
+        )
+        (tags / f"{split}.tsv").write_text("\n\n".join(rows) + "\n")
+    assert shell("finetune base --data tags --steps 2 --out tuned").code == 0
+    return Path("tuned")
+
+
+def test_a_width_is_chosen_by_the_data_of_the_fine_tuning(shell, tuned):
+    planned = shell("shrink", tuned, "--ffn", 32, "--calibration-tokens", 300, "--dry-run")
+    assert "calibrate on 300 tokens of labelled examples from" in planned.err and "repair" in planned.err
+    words = ("shrink", tuned, "--ffn", 32, "--calibration-tokens", 300, "--json", "--out")
+    facts = json.loads(shell(*words, "by-data").out)
+    assert facts["importance"] == "fisher" and facts["repaired"] and facts["tokens"] >= 300
+    given = json.loads(shell(*words, "as-given", "--calibration", "tags").out)
+    unrepaired = json.loads(shell(*words, "unrepaired", "--repair", "none").out)
+    assert unrepaired["importance"] == "fisher" and not unrepaired["repaired"]
+    weights = [load_file(f"{name}/model.safetensors") for name in ("by-data", "as-given")]
+    assert given["importance"] == "fisher" and all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
+
+
+@pytest.mark.parametrize(
+    ("cut", "importance"),
+    [
+        (("--ffn", 32, "--importance", "magnitude"), "magnitude"),
+        (("--layers", 2), None),
+    ],
+)
+def test_other_cuts_read_no_data(shell, tuned, cut, importance):
+    facts = json.loads(shell("shrink", tuned, *cut, "--json", "--out", "cut").out)
+    assert facts.get("importance") == importance and not facts.get("repaired") and not facts.get("calibration")
+
+
+def test_data_that_are_gone_are_named(shell, tuned):
+    shutil.rmtree("tags")
+    result = shell("shrink", tuned, "--ffn", 32, "--json", "--out", "cut")
+    assert result.code == 0 and "importance" not in json.loads(result.out)
+    assert "chosen by magnitude; --calibration DATA" in result.err
