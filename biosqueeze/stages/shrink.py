@@ -161,9 +161,9 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     config = load_config(source)
-    options = with_calibration(options, source, config, narrows=options.narrows)
     check_custom_head(source, "shrink", allowed=("crf",))
     check_tokenizer_files(source)
+    options = with_calibration(options, source, config, narrows=options.narrows)
     out = check_output(_out(options, source), (source,), force=options.force)
     vocabulary = plan_vocabulary(source, options)
     if options.has_budget:
@@ -252,8 +252,8 @@ def run(options: Options) -> Outcome:
     from biosqueeze.models.load import load_config
 
     source = open_checkpoint(options.checkpoint)
-    options = with_calibration(options, source, load_config(source), narrows=options.narrows)
     check_custom_head(source, "shrink", allowed=("crf",))
+    options = with_calibration(options, source, load_config(source), narrows=options.narrows)
     out = _out(options, source)
     if options.family:
         return _run_family(options, source, out)

@@ -8,9 +8,14 @@ import pytest
 
 from biosqueeze.training import loop
 from tests.cli.run import Shell
-from tests.stages.test_distill import metrics, tags, tuned
+from tests.stages.test_distill import metrics, tags, tune
 
-__all__ = ["tags", "tuned"]
+__all__ = ["tags"]
+
+
+@pytest.fixture(scope="module")
+def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tune("bert", tags, tmp_path_factory.mktemp("length"))
 
 
 @pytest.fixture
