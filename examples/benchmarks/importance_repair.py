@@ -49,7 +49,7 @@ def main() -> None:
         rows.append([data.name, "none", "", f"{f1_of(runs, f'{data.name}-teacher', teacher, data):.2f}", "", ""])
         for cut in options.cuts.split(","):
             for importance in options.importances.split(","):
-                if cut.startswith(("depth", "joint")) or importance not in LAYERS_ONLY:
+                if cut.startswith("depth") or importance not in LAYERS_ONLY:
                     rows.append(Cell(runs, options, data, teacher, cut, importance).row())
                     print(" | ".join(rows[-1]), flush=True)
     table = markdown(["data", "cut", "importance", "F1, cut", "F1, repaired", "F1, distilled"], rows)
