@@ -4,7 +4,7 @@ The loss of a batch is the sum over its examples, so that gradients of one examp
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 from typing import Any
@@ -54,6 +54,15 @@ class Calibration:
     def examples(self) -> int:
         """Number of sequences."""
         return sum(len(batch[INPUT_IDS]) for batch in self.batches)
+
+    def samples(self, tokens: int) -> "tuple[Calibration, Calibration]":
+        """Return two samples of about as many tokens, at most half of all each, spread over all lengths.
+
+        They have no sequence in common, unless there is only one batch.
+        """
+        step = max(2, round(self.tokens / tokens))
+        first, second = self.batches[::step], self.batches[1::step]
+        return replace(self, batches=first), replace(self, batches=second or first)
 
     def run(self, model: PreTrainedModel, batch: Batch) -> Tensor:
         """Return the model's main output for a batch, see `heads.main_output`."""

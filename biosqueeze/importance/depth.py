@@ -1,12 +1,28 @@
-"""Choose layers by importance, greedily: remove the least important one, score the others again, and so on."""
+"""Choose layers greedily: remove one, look at the others again, and so on.
 
+By an importance, or by what is lost after repair. What a layer does says little about what is lost when the rest is
+repaired: the last layers of a tagger change its hidden states most, and are the easiest to make up for.
+"""
+
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from biosqueeze.data.feature_keys import ATTENTION_MASK
 from biosqueeze.errors import UsageError
 from biosqueeze.importance import Importance
-from biosqueeze.importance.calibration import Calibration
+from biosqueeze.importance.calibration import Batch, Calibration
 from biosqueeze.models.depth import keep_layers
+from biosqueeze.models.layer_gaps import gap_errors
+from biosqueeze.models.repair import repair_depth
+from biosqueeze.models.streams import CalibrationText
 from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.progress import track
+
+_TRIED = 3
+"""Layers whose removal is tried and measured, of every number of layers."""
+_TOKENS = 8_192
+"""That removals are repaired on, and as many others that they are compared on."""
 
 
 def choose_layers(
@@ -32,3 +48,56 @@ def choose_layers(
         if len(kept) > keep:
             scores = importance.score(keep_layers(model, kept)[0], calibration)
     return tuple(kept)
+
+
+def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: Calibration) -> tuple[int, ...]:
+    """Return the layers to keep, ascending: each time the layer is removed without which the repaired rest loses least.
+
+    Tried are the layers that the one before can make up for most, see `gap_errors`; the first layer is always kept.
+    What is lost is measured on text that the repair has not seen: on its own text, a repair of several gaps hides it.
+
+    Args:
+        model: whose layers do not share their weights.
+        keep: number of layers.
+        calibration: with or without labels.
+    """
+    fitted, held_out = calibration.samples(_TOKENS)
+    text, loss = CalibrationText(fitted.batches, fitted.run), _LossAfterCut(model, held_out)
+    kept, current = tuple(range(model.config.num_hidden_layers)), model
+    with track("choose layers", sum(min(_TRIED, count - 1) for count in range(keep + 1, len(kept) + 1))) as bar:
+        while len(kept) > keep:
+            errors = gap_errors(current, text)
+            easiest = sorted(range(1, len(kept)), key=lambda index: errors[index - 1])[:_TRIED]
+            tried = []
+            for index in easiest:
+                layers = kept[:index] + kept[index + 1 :]
+                shallow = keep_layers(model, layers)[0]
+                repair_depth(shallow, model, layers, text, shows_progress=False)
+                tried.append((loss.of(shallow), layers, shallow))
+                bar.advance()
+            _, kept, current = min(tried, key=lambda each: each[0])
+    return kept
+
+
+class _LossAfterCut:
+    """The loss of the labels, or without them the squared distance from the original's outputs."""
+
+    @torch.no_grad()
+    def __init__(self, original: PreTrainedModel, calibration: Calibration) -> None:
+        self._calibration, batches = calibration, calibration.batches
+        self._outputs = [] if calibration.loss_sum else [calibration.run(original, batch) for batch in batches]
+
+    @torch.no_grad()
+    def of(self, model: PreTrainedModel) -> float:
+        """Return the sum over all examples."""
+        calibration, batches = self._calibration, self._calibration.batches
+        if calibration.loss_sum:
+            return sum(float(calibration.loss(model, batch)) for batch in batches)
+        pairs = zip(batches, self._outputs, strict=True)
+        return sum(_squared_distance(calibration.run(model, batch), output, batch) for batch, output in pairs)
+
+
+def _squared_distance(output: Tensor, reference: Tensor, batch: Batch) -> float:
+    """Return the summed distance of outputs (batch, [length,] size), without padding."""
+    squared = (output - reference).float().square()
+    return float((squared[batch[ATTENTION_MASK].bool()] if squared.dim() == 3 else squared).sum())

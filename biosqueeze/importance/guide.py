@@ -28,6 +28,8 @@ class Guide:
     """Of the importance; None for the magnitudes and rules of a cut without data."""
     request: CalibrationRequest | None = None
     repairs: bool = False
+    tries_layers: bool = False
+    """Whether a number of layers is chosen by what is lost after repair, and not by the importance."""
 
     @property
     def importance(self) -> Importance | None:
@@ -35,13 +37,14 @@ class Guide:
         return open_importance(self.name) if self.name else None
 
     def chooses_layers(self, layers: str | None) -> bool:
-        """Return whether --layers is a number of layers that an importance chooses."""
-        return self.name is not None and layers is not None and layers.strip().isdigit()
+        """Return whether --layers is a number of layers that are chosen by data."""
+        return (self.tries_layers or self.name is not None) and _is_number(layers)
 
     @property
     def steps(self) -> tuple[str, ...]:
         """Say for the plan how the cut is guided."""
-        chosen = (f"choose by {self.name}",) if self.name else ()
+        what = "heads, neurons and hidden dimensions " if self.tries_layers else ""
+        chosen = (f"choose {what}by {self.name}",) if self.name else ()
         data = (self.request.summary,) if self.request else ()
         repaired = ("repair by least squares",) if self.repairs else ()
         return (*data, *chosen, *repaired)
@@ -84,6 +87,8 @@ def plan_guide(
     name = options.importance_name
     if name is None and options.repair != "least-squares":
         return Guide()
+    if options.importance is None and widths.empty and (options.repair != "none" or not _is_number(layers)):
+        name = None  # no importance was asked for, and there are no widths to choose
     _check_family(config)
     importance = open_importance(name) if name else None
     if name and importance:
@@ -104,7 +109,12 @@ def plan_guide(
     request = open_request(options, source, flag, MAX_LENGTH)
     if name and importance:
         check_loss(name, importance, source, request)
-    return Guide(name, request, may_repair)
+    tries = options.importance is None and may_repair and _is_number(layers)
+    return Guide(name, request, may_repair, tries)
+
+
+def _is_number(layers: str | None) -> bool:
+    return layers is not None and layers.strip().isdigit()
 
 
 def _check_family(config: "PreTrainedConfig") -> None:
@@ -123,7 +133,7 @@ def _check_kinds(name: str, importance: Importance, widths: "Widths", layers: st
             f"--importance {name} scores layers alone, and not the neurons and heads that are cut here; give --layers "
             "alone, and cut the width of what it writes with another importance"
         )
-    if not narrows and (layers is None or not layers.strip().isdigit()):
+    if not narrows and not _is_number(layers):
         raise UsageError(
             f"--importance {name} has nothing to choose here; give --layers a number of layers, or --ffn, --heads or "
             "--width"

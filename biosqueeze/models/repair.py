@@ -8,10 +8,12 @@ fitted to the difference between the original's stream and the cut model's (Park
 * Fewer neurons: the FFN's output layer.
 * Fewer heads and hidden dimensions: every linear layer of the encoder, the scale and bias of its norms, and a
   classifier that reads the hidden states.
-* Fewer layers: the FFN's output layer of each layer before a gap, fitted to the stream after the gap.
+* Fewer layers: the FFN's output layer of each layer before a gap, fitted to the stream after the gap, and the output
+  layers of attention and FFN of every layer after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,24 +26,12 @@ from biosqueeze.models.kept_rows import kept_rows
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.normal_equations import NormalEquations
 from biosqueeze.models.partial_runs import PartialRuns
-from biosqueeze.models.token_states import at_tokens
+from biosqueeze.models.streams import CalibrationText, Part, captured, parts_of_stream
 from biosqueeze.models.unit_scores import KeptUnits
 from biosqueeze.progress import track
 
 DAMPING = 1e-3
 """Of the ridge regression, see `NormalEquations.solve`."""
-
-_Part = tuple[nn.Module, str]  # a module, and whether its "input" or its "output" is meant
-
-
-@dataclass(frozen=True)
-class CalibrationText:
-    """How both models are run on text."""
-
-    batches: Sequence[Any]
-    """With `attention_mask`, bool or int (batch, length)."""
-    run: Callable[[PreTrainedModel, Any], object]
-    """Run a model on a batch."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +39,9 @@ class _Site:
     """A module that is fitted: the sum of some states in the cut model is to be that in the original."""
 
     module: Any
-    parts: tuple[_Part, ...]
+    parts: tuple[Part, ...]
     """Of the cut model: the module's output last, after the rest of the residual stream if it writes to that."""
-    reference: tuple[_Part, ...]
+    reference: tuple[Part, ...]
     """The same of the original."""
     rows: Tensor | None
     """Which of the original's dimensions the sum has; None for all."""
@@ -77,28 +67,36 @@ def repair_width(
 
 
 def repair_depth(
-    model: PreTrainedModel, original: PreTrainedModel, layers: Sequence[int], text: CalibrationText
+    model: PreTrainedModel,
+    original: PreTrainedModel,
+    layers: Sequence[int],
+    text: CalibrationText,
+    *,
+    shows_progress: bool = True,
 ) -> PreTrainedModel:
-    """Repair a shallower model, in place: each layer before a gap is fitted to the stream after the gap.
+    """Repair a shallower model, in place: what writes to the stream is fitted to the original's stream at its place.
 
-    A post-norm layer gets the norm of the last layer of the gap.
+    The FFN of a layer before a gap is fitted to the stream after the gap, and gets the norm there in post-norm layers.
+    Layers after a gap read a stream that is no longer the original's, so their attention and FFN are fitted too.
 
     Args:
         model: with some layers of the original.
         original: that it was cut from.
         layers: the original's layers that it has, ascending.
         text: to calibrate on.
+        shows_progress: whether there is a bar.
     """
     family, stack = family_of(model.config), encoder_layers(original)
     ends = [*(layer - 1 for layer in layers[1:]), len(stack) - 1]
     stages = []
     for index, (layer, number, end) in enumerate(zip(encoder_layers(model), layers, ends, strict=True)):
-        if number == end:
-            continue
-        if not family.input_norm:
+        if number != end and not family.input_norm:
             _copy_last_norm(layer, stack[end])
-        stages.append([_ffn_site(family, layer, stack[end], index, end)])
-    return _repair(model, original, stages, text)
+        if number != index:
+            stages.append([_stream_site(family.attention_output, family, (layer, index), (stack[number], number))])
+        if number != index or number != end:
+            stages.append([_stream_site(family.ffn_output, family, (layer, index), (stack[end], end))])
+    return _repair(model, original, stages, text, shows_progress=shows_progress)
 
 
 def _copy_last_norm(layer: nn.Module, other: nn.Module) -> None:
@@ -113,24 +111,16 @@ def _is_norm(module: nn.Module) -> bool:
 def _ffn_stages(model: PreTrainedModel, original: PreTrainedModel) -> list[list[_Site]]:
     family = family_of(model.config)
     pairs = zip(encoder_layers(model), encoder_layers(original), strict=True)
-    return [[_ffn_site(family, *pair, index, index)] for index, pair in enumerate(pairs)]
+    return [
+        [_stream_site(family.ffn_output, family, (layer, index), (reference, index))]
+        for index, (layer, reference) in enumerate(pairs)
+    ]
 
 
-def _ffn_site(family: Family, layer: nn.Module, reference: nn.Module, index: int, reference_index: int) -> _Site:
-    parts, reference_parts = (_stream(family, each, family.ffn_output) for each in (layer, reference))
-    return _Site(layer.get_submodule(family.ffn_output), parts, reference_parts, None, index, reference_index)
-
-
-def _stream(family: Family, layer: nn.Module, path: str) -> tuple[_Part, ...]:
-    """Return the parts of the residual stream behind a module that writes to it; of any other, its output."""
-    module = layer.get_submodule(path)
-    if path == family.attention_output:
-        return (layer, "input"), (module, "output")
-    if path != family.ffn_output:
-        return ((module, "output"),)
-    if family.input_norm:
-        return (layer, "input"), (layer.get_submodule(family.attention_output), "output"), (module, "output")
-    return (layer.get_submodule(family.ffn_input), "input"), (module, "output")
+def _stream_site(path: str, family: Family, layer: tuple[nn.Module, int], reference: tuple[nn.Module, int]) -> _Site:
+    """Return a module that writes to the stream in a layer, fitted to the stream at its place in another."""
+    parts, reference_parts = (parts_of_stream(family, each, path) for each, _ in (layer, reference))
+    return _Site(layer[0].get_submodule(path), parts, reference_parts, None, layer[1], reference[1])
 
 
 def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: KeptUnits) -> list[list[_Site]]:
@@ -152,8 +142,8 @@ def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
                 [
                     _Site(
                         layer.get_submodule(path),
-                        _stream(family, layer, path),
-                        _stream(family, reference, path),
+                        parts_of_stream(family, layer, path),
+                        parts_of_stream(family, reference, path),
                         kept_rows(original.config, kept, index, path),
                         index,
                         index,
@@ -196,22 +186,29 @@ def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
 
 
 def _repair(
-    model: PreTrainedModel, original: PreTrainedModel, stages: Sequence[Sequence[_Site]], text: CalibrationText
+    model: PreTrainedModel,
+    original: PreTrainedModel,
+    stages: Sequence[Sequence[_Site]],
+    text: CalibrationText,
+    *,
+    shows_progress: bool = True,
 ) -> PreTrainedModel:
     runs, reference = PartialRuns(model), _Original(original, text)
-    with torch.no_grad(), track("repair", len(stages) * len(text.batches)) as bar:
+    progress = track("repair", len(stages) * len(text.batches)) if shows_progress else nullcontext()
+    with torch.no_grad(), progress as bar:
         for sites in stages:
             fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
             wanted = [(*site.parts, (site.module, "input")) for site in sites]
             for number in range(len(text.batches)):
                 expected = reference.states(sites, number)
                 with runs.beginning_at(sites[0].layer, number):
-                    found = _captured(text, number, model, wanted)
+                    found = captured(text, number, model, wanted)
                 for fit, site, states, goal in zip(fits, sites, found, expected, strict=True):
                     *parts, inputs = states
                     target = torch.stack(goal).sum(0)
                     fit.add(inputs, parts, target if site.rows is None else target[:, site.rows])
-                bar.advance()
+                if bar:
+                    bar.advance()
             for fit in fits:
                 fit.finish()
     return model
@@ -231,7 +228,7 @@ class _Original:
         if not self.runs.knows(layer, number):
             wanted += [((module, "output"),) for module in self.layers[layer : layer + 1]]  # the pass ends there
         with self.runs.beginning_at(layer, number, last=layer):
-            return _captured(self.text, number, self.model, wanted)[: len(sites)]
+            return captured(self.text, number, self.model, wanted)[: len(sites)]
 
 
 class _Refit:
@@ -278,44 +275,3 @@ class _Rescaling:
         self.module.weight *= slope
         self.module.bias *= slope
         self.module.bias += (y - slope * x) / count
-
-
-def _captured(
-    text: CalibrationText, number: int, model: PreTrainedModel, wanted: Sequence[Sequence[_Part]]
-) -> list[list[Tensor]]:
-    """Return the states of some parts in one forward pass on a batch, which stops when all are known."""
-    batch = text.batches[number]
-    real = batch["attention_mask"].bool()
-    places = [(i, j, *part) for i, parts in enumerate(wanted) for j, part in enumerate(parts)]
-    found: list[list[Any]] = [[None] * len(parts) for parts in wanted]
-    left = set(range(len(places)))
-    handles: list[Any] = []
-
-    def keep(place: int, states: Any) -> None:
-        i, j, *_ = places[place]
-        found[i][j] = at_tokens(states[0] if isinstance(states, tuple) else states, real)
-        left.discard(place)
-        if not left:
-            raise _ReachedError
-
-    for place, (_, _, module, side) in enumerate(places):
-        if side == "output":
-            handles.append(module.register_forward_hook(lambda _m, _a, output, n=place: keep(n, output)))
-        else:
-            handles.append(
-                module.register_forward_pre_hook(
-                    lambda _m, args, kwargs, n=place: keep(n, args or kwargs["hidden_states"]), with_kwargs=True
-                )
-            )
-    try:
-        text.run(model, batch)
-    except _ReachedError:
-        return found
-    finally:
-        for handle in handles:
-            handle.remove()
-    raise RuntimeError("a module was not run")
-
-
-class _ReachedError(Exception):
-    """All states of a forward pass that are wanted are known."""

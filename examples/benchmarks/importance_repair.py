@@ -37,6 +37,7 @@ CUTS = {  # the share of the encoder's parameters that is cut; of ffn-40, of the
 }
 PARTS = ("depth", "ffn", "width", "joint")
 LAYERS_ONLY = ("block-influence", "leave-one-out")
+DEFAULT = "default"  # without --importance: layers by the loss after repair, the rest by Fisher
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
         rows.append([data.name, "none", "", f"{f1_of(runs, f'{data.name}-teacher', teacher, data):.2f}", "", ""])
         for cut in options.cuts.split(","):
             for importance in options.importances.split(","):
-                if cut.startswith("depth") or importance not in LAYERS_ONLY:
+                if applies(importance, cut):
                     rows.append(Cell(runs, options, data, teacher, cut, importance).row())
                     print(" | ".join(rows[-1]), flush=True)
     table = markdown(["data", "cut", "importance", "F1, cut", "F1, repaired", "F1, distilled"], rows)
@@ -65,7 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--teachers", nargs="+", type=Path, help="fine-tuned MiniLMs, one for each directory")
     parser.add_argument("--parts", default=",".join(PARTS), help="kinds of cuts: depth, ffn, width, joint")
     parser.add_argument("--cuts", help=f"which cuts, in place of --parts: {', '.join(CUTS)}")
-    parser.add_argument("--importances", default=",".join(registry.names("importance")))
+    parser.add_argument("--importances", default=",".join([*registry.names("importance"), DEFAULT]))
     parser.add_argument("--seeds", type=int, default=3, help="samples of calibration data")
     parser.add_argument("--tokens", default="16384", help="of calibration data")
     parser.add_argument("--steps", default="600", help="of the fine-tuning")
@@ -80,6 +81,13 @@ def parse() -> argparse.Namespace:
     if unknown or (options.teachers and len(options.teachers) != len(options.data)):
         parser.error(f"unknown: {unknown}" if unknown else "give --teachers one checkpoint for each directory")
     return options
+
+
+def applies(importance: str, cut: str) -> bool:
+    """Return whether a cut has a row for an importance: not where it scores nothing or another row is the same."""
+    if importance in LAYERS_ONLY:
+        return cut.startswith("depth")
+    return importance != DEFAULT or "--layers" in CUTS[cut]
 
 
 def fine_tune(runs: StageRuns, data: Path, steps: str) -> Path:
@@ -102,11 +110,15 @@ class Cell:
     def row(self) -> Sequence[str]:
         """Return the mean F1 over seeds: cut, repaired, distilled."""
         seeds = range(self.options.seeds)
-        alone = [self.cut_alone(seed) for seed in seeds if seed == 0 or self.importance != "magnitude"]
+        alone = [self.cut_alone(seed) for seed in self.seeds_alone()]
         pairs = [self.repaired(seed) for seed in seeds]
         repaired, distilled = [pair[0] for pair in pairs], [pair[1] for pair in pairs if pair[1] is not None]
         scores = (mean_and_deviation(values) for values in (alone, repaired, distilled))
         return (self.data.name, self.cut, self.importance, *scores)
+
+    def seeds_alone(self) -> range:
+        """Return the seeds of cuts without repair: one where no data are read, none where only the repair chooses."""
+        return range({DEFAULT: 0, "magnitude": 1}.get(self.importance, self.options.seeds))
 
     def cut_alone(self, seed: int) -> float:
         """Return the F1 of the cut alone."""
@@ -144,8 +156,8 @@ class Cell:
 
     def shrink(self, name: str, seed: int, words: Sequence[str]) -> Path:
         """Return the teacher with this cut."""
-        choice = (*CUTS[self.cut], "--importance", self.importance, "--seed", str(seed))
-        return self.runs.make(name, "shrink", str(self.teacher), *choice, *words)
+        named = () if self.importance == DEFAULT else ("--importance", self.importance)
+        return self.runs.make(name, "shrink", str(self.teacher), *CUTS[self.cut], *named, "--seed", str(seed), *words)
 
     def distil(self, name: str, student: Path) -> Path:
         """Return a cut model after its distillation from the teacher on the task."""

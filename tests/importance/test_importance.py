@@ -1,6 +1,7 @@
 """Importances against naive float64 computations, one sequence at a time."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch_pruning as tp
 
 from biosqueeze import registry
 from biosqueeze.importance import open_importance
-from biosqueeze.importance.depth import choose_layers
+from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.models.unit_scores import KINDS
@@ -162,17 +163,47 @@ def test_magnitude_chooses_as_a_cut_without_importance(calibrated):
         assert all(torch.equal(plain[name], tensor) for name, tensor in scored.model.state_dict().items())
 
 
+def silence(layer):
+    """Leave a layer that only normalises again."""
+    for module in (layer.attention.output.dense, layer.output.dense):
+        for parameter in module.parameters():
+            parameter.data.zero_()
+
+
 def test_layers_are_removed_one_at_a_time(calibrated):
     model, calibration = calibrated("bert")
-    for parameter in model.bert.encoder.layer[1].output.dense.parameters():
-        parameter.data.zero_()
-    for parameter in model.bert.encoder.layer[1].attention.output.dense.parameters():
-        parameter.data.zero_()  # a layer that only normalises again
+    silence(model.bert.encoder.layer[1])
     influence, loss = open_importance("block-influence"), open_importance("leave-one-out")
     scores = influence.score(model, calibration)
     layers = choose_layers(model, 3, influence, calibration, scores)
     assert layers == (0, 2, 3) and scores.layers.argmin() == 1
     assert choose_layers(model, 1, loss, calibration, loss.score(model, calibration)) < (4,)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_layers_are_chosen_by_the_loss_after_repair(calibrated, labelled):
+    model, calibration = calibrated("bert")
+    silence(model.bert.encoder.layer[2])
+    model.classifier.weight.data *= 100  # a tagger that is sure of its predictions
+    if labelled:
+        runs = [(batch, calibration.run(model, batch).argmax(2)) for batch in calibration.batches]
+        batches = [{**batch, "labels": tags.masked_fill(batch["labels"] < 0, -100)} for batch, tags in runs]
+        calibration = replace(calibration, batches=batches)
+    else:
+        calibration = replace(calibration, loss_sum=None)
+    assert choose_layers_after_repair(model, 3, calibration) == (0, 1, 3)
+    assert choose_layers_after_repair(model, 1, calibration) == (0,)
+
+
+def test_samples_of_calibration_data_are_disjoint(calibrated):
+    _, calibration = calibrated("bert")
+    many = replace(calibration, batches=[calibration.batches[0]] * 12)
+    numbered = replace(many, batches=[{**batch, "number": number} for number, batch in enumerate(many.batches)])
+    for share, count in {5: 6, 0.5: 6, 0.25: 3, 0.1: 2}.items():
+        numbers = [[batch["number"] for batch in part.batches] for part in numbered.samples(int(many.tokens * share))]
+        assert not set(numbers[0]) & set(numbers[1]) and len(numbers[0]) == count
+    alone = replace(calibration, batches=calibration.batches[:1])
+    assert [part.batches for part in alone.samples(5)] == [alone.batches, alone.batches]
 
 
 def test_gradients_leave_the_model_as_it_was(calibrated):

@@ -10,10 +10,12 @@ import torch
 from biosqueeze.models import partial_runs
 from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import FAMILIES
+from biosqueeze.models.layer_gaps import gap_errors
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.normal_equations import NormalEquations
 from biosqueeze.models.partial_runs import PartialRuns
-from biosqueeze.models.repair import DAMPING, CalibrationText, repair_depth, repair_width
+from biosqueeze.models.repair import DAMPING, repair_depth, repair_width
+from biosqueeze.models.streams import CalibrationText
 from biosqueeze.models.unit_scores import KeptUnits
 from biosqueeze.models.width import Widths, narrow
 from tests import pico
@@ -52,6 +54,45 @@ def test_normal_equations_are_least_squares(damping):
     expected = np.linalg.lstsq(extended, np.vstack([outputs, np.zeros((6, 3))]), rcond=None)[0]
     weight, bias = equations.solve(damping)
     assert np.allclose(weight.numpy(), expected[:6].T) and np.allclose(bias.numpy(), expected[6])
+    left = outputs - np.hstack([inputs, np.ones((50, 1))]) @ expected
+    assert equations.squared_error(damping) == pytest.approx(np.square(left).sum())
+
+
+def test_gap_errors_are_those_of_a_fit():
+    """The stream behind layer 2 of a BERT, which its last norm reads, fitted by changing the FFN of layer 1."""
+    model = pico.model_of("bert", 200, "base")
+    text, (_, fitted, removed, _) = text_of(model), encoder_layers(model)
+    seen = {module: [] for module in (fitted.output.dense, fitted.output.LayerNorm, removed.output.LayerNorm)}
+    handles = [
+        module.register_forward_pre_hook(lambda _m, args, rows=rows: rows.append(args[0]))
+        for module, rows in seen.items()
+    ]
+    for batch in text.batches:
+        states(model, batch)
+    for handle in handles:
+        handle.remove()
+    real = [batch["attention_mask"].bool() for batch in text.batches]
+    inputs, stream, goal = (
+        torch.cat([each[mask] for each, mask in zip(rows, real, strict=True)]).double() for rows in seen.values()
+    )
+    missing = goal - stream
+    ridge = (DAMPING * inputs.square().sum(0).mean()).sqrt() * torch.eye(64, 65)
+    extended = torch.cat([inputs, torch.ones(len(inputs), 1)], 1)
+    padded = torch.cat([missing, torch.zeros(64, 32)])
+    solution = np.linalg.lstsq(torch.cat([extended, ridge]).numpy(), padded.numpy(), rcond=None)[0]
+    left = (missing - extended @ torch.from_numpy(solution)).square().sum() / (goal - goal.mean(0)).square().sum()
+    assert gap_errors(model, text)[1] == pytest.approx(left.item(), rel=1e-5)
+
+
+def test_layers_after_a_gap_are_fitted():
+    model = pico.model_of("bert", 200, "base")
+    shallow, _ = keep_layers(model, (0, 2, 3))
+    before = copy.deepcopy(shallow.state_dict())
+    repair_depth(shallow, model, (0, 2, 3), text_of(model))
+    changed = {name for name, tensor in shallow.state_dict().items() if not torch.equal(tensor, before[name])}
+    written = {f"encoder.layer.{n}.{part}output.dense" for n in (1, 2) for part in ("attention.", "")}
+    fitted = {f"{path}.{kind}" for path in {*written, "encoder.layer.0.output.dense"} for kind in ("weight", "bias")}
+    assert changed == fitted | {f"encoder.layer.0.output.LayerNorm.{kind}" for kind in ("weight", "bias")}
 
 
 def test_first_ffn_is_the_least_squares_solution():

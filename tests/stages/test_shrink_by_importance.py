@@ -53,6 +53,20 @@ def test_layers_and_width_at_once(shell, ner):
     assert saved.scores.heads.shape == (2, 4) and saved.scores.layers.shape == (4,)
 
 
+def test_a_number_of_layers_is_chosen_after_repair(shell, ner):
+    cut = ("shrink", ner, "--layers", "3", *NER)
+    planned = shell(*cut, "--out", "chosen", "--dry-run").err
+    assert "keep 3 of 4 layers: remove the one without which the repaired rest loses least, one at a time" in planned
+    result = shell(*cut, "--out", "chosen", "--json")
+    facts = json.loads(result.out)
+    assert f"keep layers {', '.join(map(str, facts['layers']))}" in result.err
+    assert facts["repaired"] and "importance" not in {key for key, value in facts.items() if value}
+    listed = ",".join(map(str, facts["layers"]))
+    shell("shrink", ner, "--layers", listed, *NER, "--out", "listed")
+    digests = {open_checkpoint(name).weights_sha256() for name in ("chosen", "listed")}
+    assert len(digests) == 1 and facts["layers"][0] == 0
+
+
 def test_same_command_by_data_writes_the_same_weights(shell, ner):
     digests = {
         open_checkpoint(shell("shrink", ner, "--ffn", "32", *NER, "--out", name).path).weights_sha256()
@@ -114,7 +128,7 @@ def test_scores_are_drawn(shell, ner, tmp_path):
     assert all(word in shown.out for word in ("heads", "neurons", "layers", "█", "100"))
     assert Path("scores.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(shell("inspect", "small", "--importance", "--json").out)
-    assert len(facts["importance"]["heads"]) == 3 and len(facts["importance"]["layers"]) == 4
+    assert len(facts["importance"]["heads"]) == 3 == len(facts["importance"]["layers"])
     assert shell("inspect", ner, "--importance").code == 1
     assert "let it end in" in shell("inspect", "small", "--importance", "--plot", "scores.txt").err
     assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
