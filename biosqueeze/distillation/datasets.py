@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.corpus import corpus_files
 from biosqueeze.data.prepared import DocumentText, prepare_corpus
@@ -14,6 +15,7 @@ from biosqueeze.distillation.augmentation import Augmentation
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
+from biosqueeze.distillation.text_strata import LabelPredictor, text_strata
 from biosqueeze.distillation.unlabelled import PLAIN_TEXT_KINDS, read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
@@ -21,7 +23,8 @@ from biosqueeze.progress import warn
 from biosqueeze.tasks import Dataset
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.sources import Blocks, MaskedBlocks, Mixture
+from biosqueeze.training.precision import precision_of
+from biosqueeze.training.sources import Blocks, MaskedBlocks, Mixture, Stratum
 
 SAMPLE_TEXT = "demo:text"
 
@@ -80,7 +83,19 @@ class TaskDataBuilder:
         elif settings.corpus:
             unlabelled = read_unlabelled(settings, models, labelled)
         padding = int(models.tokenizer.pad_token_id)
-        return TrainingData(Mixture(labelled, unlabelled, settings.unlabelled, padding), dev)
+        mixture = Mixture(labelled, unlabelled, settings.unlabelled, padding)
+        return TrainingData(replace(mixture, strata=self._strata(mixture)), dev)
+
+    def _strata(self, mixture: Mixture) -> tuple[Stratum, ...] | None:
+        """Divide the unlabelled text by what the first teacher predicts, where there are classes to compare."""
+        models, text = self.models, mixture.unlabelled
+        output_type = models.output_type
+        comparable = output_type.has_probabilities and not output_type.classes_are_positions
+        if not (mixture.labelled and text and comparable) or self.cross_vocabulary or processes.sharding():
+            return None
+        teacher = LabelPredictor(models.teachers[0], output_type, mixture.pad_token_id, precision_of(self.training))
+        wanted = round(mixture.ratio * len(mixture.labelled))
+        return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
     def _check_options(self) -> None:
         settings, kind = self.settings, self.models.task_name

@@ -17,7 +17,7 @@ from biosqueeze.data.hub import is_hub
 from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.incoming import open_input
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.prepared import DocumentText, prepare_corpus
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
@@ -30,6 +30,7 @@ from biosqueeze.training.sources import Blocks, Ids
 # Kinds that read a single text, so any text will do. The examples of the others are built from JSON records.
 PLAIN_TEXT_KINDS = ("ner", "pico", "classification")
 _RECORDS_AT_ONCE = 1024
+_MEASURED = 10_000  # blocks whose lengths are looked at
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,31 @@ class UnlabelledExamples:
 def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
     """Encode the corpus: plain text for kinds that read a single text, JSON records for the others.
 
+    Lines that are much shorter than the labelled texts are joined, up to the length of a sequence: whole abstracts
+    where the labelled texts are abstracts.
+
     Raises:
         SqueezeError: the corpus cannot be read, or is plain text where records are needed.
     """
     if models.task_name in PLAIN_TEXT_KINDS:
-        blocks = prepare_corpus(settings.corpus, settings.field, models.tokenizer, models.length, pack=False)
+        blocks: Blocks = prepare_corpus(settings.corpus, settings.field, models.tokenizer, models.length, pack=False)
+        if labelled and len(blocks) and 2 * _median_of_blocks(blocks) < _median_length(labelled):
+            note("the lines of the text are far shorter than the labelled texts: those of a document are joined")
+            sources = tuple((source, corpus_files(source)) for source in settings.corpus)
+            blocks = DocumentText(sources, settings.field).joined(models.tokenizer, models.length, pack=False)
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
     return UnlabelledExamples(_encoded_records(models, settings.corpus))
+
+
+def _median_length(labelled: Sequence[Features]) -> float:
+    return float(np.median([len(features["input_ids"]) for features in labelled]))
+
+
+def _median_of_blocks(blocks: Blocks) -> float:
+    """Return the median length of blocks that are evenly spread over the corpus, in tokens."""
+    step = max(1, len(blocks) // _MEASURED)
+    return float(np.median(blocks.lengths_of(np.arange(0, len(blocks), step))))
 
 
 def read_with_teacher_outputs(

@@ -68,6 +68,14 @@ class MaskedBlocks:
 
 
 @dataclass(frozen=True)
+class Stratum:
+    """Some of the unlabelled blocks, and how many of them an epoch has."""
+
+    blocks: Ids
+    drawn: int
+
+
+@dataclass(frozen=True)
 class Mixture:
     """Labelled items, and for each of them `ratio` unlabelled blocks, drawn again in each epoch."""
 
@@ -75,6 +83,7 @@ class Mixture:
     unlabelled: Blocks | None
     ratio: float
     pad_token_id: int
+    strata: Sequence[Stratum] | None = None  # None: the unlabelled blocks are drawn uniformly
 
     def draw(self, epoch: int, rng: np.random.Generator) -> Ids:
         """Return all labelled items and a sample of the unlabelled blocks; all blocks where no item is labelled."""
@@ -82,6 +91,9 @@ class Mixture:
         labelled = np.arange(len(self.labelled))
         if self.unlabelled is None:
             return labelled
+        if self.strata is not None:
+            drawn = [rng.choice(each.blocks, size=each.drawn, replace=False) for each in self.strata]
+            return np.concatenate([labelled, *(len(labelled) + items for items in drawn)])
         available, wanted = len(self.unlabelled), self._unlabelled_per_epoch
         # With replacement only where the corpus has fewer blocks than are drawn.
         sample = rng.choice(available, size=wanted, replace=wanted > available)
@@ -91,6 +103,8 @@ class Mixture:
     def _unlabelled_per_epoch(self) -> int:
         if self.unlabelled is None:
             return 0
+        if self.strata is not None:
+            return sum(stratum.drawn for stratum in self.strata)
         return round(self.ratio * len(self.labelled)) if self.labelled else len(self.unlabelled)
 
     def unlabelled_among(self, sequences: int) -> int:

@@ -1,0 +1,144 @@
+"""Draw unlabelled text like the labelled data: with the labels that the teacher predicts as frequent as there.
+
+A corpus often is about other things than the labelled data. Drawn uniformly, most of it then has no label at all for
+the student to learn, and the labels that it has are not those of the task. So the sequences are divided into strata by
+the rarest label that the teacher predicts in them, and each epoch has as many of each stratum, for the text as for the
+labelled data (stratified sampling).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from biosqueeze.backends.predict import predict_all
+from biosqueeze.backends.torch import TorchPredictor
+from biosqueeze.data.collate import Features
+from biosqueeze.data.output_types import MULTI, OutputType
+from biosqueeze.models.device import own_device
+from biosqueeze.progress import note, track, warn
+from biosqueeze.training.sources import Blocks, Ids, Stratum
+
+SAMPLE = 1_000
+"""Sequences of each side that are compared."""
+MOST_TEXT = 20_000
+"""Unlabelled sequences that the teacher is run on at most."""
+_AT_ONCE, _BATCH = 1_000, 32
+_DIFFERENT = 0.15
+"""Total variation distance of the strata's shares from which on the text is not drawn uniformly."""
+
+
+@dataclass(frozen=True)
+class LabelPredictor:
+    """Predicts which labels a sequence has."""
+
+    model: PreTrainedModel
+    output_type: OutputType
+    pad_token_id: int
+    precision: str
+
+    def holds(self, features: Sequence[Features]) -> NDArray[np.bool_]:
+        """Return which classes are predicted at least once in each sequence, (sequences, classes)."""
+        device = own_device()
+        predictor = TorchPredictor(self.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
+        logits = predict_all(predictor, features, self.pad_token_id, _BATCH)
+        return np.stack([self._classes(each) for each in logits])
+
+    def _classes(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return which classes are predicted, (classes,), from the logits ([length,] classes) of a sequence."""
+        if self.output_type is MULTI:
+            return logits > 0
+        return np.isin(np.arange(logits.shape[-1]), logits.argmax(-1))
+
+
+@dataclass(frozen=True)
+class LabelStrata:
+    """The strata: 0 where only the commonest label is predicted, c + 1 where class c is the rarest predicted one."""
+
+    frequencies: NDArray[np.float64]
+    """Share of the labelled sequences with each class, (classes,)."""
+    exclusive: bool
+    """Whether every token or sequence has just one label, so that the commonest one stands for none."""
+
+    @classmethod
+    def of(cls, labelled: NDArray[np.bool_], output_type: OutputType) -> "LabelStrata":
+        """Order the classes by their frequency among labelled sequences; `labelled` is (sequences, classes)."""
+        return cls(labelled.mean(axis=0), output_type is not MULTI)
+
+    def of_sequences(self, holds: NDArray[np.bool_]) -> Ids:
+        """Return the stratum of each sequence, (sequences,), from the classes that it has, (sequences, classes)."""
+        counted = holds.copy()
+        if self.exclusive:
+            counted[:, self.frequencies.argmax()] = False
+        rarity = np.where(counted, 1 - self.frequencies, -1.0)
+        return np.where(counted.any(axis=1), rarity.argmax(axis=1) + 1, 0).astype(np.int64)
+
+    def shares(self, strata: Ids) -> NDArray[np.float64]:
+        """Return the share of each stratum, (1 + classes,)."""
+        return np.bincount(strata, minlength=len(self.frequencies) + 1) / max(1, len(strata))
+
+
+def text_strata(
+    predictor: LabelPredictor, labelled: Sequence[Mapping[str, Any]], text: Blocks, wanted: int, seed: int
+) -> tuple[Stratum, ...] | None:
+    """Return the strata of the text and how much of each is drawn in an epoch; None to draw it uniformly.
+
+    Args:
+        predictor: the teacher.
+        labelled: encoded labelled examples.
+        text: unlabelled sequences.
+        wanted: sequences of the text in an epoch, at most.
+        seed: of the samples.
+    """
+    rng = np.random.default_rng(seed)
+    sample = rng.permutation(len(labelled))[:SAMPLE]
+    with track("compare the text with the labelled data", min(MOST_TEXT, len(text))) as bar:
+        known = predictor.holds([labelled[item] for item in sample])
+        strata = LabelStrata.of(known, predictor.output_type)
+        aim = strata.shares(strata.of_sequences(known))
+        order, found = rng.permutation(len(text))[:MOST_TEXT], np.empty(0, dtype=np.int64)
+        while len(found) < len(order) and _lacks_text(found, aim, wanted):
+            part = order[len(found) : len(found) + _AT_ONCE]
+            found = np.concatenate([found, strata.of_sequences(predictor.holds([text.features(i) for i in part]))])
+            bar.advance(len(part))
+            if len(found) == len(part) and _distance(strata.shares(found), aim) < _DIFFERENT:
+                note(f"unlabelled text: {_comparison(strata.shares(found), aim)}; it is drawn uniformly")
+                return None
+    return _strata(order[: len(found)], found, aim, wanted)
+
+
+def _lacks_text(found: Ids, aim: NDArray[np.float64], wanted: int) -> bool:
+    """Return whether a stratum has fewer sequences than are drawn in an epoch."""
+    return bool((np.bincount(found, minlength=len(aim)) < np.round(aim * wanted)).any())
+
+
+def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the total variation distance of two distributions over strata."""
+    return float(np.abs(one - other).sum() / 2)
+
+
+def _strata(items: Ids, found: Ids, aim: NDArray[np.float64], wanted: int) -> tuple[Stratum, ...]:
+    """Divide the sequences into strata with as many draws as `aim` and their numbers allow.
+
+    Where labels are rarer in the text than that, less of what has none is drawn too.
+    """
+    available = np.bincount(found, minlength=len(aim))
+    drawn = np.minimum(available, np.round(aim * wanted).astype(np.int64))
+    if aim[0] < 1:
+        drawn[0] = min(drawn[0], round(drawn[1:].sum() * aim[0] / (1 - aim[0])))
+    shares = available / max(1, len(found))
+    if not drawn.sum():
+        warn(f"unlabelled text: {_comparison(shares, aim)}; the text is not used")
+        return ()
+    note(
+        f"unlabelled text: {_comparison(shares, aim)}; drawn to match: {drawn.sum():,} sequences in an epoch, "
+        f"{1 - drawn[0] / drawn.sum():.0%} of them with a label"
+    )
+    return tuple(Stratum(items[found == number], int(count)) for number, count in enumerate(drawn) if count)
+
+
+def _comparison(text: NDArray[np.float64], labelled: NDArray[np.float64]) -> str:
+    return f"the teacher predicts a label in {1 - text[0]:.0%} of it, and in {1 - labelled[0]:.0%} of the labelled data"
