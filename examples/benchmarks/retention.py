@@ -9,12 +9,15 @@ same student fine-tuned on the labels alone until dev stops rising. --setting "N
 
 Students are scored on dev and test, and on test again after `quantize`; a paired bootstrap over the test examples
 compares them with their teacher. Settings are chosen on CHOSEN_ON; FROZEN is run at the end, with all settings fixed.
-Finished runs are skipped, interrupted ones continue. The table goes to standard output and to OUT/table.md.
+Finished runs are skipped, interrupted ones continue. Every run leaves OUT/records/NAME.json; the table has what there
+is, so that sets, students and seeds can be added on other days: --table prints it and runs nothing. The records behind
+the page are in examples/benchmarks/retention.
 """
 
 import argparse
 import shlex
 import statistics
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -105,7 +108,7 @@ class Workspace(StageRuns):
         if known:
             return known
         test = paired_bootstrap.predict(self.teacher(name), self.data(name), "torch")
-        return self.save_record(f"{name}.teacher", {**_trained(Path(self.teacher(name)), test)})
+        return self.save_record(f"{name}.teacher", _trained(Path(self.teacher(name)), test))
 
     def scores(self, student: Student) -> dict[str, Any]:
         """Train and score a student."""
@@ -130,7 +133,14 @@ def _trained(checkpoint: Path, test: paired_bootstrap.Predictions) -> dict[str, 
         "test": 100 * test.score,
         "steps": metrics["steps"],
         "minutes": metrics["seconds"] / 60,
+        "revision": _revision(),
     }
+
+
+def _revision() -> str:
+    """Return the commit that this file is of."""
+    command = ("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _setting(text: str) -> tuple[str, tuple[str, ...]]:
@@ -155,27 +165,30 @@ def students(workspace: Workspace) -> list[Student]:
 
 
 def table(workspace: Workspace) -> str:
-    """Format a row for each data set, shape and setting, and the mean of the ratios of each shape and setting."""
+    """Format a row for each data set, shape and setting that has records, and the mean of their ratios."""
     options = workspace.arguments
     lines = [
-        "| data | student | setting | steps | minutes | dev | test | teacher, dev and test | of the teacher | "
+        "| data | student | setting | seeds | steps | minutes | dev | test | teacher, dev and test | of the teacher | "
         "95% by examples, seed 0 | int8 - float |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     ratios: dict[tuple[str, str], list[float]] = {}
-    for data, shape, setting in product(options.sets, options.students, options.settings or workspace.settings):
-        runs = [workspace.scores(Student(data, shape, setting, seed)) for seed in range(options.seeds)]
-        teacher = workspace.teacher_scores(data)
+    for shape, setting, data in product(options.students, options.settings or workspace.settings, options.sets):
+        names = (Student(data, shape, setting, seed).name for seed in range(options.seeds))
+        runs = [record for name in names if (record := workspace.record(name))]
+        teacher = workspace.record(f"{data}.teacher")
+        if not runs or not teacher:
+            continue
         kept = [100 * each["test"] / teacher["test"] for each in runs]
         ratios.setdefault((shape, setting), []).append(statistics.mean(kept))
-        cells = [data, shape, setting, f"{statistics.mean(each['steps'] for each in runs):,.0f}"]
+        cells = [data, shape, setting, str(len(runs)), f"{statistics.mean(each['steps'] for each in runs):,.0f}"]
         cells += [_spread([each[key] for each in runs]) for key in ("minutes", "dev", "test")]
         cells += [f"{teacher['dev']:.2f}, {teacher['test']:.2f}", f"{_spread(kept)}%"]
         cells += [f"{runs[0]['low']:.1f} to {runs[0]['high']:.1f}%"]
         lines.append(f"| {' | '.join([*cells, _spread([each['int8'] - each['test'] for each in runs])])} |")
-    lines += ["", "| student | setting | mean of the ratios | lowest |", "|---|---|---|---|"]
+    lines += ["", "| student | setting | sets | mean of the ratios | lowest |", "|---|---|---|---|---|"]
     for (shape, setting), values in ratios.items():
-        lines.append(f"| {shape} | {setting} | {statistics.mean(values):.2f}% | {min(values):.2f}% |")
+        lines.append(f"| {shape} | {setting} | {len(values)} | {statistics.mean(values):.2f}% | {min(values):.2f}% |")
     return "\n".join(lines)
 
 
@@ -203,13 +216,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--threads", type=int, default=2, help="threads of each run")
+    parser.add_argument("--table", action="store_true", help="print the table of the records, and run nothing")
     return parser.parse_args()
 
 
 def main() -> None:
     """Run the comparison."""
     workspace = Workspace(parse())
-    run(workspace)
+    if not workspace.arguments.table:
+        run(workspace)
     text = table(workspace)
     (workspace.out / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -1,11 +1,19 @@
-"""How many unlabelled examples are sampled for teachers with another vocabulary."""
+"""Which unlabelled text is read, and how many examples are sampled for teachers with another vocabulary."""
 
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from biosqueeze.distillation.unlabelled import used_examples
+from biosqueeze.data.output_types import SINGLE
+from biosqueeze.distillation.request import DataSettings
+from biosqueeze.distillation.unlabelled import read_unlabelled, used_examples
 from biosqueeze.training.options import TrainingOptions
+from tests import pico
+
+LENGTH = 64
 
 
 @pytest.mark.parametrize(
@@ -22,3 +30,32 @@ def test_sample_is_what_the_training_uses(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert used_examples(TrainingOptions(batch_size=8, **options), ratio, labelled) == expected
+
+
+@pytest.mark.parametrize("labelled_length", [12, 60])
+def test_lines_are_joined_where_labelled_texts_are_far_longer(
+    labelled_length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentences = list(pico.sentences(40))
+    documents = [sentences[start : start + 4] for start in range(0, 40, 4)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join("\n".join(document) for document in documents), encoding="utf-8")
+    tokenizer = pico.tokenizer_of("bert")
+    models = SimpleNamespace(
+        task_name="classification", tokenizer=tokenizer, length=LENGTH, output_type=SINGLE, labels=("no", "yes")
+    )
+    labelled = [{"input_ids": np.ones(labelled_length, dtype=np.int64)}] * 3
+    blocks = read_unlabelled(DataSettings(corpus=(str(text),)), models, labelled)
+    texts = [
+        tokenizer.decode(blocks.features(item)["input_ids"], skip_special_tokens=True) for item in range(len(blocks))
+    ]
+    plain = [tokenizer.decode(tokenizer(each)["input_ids"], skip_special_tokens=True) for each in sentences]
+    if labelled_length == 12:
+        assert sorted(texts) == sorted(plain)
+        return
+    assert "those of a document are joined" in capsys.readouterr().err
+    assert sorted(" ".join(texts).split()) == sorted(" ".join(plain).split())
+    whole = [" ".join(plain[start : start + 4]) for start in range(0, 40, 4)]
+    assert all(any(text in document for document in whole) for text in texts)
+    assert len(documents) <= len(blocks) < len(plain)
+    assert max(len(blocks.features(item)["input_ids"]) for item in range(len(blocks))) <= LENGTH
