@@ -19,7 +19,7 @@ from biosqueeze.distillation.text_strata import LabelPredictor, text_strata
 from biosqueeze.distillation.unlabelled import PLAIN_TEXT_KINDS, read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
-from biosqueeze.progress import warn
+from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.options import TrainingOptions
@@ -90,11 +90,14 @@ class TaskDataBuilder:
         """Divide the unlabelled text by what the first teacher predicts, where there are classes to compare."""
         models, text = self.models, mixture.unlabelled
         output_type = models.output_type
-        comparable = output_type.has_probabilities and not output_type.classes_are_positions
-        if not (mixture.labelled and text and comparable) or self.cross_vocabulary or processes.sharding():
+        has_classes = output_type.has_probabilities and not output_type.classes_are_positions
+        wanted = round(mixture.ratio * len(mixture.labelled))
+        if not (wanted and text and has_classes) or self.cross_vocabulary:
+            return None
+        if processes.count() > 1:  # a prediction that differs in its last bit would give them different batches
+            note("unlabelled text: several processes draw it uniformly")
             return None
         teacher = LabelPredictor(models.teachers[0], output_type, mixture.pad_token_id, precision_of(self.training))
-        wanted = round(mixture.ratio * len(mixture.labelled))
         return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
     def _check_options(self) -> None:

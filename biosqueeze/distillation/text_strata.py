@@ -99,8 +99,9 @@ def text_strata(
         known = predictor.holds([labelled[item] for item in sample])
         strata = LabelStrata.of(known, predictor.output_type)
         aim = strata.shares(strata.of_sequences(known))
-        order, found = rng.permutation(len(text))[:MOST_TEXT], np.empty(0, dtype=np.int64)
-        while len(found) < len(order) and _lacks_text(found, aim, wanted):
+        order = rng.choice(len(text), size=min(MOST_TEXT, len(text)), replace=False)
+        found = np.empty(0, dtype=np.int64)
+        while len(found) < len(order) and (not len(found) or _lacks_text(found, aim, wanted)):
             part = order[len(found) : len(found) + _AT_ONCE]
             found = np.concatenate([found, strata.of_sequences(predictor.holds([text.features(i) for i in part]))])
             bar.advance(len(part))
@@ -120,16 +121,18 @@ def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     return float(np.abs(one - other).sum() / 2)
 
 
-def _strata(items: Ids, found: Ids, aim: NDArray[np.float64], wanted: int) -> tuple[Stratum, ...]:
+def _strata(items: Ids, found: Ids, aim: NDArray[np.float64], wanted: int) -> tuple[Stratum, ...] | None:
     """Divide the sequences into strata with as many draws as `aim` and their numbers allow.
 
-    Where labels are rarer in the text than that, less of what has none is drawn too.
+    Where labels are rarer in the text than in the labelled data, less of what has none is drawn too.
     """
     available = np.bincount(found, minlength=len(aim))
     drawn = np.minimum(available, np.round(aim * wanted).astype(np.int64))
     if aim[0] < 1:
         drawn[0] = min(drawn[0], round(drawn[1:].sum() * aim[0] / (1 - aim[0])))
     shares = available / max(1, len(found))
+    if found.any() and not drawn.sum():
+        return None  # an epoch has fewer sequences than there are strata
     if not drawn.sum():
         warn(f"unlabelled text: {_comparison(shares, aim)}; the text is not used")
         return ()

@@ -64,6 +64,11 @@ def test_text_without_any_label_is_not_used(capsys):
     assert "the text is not used" in capsys.readouterr().err
 
 
+def test_an_epoch_with_hardly_any_text():
+    assert sum(_drawn({(): 50, (1,): 50}, {(): 500, (1,): 5}, wanted=2).values()) == 2
+    assert _drawn({(): 40, (1,): 30, (2,): 30}, {(): 500, (1,): 5}, wanted=1) is None
+
+
 def test_all_labelled_sequences_have_a_label():
     assert _drawn({(1,): 50}, {(): 500, (1,): 90}) == {(1,): 90}
 
