@@ -24,8 +24,8 @@ from biosqueeze.training.sources import Blocks, Ids, Stratum
 
 SAMPLE = 1_000
 """Sequences of each side that are compared."""
-MOST_TEXT = 20_000
-"""Unlabelled sequences that the teacher is run on at most."""
+MOST_SEQUENCES, MOST_TOKENS = 20_000, 800_000
+"""Of the unlabelled text that the teacher is run on, at most."""
 _AT_ONCE, _BATCH = 1_000, 32
 _DIFFERENT = 0.15
 """Total variation distance of the strata's shares from which on the text is not drawn uniformly."""
@@ -95,11 +95,11 @@ def text_strata(
     """
     rng = np.random.default_rng(seed)
     sample = rng.permutation(len(labelled))[:SAMPLE]
-    with track("compare the text with the labelled data", min(MOST_TEXT, len(text))) as bar:
+    order = _sample_of(text, rng)
+    with track("compare the text with the labelled data", len(order)) as bar:
         known = predictor.holds([labelled[item] for item in sample])
         strata = LabelStrata.of(known, predictor.output_type)
         aim = strata.shares(strata.of_sequences(known))
-        order = rng.choice(len(text), size=min(MOST_TEXT, len(text)), replace=False)
         found = np.empty(0, dtype=np.int64)
         while len(found) < len(order) and (not len(found) or _lacks_text(found, aim, wanted)):
             part = order[len(found) : len(found) + _AT_ONCE]
@@ -109,6 +109,12 @@ def text_strata(
                 note(f"unlabelled text: {_comparison(strata.shares(found), aim)}; it is drawn uniformly")
                 return None
     return _strata(order[: len(found)], found, aim, wanted)
+
+
+def _sample_of(text: Blocks, rng: np.random.Generator) -> Ids:
+    """Draw the sequences that the teacher is run on."""
+    items = rng.choice(len(text), size=min(MOST_SEQUENCES, len(text)), replace=False)
+    return items[: max(_AT_ONCE, int(np.searchsorted(text.lengths_of(items).cumsum(), MOST_TOKENS)))]
 
 
 def _lacks_text(found: Ids, aim: NDArray[np.float64], wanted: int) -> bool:

@@ -82,6 +82,15 @@ def test_text_is_read_until_there_is_enough_of_each_stratum(monkeypatch):
     assert 150 <= read < 1500
 
 
+def test_long_text_is_read_in_part(monkeypatch):
+    monkeypatch.setattr(text_strata, "_AT_ONCE", 50)
+    monkeypatch.setattr(text_strata, "MOST_TOKENS", 300)
+    labelled, text = _sequences({(): 50, (1,): 50}), UnlabelledExamples(_sequences({(): 1900, (1,): 100}))
+    strata = text_strata.text_strata(_Oracle(), labelled, text, 2000, 0)
+    read = [item for stratum in strata for item in stratum.blocks]
+    assert 250 < sum(text.lengths_of(np.array(read))) <= 300
+
+
 @given(st.lists(st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES), min_size=1, max_size=30))
 def test_the_stratum_is_that_of_the_rarest_class(rows):
     holds = np.array(rows)
