@@ -6,8 +6,8 @@ The flow, one module per step; `pipeline.distill` runs all of them:
 2. models: `inputs` opens the checkpoints, `models` loads the teachers, and loads or builds the student;
 3. loss configuration: `loss_presets` resolves the named presets of --loss, `loss_config` checks the losses against the
    models and pairs student layers with teacher layers (`layer_provenance`);
-4. training data: `datasets` reads labelled data, and `unlabelled` unlabelled data; `augmentation` adds variants of
-   labelled examples, with words from `word_proposer`;
+4. training data: `datasets` reads labelled data, and `unlabelled` unlabelled data, which `text_strata` draws like the
+   labelled; `augmentation` adds variants of labelled examples, with words from `word_proposer`;
 5. teacher setup: `teacher_setup` selects the source of teacher outputs: live models (`teachers`), the cache on disk
    (`teacher_cache`), or outputs computed in advance by teachers with another vocabulary (`cross_vocabulary`).
    `mlm_head` first adds masked-language-model heads, fitted by `head_fitting`, to teachers that lack one;
