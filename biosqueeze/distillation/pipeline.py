@@ -136,7 +136,7 @@ def _use_of_text(request: DistillationRequest, source: ItemSource, summary: Trai
     """Say, and return for the manifest, how much of the unlabelled text was trained on beside labelled data."""
     if not isinstance(source, Mixture) or source.unlabelled is None or not source.labelled:
         return {}
-    training, available = request.training, len(source.unlabelled)
+    training, available = request.training, source.available
     size = training.batch_size * training.accumulate * processes.count()
     drawn = source.unlabelled_among(summary.steps * size)
     note(f"unlabelled: about {drawn:,} sequences were drawn, from {available:,}")

@@ -107,6 +107,13 @@ class Mixture:
             return sum(stratum.drawn for stratum in self.strata)
         return round(self.ratio * len(self.labelled)) if self.labelled else len(self.unlabelled)
 
+    @property
+    def available(self) -> int:
+        """Return the number of unlabelled blocks that are drawn from."""
+        if self.strata is not None:
+            return sum(len(stratum.blocks) for stratum in self.strata)
+        return len(self.unlabelled) if self.unlabelled else 0
+
     def unlabelled_among(self, sequences: int) -> int:
         """Return about how many of the sequences that were trained on were unlabelled blocks."""
         unlabelled = self._unlabelled_per_epoch

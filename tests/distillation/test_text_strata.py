@@ -40,6 +40,7 @@ def _drawn(counts, text_counts, wanted=200):
     source = Mixture(labelled, text, wanted / len(labelled), 0, strata)
     items = source.draw(0, np.random.default_rng(1))[len(labelled) :]
     assert len(set(items.tolist())) == len(items)
+    assert len(items) <= source.available <= sum(text_counts.values())
     assert source.unlabelled_among(10 * (len(labelled) + len(items))) == 10 * len(items)
     return Counter(tuple(source.features(int(item), np.random.default_rng())["input_ids"][1:]) for item in items)
 
