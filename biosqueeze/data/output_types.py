@@ -40,6 +40,24 @@ class OutputType(ABC):
     classes_are_positions: ClassVar[bool] = False  # whether classes are token positions, different in every batch
     agreement_measure: ClassVar[str] = "the same predictions for a share of"  # followed by the number: see `agreement`
 
+    has_background: ClassVar[bool] = True  # whether the commonest class means that there is nothing, as O of a tagger
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the logits are of classes that are the same in every batch."""
+        return self.has_probabilities and not self.classes_are_positions
+
+    def predicted_classes(self, logits: Logits) -> NDArray[np.bool_]:
+        """Return which classes are predicted at least once in a sequence.
+
+        Args:
+            logits: of one sequence without padding, ([length,] classes).
+
+        Returns:
+            (classes,).
+        """
+        return np.isin(np.arange(logits.shape[-1]), logits.argmax(-1))
+
     @abstractmethod
     def unlabelled(self, length: int, classes: int) -> Features:
         """Return the label features of an example without a label.
@@ -129,6 +147,7 @@ class MultiOutput(OutputType):
     name: ClassVar[str] = "multi"
     head: ClassVar[str] = "sequence-classification"
     problem_type: ClassVar[str | None] = "multi_label_classification"
+    has_background: ClassVar[bool] = False
 
     def unlabelled(self, length: int, classes: int) -> Features:
         """Return `targets` (classes,) of NaN."""
@@ -139,6 +158,10 @@ class MultiOutput(OutputType):
         """Return 1 for each pair of a sequence and a class that holds, else 0: (batch * classes,)."""
         del batch
         return (logits > 0).astype(np.intp).ravel()
+
+    def predicted_classes(self, logits: Logits) -> NDArray[np.bool_]:
+        """Return which classes hold, (classes,)."""
+        return logits > 0
 
     def class_counts(self, features: Sequence[Features], classes: int) -> NDArray[np.int64]:
         """Count for each class the items without it and with it, (2, classes)."""

@@ -89,15 +89,14 @@ class TaskDataBuilder:
     def _strata(self, mixture: Mixture) -> tuple[Stratum, ...] | None:
         """Divide the unlabelled text by what the first teacher predicts, where there are classes to compare."""
         models, text = self.models, mixture.unlabelled
-        output_type = models.output_type
-        has_classes = output_type.has_probabilities and not output_type.classes_are_positions
         wanted = round(mixture.ratio * len(mixture.labelled))
-        if not (wanted and text and has_classes) or self.cross_vocabulary:
+        if not (wanted and text and models.output_type.has_classes) or self.cross_vocabulary:
             return None
         if processes.count() > 1:  # a prediction that differs in its last bit would give them different batches
             note("unlabelled text: several processes draw it uniformly")
             return None
-        teacher = LabelPredictor(models.teachers[0], output_type, mixture.pad_token_id, precision_of(self.training))
+        precision = precision_of(self.training)
+        teacher = LabelPredictor(models.teachers[0], models.output_type, mixture.pad_token_id, precision)
         return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
     def _check_options(self) -> None:

@@ -17,16 +17,16 @@ from transformers import PreTrainedModel
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.data.collate import Features
-from biosqueeze.data.output_types import MULTI, OutputType
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.models.device import own_device
 from biosqueeze.progress import note, track, warn
 from biosqueeze.training.sources import Blocks, Ids, Stratum
 
 SAMPLE = 1_000
-"""Sequences of each side that are compared."""
+"""Sequences of the labelled data and of the text that are compared."""
 MOST_SEQUENCES, MOST_TOKENS = 20_000, 800_000
 """Of the unlabelled text that the teacher is run on, at most."""
-_AT_ONCE, _BATCH = 1_000, 32
+_BATCH = 32
 _DIFFERENT = 0.15
 """Total variation distance of the strata's shares from which on the text is not drawn uniformly."""
 
@@ -45,33 +45,27 @@ class LabelPredictor:
         device = own_device()
         predictor = TorchPredictor(self.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
         logits = predict_all(predictor, features, self.pad_token_id, _BATCH)
-        return np.stack([self._classes(each) for each in logits])
-
-    def _classes(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Return which classes are predicted, (classes,), from the logits ([length,] classes) of a sequence."""
-        if self.output_type is MULTI:
-            return logits > 0
-        return np.isin(np.arange(logits.shape[-1]), logits.argmax(-1))
+        return np.stack([self.output_type.predicted_classes(each) for each in logits])
 
 
 @dataclass(frozen=True)
 class LabelStrata:
-    """The strata: 0 where only the commonest label is predicted, c + 1 where class c is the rarest predicted one."""
+    """The strata: c + 1 where class c is the rarest predicted one, 0 where none is but the background class."""
 
     frequencies: NDArray[np.float64]
     """Share of the labelled sequences with each class, (classes,)."""
-    exclusive: bool
-    """Whether every token or sequence has just one label, so that the commonest one stands for none."""
+    has_background: bool
+    """Whether the commonest class is the background class, such as O of a tagger."""
 
     @classmethod
     def of(cls, labelled: NDArray[np.bool_], output_type: OutputType) -> "LabelStrata":
         """Order the classes by their frequency among labelled sequences; `labelled` is (sequences, classes)."""
-        return cls(labelled.mean(axis=0), output_type is not MULTI)
+        return cls(labelled.mean(axis=0), output_type.has_background)
 
     def of_sequences(self, holds: NDArray[np.bool_]) -> Ids:
         """Return the stratum of each sequence, (sequences,), from the classes that it has, (sequences, classes)."""
         counted = holds.copy()
-        if self.exclusive:
+        if self.has_background:
             counted[:, self.frequencies.argmax()] = False
         rarity = np.where(counted, 1 - self.frequencies, -1.0)
         return np.where(counted.any(axis=1), rarity.argmax(axis=1) + 1, 0).astype(np.int64)
@@ -102,7 +96,7 @@ def text_strata(
         aim = strata.shares(strata.of_sequences(known))
         found = np.empty(0, dtype=np.int64)
         while len(found) < len(order) and (not len(found) or _lacks_text(found, aim, wanted)):
-            part = order[len(found) : len(found) + _AT_ONCE]
+            part = order[len(found) : len(found) + SAMPLE]
             found = np.concatenate([found, strata.of_sequences(predictor.holds([text.features(i) for i in part]))])
             bar.advance(len(part))
             if len(found) == len(part) and _distance(strata.shares(found), aim) < _DIFFERENT:
@@ -114,7 +108,7 @@ def text_strata(
 def _sample_of(text: Blocks, rng: np.random.Generator) -> Ids:
     """Draw the sequences that the teacher is run on."""
     items = rng.choice(len(text), size=min(MOST_SEQUENCES, len(text)), replace=False)
-    return items[: max(_AT_ONCE, int(np.searchsorted(text.lengths_of(items).cumsum(), MOST_TOKENS)))]
+    return items[: max(SAMPLE, int(np.searchsorted(text.lengths_of(items).cumsum(), MOST_TOKENS)))]
 
 
 def _lacks_text(found: Ids, aim: NDArray[np.float64], wanted: int) -> bool:
@@ -132,15 +126,15 @@ def _strata(items: Ids, found: Ids, aim: NDArray[np.float64], wanted: int) -> tu
 
     Where labels are rarer in the text than in the labelled data, less of what has none is drawn too.
     """
-    available = np.bincount(found, minlength=len(aim))
-    drawn = np.minimum(available, np.round(aim * wanted).astype(np.int64))
+    available, wished = np.bincount(found, minlength=len(aim)), np.round(aim * wanted).astype(np.int64)
+    if not wished.any():
+        return None  # an epoch has fewer sequences than there are strata
+    drawn = np.minimum(available, wished)
     if aim[0] < 1:
         drawn[0] = min(drawn[0], round(drawn[1:].sum() * aim[0] / (1 - aim[0])))
     shares = available / max(1, len(found))
-    if found.any() and not drawn.sum():
-        return None  # an epoch has fewer sequences than there are strata
     if not drawn.sum():
-        warn(f"unlabelled text: {_comparison(shares, aim)}; the text is not used")
+        warn(f"unlabelled text: {_comparison(shares, aim)}; it has none of their labels and is not used")
         return ()
     note(
         f"unlabelled text: {_comparison(shares, aim)}; drawn to match: {drawn.sum():,} sequences in an epoch, "

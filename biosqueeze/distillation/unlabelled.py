@@ -13,6 +13,7 @@ import numpy as np
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.feature_keys import INPUT_IDS
 from biosqueeze.data.hub import is_hub
 from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.incoming import open_input
@@ -30,7 +31,7 @@ from biosqueeze.training.sources import Blocks, Ids
 # Kinds that read a single text, so any text will do. The examples of the others are built from JSON records.
 PLAIN_TEXT_KINDS = ("ner", "pico", "classification")
 _RECORDS_AT_ONCE = 1024
-_MEASURED = 10_000  # blocks whose lengths are looked at
+_MEASURED = 1_000  # lines of each source whose lengths are looked at
 
 
 @dataclass(frozen=True)
@@ -86,24 +87,27 @@ def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled
         SqueezeError: the corpus cannot be read, or is plain text where records are needed.
     """
     if models.task_name in PLAIN_TEXT_KINDS:
-        blocks: Blocks = prepare_corpus(settings.corpus, settings.field, models.tokenizer, models.length, pack=False)
-        if labelled and len(blocks) and 2 * _median_of_blocks(blocks) < _median_length(labelled):
-            note("the lines of the text are far shorter than the labelled texts: those of a document are joined")
-            sources = tuple((source, corpus_files(source)) for source in settings.corpus)
-            blocks = DocumentText(sources, settings.field).joined(models.tokenizer, models.length, pack=False)
+        blocks = _plain_text(settings, models, labelled)
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
     return UnlabelledExamples(_encoded_records(models, settings.corpus))
 
 
-def _median_length(labelled: Sequence[Features]) -> float:
-    return float(np.median([len(features["input_ids"]) for features in labelled]))
+def _plain_text(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
+    """Tokenise the lines of the corpus, or its documents where the labelled texts are far longer than its lines."""
+    if not labelled or _median_of_lines(settings, models) * 2 >= np.median([len(each[INPUT_IDS]) for each in labelled]):
+        return prepare_corpus(settings.corpus, settings.field, models.tokenizer, models.length, pack=False)
+    note("the lines of the text are far shorter than the labelled texts: those of a document are joined")
+    sources = tuple((source, corpus_files(source)) for source in settings.corpus)
+    return DocumentText(sources, settings.field).joined(models.tokenizer, models.length, pack=False)
 
 
-def _median_of_blocks(blocks: Blocks) -> float:
-    """Return the median length of blocks that are evenly spread over the corpus, in tokens."""
-    step = max(1, len(blocks) // _MEASURED)
-    return float(np.median(blocks.lengths_of(np.arange(0, len(blocks), step))))
+def _median_of_lines(settings: DataSettings, models: DistillationModels) -> float:
+    """Return the median length of the first lines of each source, in tokens; infinite without any."""
+    beginnings = (islice(read_lines(source, settings.field), _MEASURED) for source in settings.corpus)
+    lines = [line for beginning in beginnings for line in beginning]
+    encoded = models.tokenizer(lines, truncation=True, max_length=models.length)[INPUT_IDS] if lines else []
+    return float(np.median([len(ids) for ids in encoded])) if encoded else math.inf
 
 
 def read_with_teacher_outputs(

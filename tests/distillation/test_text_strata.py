@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +61,12 @@ def test_text_like_the_labelled_data_is_drawn_uniformly():
 
 def test_text_without_any_label_is_not_used(capsys):
     assert _drawn({(): 50, (1,): 50}, {(): 500}) == {}
-    assert "the text is not used" in capsys.readouterr().err
+    assert "it has none of their labels and is not used" in capsys.readouterr().err
+
+
+def test_text_with_other_labels_alone_is_not_used(capsys):
+    assert _drawn({(1,): 50}, {(): 450, (2,): 50}) == {}
+    assert "it has none of their labels and is not used" in capsys.readouterr().err
 
 
 def test_an_epoch_with_hardly_any_text():
@@ -75,8 +79,8 @@ def test_all_labelled_sequences_have_a_label():
 
 
 def test_text_is_read_until_there_is_enough_of_each_stratum(monkeypatch):
-    monkeypatch.setattr(text_strata, "_AT_ONCE", 50)
-    labelled, text = _sequences({(): 50, (1,): 50}), UnlabelledExamples(_sequences({(): 1900, (1,): 100}))
+    monkeypatch.setattr(text_strata, "SAMPLE", 50)
+    labelled, text = _sequences({(): 25, (1,): 25}), UnlabelledExamples(_sequences({(): 1900, (1,): 100}))
     strata = text_strata.text_strata(_Oracle(), labelled, text, 40, 0)
     read = sum(len(stratum.blocks) for stratum in strata)
     assert {stratum.drawn for stratum in strata} == {20}
@@ -84,7 +88,7 @@ def test_text_is_read_until_there_is_enough_of_each_stratum(monkeypatch):
 
 
 def test_long_text_is_read_in_part(monkeypatch):
-    monkeypatch.setattr(text_strata, "_AT_ONCE", 50)
+    monkeypatch.setattr(text_strata, "SAMPLE", 50)
     monkeypatch.setattr(text_strata, "MOST_TOKENS", 300)
     labelled, text = _sequences({(): 50, (1,): 50}), UnlabelledExamples(_sequences({(): 1900, (1,): 100}))
     strata = text_strata.text_strata(_Oracle(), labelled, text, 2000, 0)
@@ -102,12 +106,3 @@ def test_the_stratum_is_that_of_the_rarest_class(rows):
             held = [c for c in np.flatnonzero(row) if c != common]
             rarest = min((holds[:, c].mean(), c) for c in held)[1] + 1 if held else 0
             assert stratum == rarest
-
-
-@pytest.mark.parametrize(("output_type", "expected"), [(TOKENS, [1, 0, 1]), (MULTI, [0, 1, 1])])
-def test_predicted_classes(output_type, expected):
-    logits = np.array(
-        [-1.0, 0.5, 2.0] if output_type is MULTI else [[3.0, 0.5, 2.0], [0.0, 1.0, 2.0]], dtype=np.float32
-    )
-    predictor = LabelPredictor(None, output_type, 0, "fp32")
-    assert predictor._classes(logits).tolist() == [bool(each) for each in expected]
