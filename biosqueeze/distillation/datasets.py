@@ -95,8 +95,13 @@ class TaskDataBuilder:
         if processes.count() > 1:  # a prediction that differs in its last bit would give them different batches
             note("unlabelled text: several processes draw it uniformly")
             return None
-        precision = precision_of(self.training)
-        teacher = LabelPredictor(models.teachers[0], models.output_type, mixture.pad_token_id, precision)
+        teacher = LabelPredictor(
+            models.teachers[0],
+            models.output_type,
+            mixture.pad_token_id,
+            models.tokenizer.all_special_ids,
+            precision_of(self.training),
+        )
         return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
     def _check_options(self) -> None:

@@ -6,9 +6,8 @@ the rarest label that the teacher predicts in them, and each epoch has as many o
 labelled data (stratified sampling).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from transformers import PreTrainedModel
 from biosqueeze.backends.predict import predict_all
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.data.collate import Features
+from biosqueeze.data.feature_keys import INPUT_IDS
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.models.device import own_device
 from biosqueeze.progress import note, track, warn
@@ -38,6 +38,8 @@ class LabelPredictor:
     model: PreTrainedModel
     output_type: OutputType
     pad_token_id: int
+    special_ids: Sequence[int]
+    """Of tokens whose predictions mean nothing, such as [CLS]."""
     precision: str
 
     def holds(self, features: Sequence[Features]) -> NDArray[np.bool_]:
@@ -45,7 +47,19 @@ class LabelPredictor:
         device = own_device()
         predictor = TorchPredictor(self.model.to(device), self.precision, str(device))  # type: ignore[arg-type]
         logits = predict_all(predictor, features, self.pad_token_id, _BATCH)
-        return np.stack([self.output_type.predicted_classes(each) for each in logits])
+        pairs = zip(features, logits, strict=True)
+        return np.stack([self.output_type.predicted_classes(self._of_text(*pair)) for pair in pairs])
+
+    def _of_text(self, features: Features, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits without those of special tokens; those of a whole sequence as they are."""
+        return logits[~np.isin(features[INPUT_IDS], self.special_ids)] if logits.ndim == 2 else logits
+
+    def background(self, labelled: Sequence[Features], classes: int) -> int | None:
+        """Return the commonest label of labelled examples, if the output type has a background class."""
+        if not self.output_type.has_background:
+            return None
+        counts = self.output_type.class_counts(labelled, classes)
+        return None if counts is None else int(counts.argmax())
 
 
 @dataclass(frozen=True)
@@ -54,19 +68,14 @@ class LabelStrata:
 
     frequencies: NDArray[np.float64]
     """Share of the labelled sequences with each class, (classes,)."""
-    has_background: bool
-    """Whether the commonest class is the background class, such as O of a tagger."""
-
-    @classmethod
-    def of(cls, labelled: NDArray[np.bool_], output_type: OutputType) -> "LabelStrata":
-        """Order the classes by their frequency among labelled sequences; `labelled` is (sequences, classes)."""
-        return cls(labelled.mean(axis=0), output_type.has_background)
+    background: int | None
+    """The class that means that there is nothing, such as O of a tagger; None where classes are independent."""
 
     def of_sequences(self, holds: NDArray[np.bool_]) -> Ids:
         """Return the stratum of each sequence, (sequences,), from the classes that it has, (sequences, classes)."""
         counted = holds.copy()
-        if self.has_background:
-            counted[:, self.frequencies.argmax()] = False
+        if self.background is not None:
+            counted[:, self.background] = False
         rarity = np.where(counted, 1 - self.frequencies, -1.0)
         return np.where(counted.any(axis=1), rarity.argmax(axis=1) + 1, 0).astype(np.int64)
 
@@ -76,7 +85,7 @@ class LabelStrata:
 
 
 def text_strata(
-    predictor: LabelPredictor, labelled: Sequence[Mapping[str, Any]], text: Blocks, wanted: int, seed: int
+    predictor: LabelPredictor, labelled: Sequence[Features], text: Blocks, wanted: int, seed: int
 ) -> tuple[Stratum, ...] | None:
     """Return the strata of the text and how much of each is drawn in an epoch; None to draw it uniformly.
 
@@ -92,7 +101,7 @@ def text_strata(
     order = _sample_of(text, rng)
     with track("compare the text with the labelled data", len(order)) as bar:
         known = predictor.holds([labelled[item] for item in sample])
-        strata = LabelStrata.of(known, predictor.output_type)
+        strata = LabelStrata(known.mean(axis=0), predictor.background(labelled, known.shape[1]))
         aim = strata.shares(strata.of_sequences(known))
         found = np.empty(0, dtype=np.int64)
         while len(found) < len(order) and (not len(found) or _lacks_text(found, aim, wanted)):

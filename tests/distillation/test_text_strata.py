@@ -26,9 +26,9 @@ class _Oracle(LabelPredictor):
 
 
 def _sequences(counts):
-    """Return sequences with these classes, each beside class 0."""
+    """Return sequences with these classes, each beside class 0, which is twice in each."""
     ids = [(0, *classes) for classes, count in counts.items() for _ in range(count)]
-    return [{"input_ids": np.array(each)} for each in ids]
+    return [{"input_ids": np.array(each), "labels": np.array([0, *each])} for each in ids]
 
 
 def _drawn(counts, text_counts, wanted=200):
@@ -96,13 +96,20 @@ def test_long_text_is_read_in_part(monkeypatch):
     assert 250 < sum(text.lengths_of(np.array(read))) <= 300
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES), min_size=1, max_size=30))
-def test_the_stratum_is_that_of_the_rarest_class(rows):
+@given(
+    st.lists(st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES), min_size=1, max_size=30),
+    st.none() | st.integers(0, CLASSES - 1),
+)
+def test_the_stratum_is_that_of_the_rarest_class(rows, background):
     holds = np.array(rows)
-    for output_type in (TOKENS, SINGLE, MULTI):
-        strata = LabelStrata.of(holds, output_type)
-        common = None if output_type is MULTI else int(np.argmax(holds.mean(axis=0)))
-        for row, stratum in zip(holds, strata.of_sequences(holds), strict=True):
-            held = [c for c in np.flatnonzero(row) if c != common]
-            rarest = min((holds[:, c].mean(), c) for c in held)[1] + 1 if held else 0
-            assert stratum == rarest
+    strata = LabelStrata(holds.mean(axis=0), background)
+    for row, stratum in zip(holds, strata.of_sequences(holds), strict=True):
+        held = [c for c in np.flatnonzero(row) if c != background]
+        assert stratum == (min((holds[:, c].mean(), c) for c in held)[1] + 1 if held else 0)
+
+
+def test_the_background_is_the_commonest_label_also_where_each_sequence_has_others():
+    labelled = _sequences({(1,): 50})
+    assert _Oracle(TOKENS).background(labelled, CLASSES) == 0
+    assert _Oracle(SINGLE).background(labelled, CLASSES) == 0
+    assert _Oracle(MULTI).background(labelled, CLASSES) is None

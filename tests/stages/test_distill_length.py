@@ -1,13 +1,14 @@
 """How long a task is distilled when no length is given: for as long as dev scores rise."""
 
 import json
+import signal
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from biosqueeze.training import loop
-from tests.cli.run import Shell
+from tests.cli.run import Shell, start
 from tests.stages.test_distill import metrics, tags, tune
 
 __all__ = ["tags"]
@@ -62,8 +63,30 @@ def test_without_dev_it_has_epochs(tuned: Path, shell: Shell, tmp_path: Path) ->
 
 def test_the_use_of_the_text_is_recorded(words: tuple[object, ...], shell: Shell, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
-    text.write_text("".join(f"the cells of {number} patients\n" for number in range(50)))
+    text.write_text("".join(f"the cells of {number} patients sepsis syndrome\n" for number in range(50)))
     result = shell(*words, "--corpus", text, "--steps", 6, "--batch-size", 4, "--unlabelled", 3, "--json")
     assert result.code == 0, result.err
     assert json.loads(result.out)["metrics"]["unlabelled"] == {"drawn": 18, "available": 50}
     assert "unlabelled: about 18 sequences were drawn, from 50" in result.err
+
+
+def test_text_drawn_like_the_labelled_data_is_drawn_again_on_resume(
+    words: tuple[object, ...], shell: Shell, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    lines = [f"the cells of {number} patients{' sepsis syndrome' * (number % 8 == 0)}\n" for number in range(80)]
+    text.write_text("".join(lines))
+    split = str(words[0]).split()
+    common = (*split, *words[1:], "--corpus", text, "--steps", 40, "--save-every", 5, "--batch-size", 8)
+    whole = shell(*common, "--out", "whole")
+    assert whole.code == 0, whole.err
+    assert "drawn to match" in whole.err, whole.err
+    running = start(*common, "--out", "killed", log=tmp_path / "log")
+    log = tmp_path / "killed.partial" / "metrics.jsonl"
+    running.wait_for(lambda: log.is_file() and log.read_text().count("\n") >= 12)
+    running.end(signal.SIGKILL)
+    resumed = shell(*common, "--out", "killed", "--resume")
+    assert resumed.code == 0, resumed.err
+    assert "going on from step" in resumed.err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
