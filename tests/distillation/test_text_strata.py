@@ -108,7 +108,7 @@ def test_the_stratum_is_that_of_the_rarest_class(rows, background):
         assert stratum == (min((holds[:, c].mean(), c) for c in held)[1] + 1 if held else 0)
 
 
-def test_the_background_is_the_commonest_label_also_where_each_sequence_has_others():
+def test_the_background_is_the_commonest_label():
     labelled = _sequences({(1,): 50})
     assert _Oracle(TOKENS).background(labelled, CLASSES) == 0
     assert _Oracle(SINGLE).background(labelled, CLASSES) == 0

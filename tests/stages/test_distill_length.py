@@ -70,9 +70,7 @@ def test_the_use_of_the_text_is_recorded(words: tuple[object, ...], shell: Shell
     assert "unlabelled: about 18 sequences were drawn, from 50" in result.err
 
 
-def test_text_drawn_like_the_labelled_data_is_drawn_again_on_resume(
-    words: tuple[object, ...], shell: Shell, tmp_path: Path
-) -> None:
+def test_a_resumed_training_draws_the_same_text(words: tuple[object, ...], shell: Shell, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     lines = [f"the cells of {number} patients{' sepsis syndrome' * (number % 8 == 0)}\n" for number in range(80)]
     text.write_text("".join(lines))
