@@ -23,6 +23,10 @@ class LayerActivations:
     """(tokens, hidden): the residual stream before the layer."""
     left: Tensor = field(default_factory=lambda: torch.empty(0))
     """(tokens, hidden): the residual stream after it."""
+    attended: Tensor | None = None
+    """(tokens, hidden): what queries, keys and values read; in pre-norm layers the normalised stream."""
+    fed: Tensor | None = None
+    """(tokens, hidden): what the FFN reads."""
     heads: Tensor | None = None
     """(tokens, heads, size): what the attention's output layer reads of each head, see `UnitScores`."""
     neurons: Tensor | None = None
@@ -41,10 +45,12 @@ def layer_activations(model: PreTrainedModel, calibration: Calibration) -> Itera
         for layer, values in zip(layers, found, strict=True):
             handles += _watch_layer(layer, values, real)
             if family.supports_narrowing:
-                output = layer.get_submodule(family.attention_output)
-                handles.append(output.register_forward_pre_hook(_keeper(values, "heads", real, units)))
-                ffn = layer.get_submodule(family.ffn_output)
-                handles.append(ffn.register_forward_pre_hook(_keeper(values, "neurons", real, 0)))
+                read = {"attended": family.query, "heads": family.attention_output}
+                read |= {"fed": family.ffn_input, "neurons": family.ffn_output}
+                for name, path in read.items():
+                    length_first = family.in_windows and name == "attended"
+                    keeper = _keeper(values, name, real, units if name == "heads" else 0, length_first=length_first)
+                    handles.append(layer.get_submodule(path).register_forward_pre_hook(keeper))
         try:
             calibration.run(model, batch)
         finally:
@@ -63,9 +69,11 @@ def _watch_layer(layer: nn.Module, values: LayerActivations, real: Tensor) -> li
     return [layer.register_forward_pre_hook(enter, with_kwargs=True), layer.register_forward_hook(leave)]
 
 
-def _keeper(values: LayerActivations, name: str, real: Tensor, units: int) -> Any:
+def _keeper(values: LayerActivations, name: str, real: Tensor, units: int, *, length_first: bool) -> Any:
     def hook(_module: nn.Module, args: tuple[Any, ...]) -> None:
-        states = at_tokens(args[0], real)
+        if getattr(values, name) is not None:  # DeBERTa's projections read relative positions too, after the tokens
+            return
+        states = at_tokens(args[0].transpose(0, 1) if length_first else args[0], real)
         setattr(values, name, states.view(len(states), units, -1) if units else states)
 
     return hook

@@ -4,6 +4,8 @@ By an importance, or by what is lost after repair. What a layer does says little
 repaired: the last layers of a tagger change its hidden states most, and are the easiest to make up for.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -17,7 +19,7 @@ from biosqueeze.models.layer_gaps import gap_errors
 from biosqueeze.models.repair import repair_depth
 from biosqueeze.models.streams import CalibrationText
 from biosqueeze.models.unit_scores import UnitScores
-from biosqueeze.progress import track
+from biosqueeze.progress import collect_warnings, track
 
 _TRIED = 3
 """Layers whose removal is tried and measured, of every number of layers."""
@@ -46,8 +48,14 @@ def choose_layers(
             raise UsageError(f"this importance scores no layers of a {model.config.model_type}; give another one")
         del kept[int(scores.layers.argmin())]
         if len(kept) > keep:
-            scores = importance.score(keep_layers(model, kept)[0], calibration)
+            scores = importance.score(_trial(model, kept), calibration)
     return tuple(kept)
+
+
+def _trial(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
+    """Return a model with some layers that is not written, so that its shape needs no warnings."""
+    with collect_warnings():
+        return keep_layers(model, layers)[0]
 
 
 def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: Calibration) -> tuple[int, ...]:
@@ -71,7 +79,7 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
             tried = []
             for index in easiest:
                 layers = kept[:index] + kept[index + 1 :]
-                shallow = keep_layers(model, layers)[0]
+                shallow = _trial(model, layers)
                 repair_depth(shallow, model, layers, text, shows_progress=False)
                 tried.append((loss.of(shallow), layers, shallow))
                 bar.advance()

@@ -87,22 +87,21 @@ def plan_guide(
     name = options.importance_name
     if name is None and options.repair != "least-squares":
         return Guide()
-    if options.importance is None and widths.empty and (options.repair != "none" or not _is_number(layers)):
-        name = None  # no importance was asked for, and there are no widths to choose
     _check_family(config)
+    _check_something_is_cut(options, widths, layers)
+    problem = _repair_problem(config, widths)
+    may_repair = options.repair != "none" and not problem
+    if options.importance is None and widths.empty and (may_repair or not _is_number(layers)):
+        name = None  # no importance was asked for, and there are no widths to choose
     importance = open_importance(name) if name else None
     if name and importance:
-        _check_kinds(name, importance, widths, layers)
-    problem = _repair_problem(config, widths)
+        _check_kinds(name, importance, config, widths, layers)
     if options.repair == "least-squares" and problem:
         raise UsageError(f"--repair least-squares {problem}; give --repair none, or another cut")
     needs_data = importance is not None and importance.NEEDS != "weights"
-    may_repair = options.repair != "none" and not problem
     if options.calibration and not needs_data and not may_repair:
-        raise UsageError(
-            f"--calibration has no effect with --importance {name}, which reads only weights, and without repair; "
-            "leave it out"
-        )
+        chosen = f"--importance {name}, which reads only weights" if name else "--layers that are listed"
+        raise UsageError(f"--calibration has no effect with {chosen}, and without repair; leave it out")
     if not (needs_data or options.repair == "least-squares" or options.calibration):
         return Guide(name)
     flag = f"--importance {name}" if needs_data else "--repair least-squares"
@@ -125,9 +124,21 @@ def _check_family(config: "PreTrainedConfig") -> None:
         )
 
 
-def _check_kinds(name: str, importance: Importance, widths: "Widths", layers: str | None) -> None:
+def _check_something_is_cut(options: ImportanceOptions, widths: "Widths", layers: str | None) -> None:
+    if widths.empty and layers is None and not options.importance:
+        flag = "--calibration" if options.calibration else "--repair"
+        raise UsageError(
+            f"{flag} has no effect where neither layers nor neurons, heads or hidden dimensions are cut; leave it out"
+        )
+
+
+def _check_kinds(
+    name: str, importance: Importance, config: "PreTrainedConfig", widths: "Widths", layers: str | None
+) -> None:
     """Check that the importance scores the units that are cut."""
-    narrows = not widths.empty
+    narrows, family = not widths.empty, family_of(config)
+    if getattr(importance, "NARROWABLE_ONLY", False) and not family.supports_narrowing:
+        raise UsageError(f"--importance {name} scores no layers of a {family.name}; leave it out, or give another one")
     if narrows and "neurons" not in importance.SCORES:
         raise UsageError(
             f"--importance {name} scores layers alone, and not the neurons and heads that are cut here; give --layers "

@@ -21,6 +21,7 @@ from biosqueeze.models.unit_scores import UnitScores
 
 NEEDS = "text"
 SCORES = ("heads", "neurons", "hidden", "layers")
+NARROWABLE_ONLY = True
 
 
 def score(model: PreTrainedModel, calibration: Calibration) -> UnitScores:
@@ -33,22 +34,25 @@ def score(model: PreTrainedModel, calibration: Calibration) -> UnitScores:
     weights = stacked([_weights(layer, family) for layer in encoder_layers(model)])
     heads = (weights["heads"].view_as(norms["heads"]) * norms["heads"]).sum(2)  # (layers, heads)
     neurons = weights["neurons"] * norms["neurons"]
-    hidden = (weights["hidden"] * norms["hidden"]).sum(0)
+    hidden = (weights["attended"] * norms["attended"] + weights["fed"] * norms["fed"]).sum(0)
     return UnitScores(heads=heads, neurons=neurons, hidden=hidden, layers=heads.sum(1) + neurons.sum(1))
 
 
 def _squares(layer: LayerActivations) -> dict[str, Tensor]:
-    """Sum the squares of what the columns read over tokens: (heads, size), (neurons,) and (hidden,)."""
-    inputs = {"heads": layer.heads, "neurons": layer.neurons, "hidden": layer.entered}
+    """Sum the squares of what the columns read over tokens: (heads, size), (neurons,), and twice (hidden,)."""
+    inputs = {"heads": layer.heads, "neurons": layer.neurons, "attended": layer.attended, "fed": layer.fed}
     return {kind: states.square().sum(0) for kind, states in inputs.items() if states is not None}
 
 
 @torch.no_grad()
 def _weights(layer: Any, family: Family) -> dict[str, Tensor]:
-    """Sum the sizes of the weights of each column, float64: (heads x size,), (neurons,) and (hidden,)."""
-    readers = (family.query, family.key, family.value, family.ffn_input, family.ffn_gate)
-    paths: dict[str, tuple[str, ...]] = {"heads": (family.attention_output,), "neurons": (family.ffn_output,)}
-    paths["hidden"] = present(layer, dict.fromkeys(readers))
+    """Sum the sizes of the weights of each column, float64: (heads x size,), (neurons,), and twice (hidden,)."""
+    paths = {
+        "heads": (family.attention_output,),
+        "neurons": (family.ffn_output,),
+        "attended": present(layer, dict.fromkeys((family.query, family.key, family.value))),
+        "fed": present(layer, dict.fromkeys((family.ffn_input, family.ffn_gate))),
+    }
     columns = {
         kind: [layer.get_submodule(path).weight.double().abs().sum(0) for path in names]
         for kind, names in paths.items()

@@ -2,12 +2,13 @@
 
 A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight and position, attention
 4 x width x length per position and layer (scores and weighted sum), and the vocabulary projection is computed at the
-masked positions alone. The backward pass has twice as many (Kaplan et al. 2020, section 2.1; Hoffmann et al. 2022,
-appendix F). Embedding look-ups, layer norms and activations are not counted.
+masked positions alone. DeBERTa projects its relative positions in every layer, and multiplies them with the queries
+and keys. The backward pass has twice as many (Kaplan et al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
+Embedding look-ups, layer norms and activations are not counted, nor is what Longformer's windows save.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -38,13 +39,15 @@ def training_flops(model: PreTrainedModel, work: Work) -> float:
 
 def forward_flops(model: PreTrainedModel, work: Work) -> float:
     """Return the operations of the forward pass over one sequence."""
-    return sum(_linear_flops(model, work)) + _attention_flops(model, work.length)
+    attention = _attention_flops(model, work.length) + _relative_position_flops(model, work.length)
+    return sum(_linear_flops(model, work)) + attention
 
 
 def _linear_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
-    inside = f"{model.base_model_prefix}."
+    inside, family = f"{model.base_model_prefix}.", family_of(model.config)
+    of_positions = tuple(f".{path}" for path in (family.position_key, family.position_query) if path)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear):
+        if not isinstance(module, nn.Linear) or name.endswith(of_positions):
             continue
         if any(part in _PER_SEQUENCE for part in name.split(".")):
             places = float(work.paired)
@@ -64,6 +67,26 @@ def _attention_flops(model: PreTrainedModel, length: int) -> float:
         if isinstance(module, nn.Linear) and f".{name}".endswith(f".{family.query}")
     ]
     return sum(4 * module.out_features / parts * length**2 * _repeats(model, name) for name, module in layers)
+
+
+def _relative_position_flops(model: PreTrainedModel, length: int) -> float:
+    """Return the operations of DeBERTa's relative positions (He et al. 2021, equation 4), in a batch of one sequence.
+
+    Their embeddings are projected once in a batch; of each kind of attention between content and position, every
+    position is multiplied with every relative position.
+    """
+    config: Any = model.config
+    if not family_of(config).attention_bias:
+        return 0.0
+    rows, hidden = 2 * _relative_positions(config), config.hidden_size
+    each = 2 * hidden * hidden * rows + 2 * length * rows * hidden
+    return float(config.num_hidden_layers * len(config.pos_att_type) * each)
+
+
+def _relative_positions(config: Any) -> int:
+    """Return the distances in one direction that a DeBERTa has an embedding of."""
+    most = config.max_relative_positions
+    return int(next(size for size in (config.position_buckets, most, config.max_position_embeddings) if size > 0))
 
 
 def _repeats(model: PreTrainedModel, name: str) -> float:

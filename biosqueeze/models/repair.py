@@ -32,6 +32,7 @@ from biosqueeze.progress import track
 
 DAMPING = 1e-3
 """Of the ridge regression, see `NormalEquations.solve`."""
+_ROUNDING = 1e-12  # of sums in float64
 
 
 @dataclass(frozen=True)
@@ -266,12 +267,13 @@ class _Rescaling:
         )
 
     def finish(self) -> None:
-        """Change scale and bias."""
+        """Change scale and bias. The scale of a dimension whose output is constant stays as it is."""
         count, x, y, xx, xy = self.sums
         if getattr(self.module, "bias", None) is None:
-            self.module.weight *= xy / xx
+            self.module.weight *= torch.where(xx > 0, xy / xx, 1.0)
             return
-        slope = (xy - x * y / count) / (xx - x * x / count)
+        spread = xx - x * x / count
+        slope = torch.where(spread > _ROUNDING * xx, (xy - x * y / count) / spread, 1.0)
         self.module.weight *= slope
         self.module.bias *= slope
         self.module.bias += (y - slope * x) / count

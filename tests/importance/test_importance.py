@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch_pruning as tp
 
 from biosqueeze import registry
 from biosqueeze.importance import open_importance
+from biosqueeze.importance.activations import layer_activations
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.layers import encoder_layers, query_group
@@ -153,6 +155,34 @@ def test_every_importance_cuts_every_family(calibrated, family):
     cut = narrow(model, Widths(ffn=40, heads=heads), scores)
     assert cut.kept.neurons[0] == sorted(scores.neurons[0].argsort(descending=True)[:40].tolist())
     assert [len(heads) for heads in cut.kept.heads] == [heads // group] * 4 and len(cut.kept.hidden) == 8 * heads
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_wanda_reads_the_inputs_of_the_projections(calibrated, family):
+    """Sun et al. 2024, equation 1, summed over the columns of one hidden dimension."""
+    model, calibration = calibrated(family)
+    expected = torch.zeros(model.config.hidden_size, dtype=torch.float64)
+    paths = FAMILIES[family]
+    readers = dict.fromkeys((paths.query, paths.key, paths.value, paths.ffn_input, paths.ffn_gate))
+    for layer in encoder_layers(model):
+        for path in filter(None, readers):
+            squares, module = torch.zeros_like(expected), layer.get_submodule(path)
+            handle = module.register_forward_pre_hook(partial(add_squares, squares))
+            with torch.no_grad():
+                for sequence in sequences(calibration):
+                    calibration.run(model, sequence)
+            handle.remove()
+            expected += module.weight.detach().double().abs().sum(0) * squares.sqrt()
+    assert torch.allclose(open_importance("wanda").score(model, calibration).hidden, expected, rtol=1e-4)
+
+
+def test_attention_in_windows_reads_the_same_tokens(calibrated):
+    for layers in layer_activations(*calibrated("longformer")):
+        assert all(torch.equal(layer.attended, layer.entered) for layer in layers)
+
+
+def add_squares(sums, _module, args):
+    sums += args[0].double().square().flatten(0, -2).sum(0)
 
 
 def test_magnitude_chooses_as_a_cut_without_importance(calibrated):

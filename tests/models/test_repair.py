@@ -218,3 +218,17 @@ def test_a_pass_begins_behind_known_layers():
     last = len(layers) - 1
     assert passes == [list(range(max(0, layer - 1), last + 1)) for layer in range(last + 2)]
     assert all("forward" not in vars(layer) for layer in layers)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_dimensions_that_a_norm_silences_stay_finite(family):
+    original = pico.model_of(family, 200, "base")
+    norms = [
+        module for name, module in original.named_modules() if "norm" in name.lower() and not list(module.children())
+    ]
+    with torch.no_grad():
+        for norm in norms:
+            norm.weight[:8] = 0
+    cut = narrow(original, Widths(heads=2))
+    repaired = repair_width(cut.model, original, cut.kept, text_of(original))
+    assert all(parameter.isfinite().all() for parameter in repaired.parameters())

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -180,3 +181,45 @@ def test_data_that_are_gone_are_named(shell, tuned):
     result = shell("shrink", tuned, "--ffn", 32, "--json", "--out", "cut")
     assert result.code == 0 and "importance" not in json.loads(result.out)
     assert "chosen by magnitude; --calibration DATA" in result.err
+
+
+def test_a_vocabulary_alone_needs_no_calibration(shell, pico_bert):
+    result = shell("shrink", pico_bert, "--vocab-keep", "demo:text", "--calibration", "demo:text")
+    assert result.code == 2
+    assert "--calibration has no effect where neither layers nor neurons" in result.err
+
+
+def test_bottlenecks_are_chosen_by_data_without_repair(shell, tmp_path):
+    source = pico.save("mobilebert", tmp_path / "mobilebert", "mlm")
+    cut = ("shrink", source, "--layers", "2", "--calibration", "demo:text", "--calibration-tokens", "200")
+    facts = json.loads(shell(*cut, "--out", "small", "--json").out)
+    assert facts["importance"] == "fisher" and not facts["repaired"]
+    for extra in ((), ("--dry-run",)):
+        result = shell(*cut, "--importance", "wanda", *extra)
+        assert result.code == 2
+        assert "--importance wanda scores no layers of a mobilebert" in result.err
+
+
+def test_calibration_of_listed_layers_without_repair(shell, pico_bert):
+    result = shell("shrink", pico_bert, "--layers", "0,2", "--calibration", "demo:text", "--repair", "none")
+    assert result.code == 2
+    assert "--calibration has no effect with --layers that are listed, and without repair" in result.err
+
+
+def test_trials_of_layers_do_not_warn(shell, tmp_path):
+    with mock.patch.multiple(pico, LAYERS=6):
+        source = pico.save("modernbert", tmp_path / "modernbert", "mlm")
+    words = ("--calibration", "demo:text", "--calibration-tokens", "200")
+    result = shell("shrink", source, "--layers", "3", *words, "--out", "small")
+    assert result.code == 0, result.err
+    kept = ", ".join(map(str, open_checkpoint("small").manifest.history[-1].layers))
+    assert all(f"layers {kept} keep their" in line for line in result.err.splitlines() if "keep their" in line)
+
+
+def test_a_gradual_cut_avoids_the_size_of_the_embeddings(shell, tmp_path):
+    source = pico.save("electra", tmp_path / "electra")
+    config = open_checkpoint(str(source)).config
+    assert config["embedding_size"] == config["hidden_size"] // 2  # two heads, which half of the way would keep
+    result = shell("shrink", source, "--heads", "1", "--steps-of", "2", "--out", "small")
+    assert result.code == 0, result.err
+    assert open_checkpoint("small").config["hidden_size"] == 8
