@@ -1,7 +1,8 @@
 """The time of a distillation on a task, for --dry-run: a few steps on real examples, with random weights."""
 
+import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import torch
@@ -11,17 +12,19 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze import processes
 from biosqueeze.distillation.models import task_output_type
 from biosqueeze.distillation.preflight import student_of
-from biosqueeze.distillation.request import DistillationRequest
+from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
+from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_config, load_tokenizer, new_model
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 
@@ -38,8 +41,8 @@ def step_seconds(request: DistillationRequest) -> float:
     name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)
     head, output_type = head_of(models.teachers[0].config), task_output_type(models.teachers, name, task)
     configs = [load_config(teacher) for teacher in models.teachers]
-    student, _ = student_of(models, configs[0])
-    teachers = [nn.Module.to(_random(config, head), device) for config in configs]
+    student = _with_outputs_of(configs[0], student_of(models, configs[0])[0])
+    teachers = [nn.Module.to(_random(config, head), device) for config in _run_in_each_step(models, configs)]
     learner = FineTuner(_random(student, head), output_type).to(device).train()
     training = request.training
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")
@@ -50,12 +53,26 @@ def step_seconds(request: DistillationRequest) -> float:
             began = time.monotonic()
             with torch.no_grad():
                 for teacher in teachers:
-                    teacher(**{name: moved[name] for name in learner.inputs if name in moved})
+                    teacher(**model_inputs(teacher, moved))
             learner(**moved)["labels"].backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.monotonic() - began)
     return training.accumulate * sum(times[1:]) / len(times[1:])  # the first one allocates memory
+
+
+def _with_outputs_of(teacher: PreTrainedConfig, student: PreTrainedConfig) -> PreTrainedConfig:
+    """Return the student's config with a head of the teacher's shape."""
+    changed = copy.deepcopy(student)
+    changed.id2label, changed.problem_type = teacher.id2label, teacher.problem_type
+    return changed
+
+
+def _run_in_each_step(models: ModelSettings, configs: Sequence[PreTrainedConfig]) -> list[PreTrainedConfig]:
+    """Return the teachers that have the student's tokens; others run once, before the training."""
+    tokens = load_tokenizer(models.checkpoints[-1]).get_vocab().keys()
+    vocabularies = (load_tokenizer(teacher).get_vocab().keys() for teacher in models.teachers)
+    return [config for config, known in zip(configs, vocabularies, strict=True) if tokens <= known]
 
 
 def _random(config: PreTrainedConfig, head: str) -> PreTrainedModel:
@@ -67,7 +84,9 @@ def _batches(request: DistillationRequest, task: Task) -> Iterator[Batch]:
     models, training = request.models, request.training
     examples = task.read(str(request.data.data), ("train",)).splits["train"][:_EXAMPLES]
     tokenizer = load_tokenizer(models.checkpoints[-1])
-    windows = task.encode(examples, models.teachers[0].labels, tokenizer, models.max_length)
+    positions = min(load_tokenizer(checkpoint).model_max_length for checkpoint in models.checkpoints)
+    length = fitting_length(models.max_length, positions)
+    windows = task.encode(examples, models.teachers[0].labels, tokenizer, length)
     source = Mixture([window.features for window in windows], None, 0.0, int(tokenizer.pad_token_id))
     schedule = BatchSchedule(source, training.batch_size, training.seed, total=_STEPS)
     return islice(loader(schedule, workers=0), _STEPS)

@@ -20,7 +20,7 @@ from biosqueeze.options import (
     positive_numbers,
 )
 from biosqueeze.tasks.formulation import ReadingOptions
-from biosqueeze.training.options import MOST_EPOCHS, TrainingOptions
+from biosqueeze.training.options import EPOCHS, MOST_EPOCHS, SCHEDULES, TrainingOptions
 
 _NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 
@@ -28,6 +28,19 @@ _NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 @dataclass(frozen=True, kw_only=True)
 class DistillationOptions(ReadingOptions, TrainingOptions):
     """How to train a student on the outputs of its teachers."""
+
+    epochs: Annotated[
+        float,
+        f"{EPOCHS} On a task with --data the default is no number, but as long as dev scores rise.",
+        Bounds(above=0, most=MOST_EPOCHS),
+        Common(),
+        Group.OPTIMISATION,
+    ] = 3.0
+    schedule: Annotated[
+        Literal["linear", "cosine", "wsd", "plateau"],
+        f"{SCHEDULES} On a task with --data the default is plateau, unless --epochs or --steps is given.",
+        Group.OPTIMISATION,
+    ] = "linear"
 
     loss: Annotated[
         tuple[str, ...],

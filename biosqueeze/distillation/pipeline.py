@@ -53,6 +53,7 @@ class DistillationResult:
             "name": models.task_name,
             "data": data,
             "labels": models.labels,
+            "metric": models.metric,
             "max_length": models.length,
             "formulation": models.task.formulation.non_defaults() if models.task else None,
         }

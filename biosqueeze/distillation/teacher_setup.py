@@ -82,9 +82,14 @@ def check_cache(request: DistillationRequest, setup: TeacherSetup) -> None:
     """Check that the cache can store the outputs that the losses read.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot, or it is unknown how many there will be.
     """
     if request.cache is not None:
+        if request.training.ends_by_time:
+            raise UsageError(
+                "--cache-teacher stores the outputs of all steps before the first one, and with --hours their number "
+                "is unknown; give --steps too, or leave one of the two out"
+            )
         build_cache_spec(setup.loss_config, request.cache.top)
 
 

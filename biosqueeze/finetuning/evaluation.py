@@ -94,6 +94,7 @@ class Evaluation:
             "data": self.data,
             "split": self.split,
             "backend": self.inference.backend,
+            "metric": self.task.METRIC,
             "metrics": self.task.score(gold, predicted),
             "examples": len(examples),
             "max_length": model.max_length,

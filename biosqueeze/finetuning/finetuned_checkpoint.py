@@ -42,7 +42,7 @@ def task_of(
     recorded = checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
     is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
     default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
-    scheme = recorded.scheme or "" if recorded else default_scheme
+    scheme = (recorded and recorded.scheme) or default_scheme
     formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
     return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
 
 _LOADED_MARK = "_is_hf_initialized"
@@ -29,7 +30,7 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
     if not count:
         return
     layers = encoder_layers(model)
-    check_reinitialised(count, len(layers))
+    check_reinitialised(count, model.config)
     fresh: list[nn.Module] = [*layers[len(layers) - count :]]
     pooler = getattr(model.base_model, "pooler", None)
     fresh += [pooler] if isinstance(pooler, nn.Module) else []
@@ -45,11 +46,14 @@ def reinitialise(model: PreTrainedModel | HeadedEncoder, count: int, seed: int) 
                 initialise(module)
 
 
-def check_reinitialised(count: int, layers: int) -> None:
-    """Check --reinit-layers against the depth of the model.
+def check_reinitialised(count: int, config: PreTrainedConfig) -> None:
+    """Check --reinit-layers against the number of layers with weights of their own.
 
     Raises:
-        UsageError: the model has fewer layers.
+        UsageError: the model has fewer.
     """
+    shares = family_of(config).shares_layers
+    layers = config.num_hidden_groups if shares else config.num_hidden_layers
     if count > layers:
-        raise UsageError(f"--reinit-layers {count} is more than the {layers} layers of this model; give fewer")
+        kind = f"{layers} sets of weights that the layers of this model share" if shares else f"{layers} layers"
+        raise UsageError(f"--reinit-layers {count} is more than the {kind}{'' if shares else ' of this model'}")

@@ -84,7 +84,8 @@ def adversarial_noise(
         noise = torch.randn_like(embedded) * START * radius * real
     for _ in range(STEPS):
         noise.requires_grad = True
-        distance = tensors.mean_distance(perturbed(noise), clean, batch)
+        with torch.enable_grad():  # losses are computed without gradients too
+            distance = tensors.mean_distance(perturbed(noise), clean, batch)
         (gradient,) = torch.autograd.grad(distance, noise)
         largest = gradient.abs().amax(dim=-1, keepdim=True).clamp(min=_TINY)  # (batch, length, 1)
         noise = (noise.detach() + radius * gradient / largest).clamp(-radius, radius) * real

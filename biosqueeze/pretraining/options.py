@@ -159,6 +159,13 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
         Bounds(least=1),
         Group.HELD_OUT,
     ] = None
+    schedule: Annotated[
+        Literal["linear", "cosine", "wsd"],
+        "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
+        "steps.",
+        Group.OPTIMISATION,
+    ] = "linear"
+    hours: Annotated[float | None, "Unused: the number of steps is given.", Hidden()] = None
     patience: Annotated[int | None, "Unused: the weights of the last step are kept.", Hidden()] = None
     probe: Annotated[
         tuple[str, ...],

@@ -72,8 +72,9 @@ class Options(DistillationOptions):
     """Train a small student on the outputs of a larger teacher.
 
     A pretrained teacher is distilled on plain text (--corpus): masked language modelling, the teacher's distribution
-    over masked tokens, and its hidden states. A fine-tuned teacher is distilled on its task: soft labels and hidden
-    states on labelled data (--data), on unlabelled text (--corpus), or on both. --loss selects the losses.
+    over masked tokens, and its hidden states. A fine-tuned teacher is distilled on its task: soft labels and attention
+    on labelled data (--data), on unlabelled text (--corpus), or on both. --loss selects the losses. With --data it is
+    trained until dev scores stop rising, unless --epochs, --steps or --schedule is given.
     """
 
     checkpoint: Annotated[

@@ -214,7 +214,7 @@ def plan(options: Options) -> Plan:
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
     data, _ = request.read()
-    check_reinitialised(options.reinit_layers, load_config(source).num_hidden_layers)
+    check_reinitialised(options.reinit_layers, load_config(source))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     custom_head = custom_head_of(setup.task.formulation)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
@@ -289,7 +289,9 @@ def _search_plan(options: Options, out: Path) -> "SearchPlan":
     fields = {f.name: f for f in option_fields(Options) if f.name not in _NOT_OF_RUNS}
     points = parse_grid(options.grid, fields)
     directories = _folds(options) if options.folds else []
-    shared = {n: getattr(options, n) for n, f in fields.items() if getattr(options, n) not in (f.default, ())}
+    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
+    values = {name: getattr(options, name) for name in fields}
+    shared = {n: v for n, v in values.items() if v != () and (v != fields[n].default or options.is_given(n))}
     seeds = range(options.seed, options.seed + options.seeds)
     return SearchPlan(options.checkpoint, out.with_name(out.name + ".runs"), shared, points, seeds, directories)
 

@@ -115,7 +115,7 @@ class TrainingLoop:
         self.share = (accelerator.process_index, accelerator.num_processes)
         batches = job.schedule(*self.share)
         self.per_epoch, most = steps_of(self.options, batches.batches_per_epoch)
-        if self.options.hours and not self.options.steps and not self.options.is_given("epochs"):
+        if self.options.ends_by_time:
             most = _MOST_STEPS
         self.plateau = PlateauSchedule(most, self.options) if self.options.schedule == PLATEAU else None
         self.schedule = self.plateau or FixedSchedule(most, self.options)

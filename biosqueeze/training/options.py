@@ -30,6 +30,14 @@ def parse_betas(text: str) -> tuple[float, float]:
     return first, second
 
 
+EPOCHS = "Passes over the training data. Unused with --steps."
+SCHEDULES = (
+    "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
+    "steps. plateau: in the last fifth, once dev scores no longer rise; the mean of the weights of the last steps "
+    f"is scored and kept, and without --epochs, --steps or --hours it ends after {PLATEAU_STEPS:,} steps at most."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(WritingOptions):
     """How long, how fast and how precisely to train."""
@@ -38,7 +46,7 @@ class TrainingOptions(WritingOptions):
 
     epochs: Annotated[
         float,
-        "Passes over the training data. Unused with --steps.",
+        EPOCHS,
         Bounds(above=0, most=MOST_EPOCHS),
         Common(),
         Group.OPTIMISATION,
@@ -79,9 +87,7 @@ class TrainingOptions(WritingOptions):
     ] = 1e-4
     schedule: Annotated[
         Literal["linear", "cosine", "wsd", "plateau"],
-        "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
-        "steps. plateau: in the last fifth, once dev scores no longer rise; the mean of the weights of the last steps "
-        f"is scored and kept, and without --epochs, --steps or --hours it ends after {PLATEAU_STEPS:,} steps at most.",
+        SCHEDULES,
         Group.OPTIMISATION,
     ] = "linear"
     warmup: Annotated[
@@ -178,6 +184,11 @@ class TrainingOptions(WritingOptions):
             return steps
         most = f"{self.most_steps:,} steps" if self.most_steps else steps
         return f"until dev scores stop rising, at most {f'{self.hours:g} hours' if self.hours else most}"
+
+    @property
+    def ends_by_time(self) -> bool:
+        """Whether only dev scores and --hours end the training."""
+        return bool(self.hours) and not self.steps and not self.is_given("epochs")
 
     @property
     def most_steps(self) -> int | None:

@@ -1,12 +1,14 @@
 """A fine-tuned checkpoint is used with the length of its training, and only with the head of its task."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.finetuning.finetuned_checkpoint import check_head, sequence_length
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, sequence_length, task_of
+from biosqueeze.tasks.classification import MultiLabel
 from tests import pico
 from tests.manifests import write_manifest
 
@@ -27,3 +29,14 @@ def test_a_head_of_another_task_is_refused(pico_ner: Path):
     check_head(checkpoint, "token-classification", "ner", "to score")
     with pytest.raises(SqueezeError, match="no trained sequence-classification head, so there is nothing to score"):
         check_head(checkpoint, "sequence-classification", "nli", "to score")
+
+
+@pytest.mark.parametrize("recorded", [None, {"name": "classification"}])
+def test_several_labels_of_a_text_follow_from_the_config(recorded, tmp_path: Path):
+    path = pico.save("bert", tmp_path / "model", head="sequence-classification")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
+    if recorded:
+        write_manifest(path, task=recorded)  # without the scheme, as a student's of a teacher without a manifest
+    _, task = task_of(open_checkpoint(str(path)), "classification", "to score")
+    assert isinstance(task, MultiLabel)

@@ -16,6 +16,16 @@ from biosqueeze.stages import finetune
 FIELDS = {field.name: field for field in option_fields(finetune.Options)}
 
 
+def test_runs_get_every_option_that_was_given(pico_ner: Path, tmp_path: Path) -> None:
+    given = {"schedule": "plateau", "epochs": FIELDS["epochs"].default}
+    options = finetune.Options(
+        checkpoint=str(pico_ner), data="demo:ner", seeds=2, **given, sources=dict.fromkeys(given, "flag")
+    )
+    (shared, *_) = (run.options for run in finetune._search_plan(options, tmp_path / "out").runs())
+    assert {name: shared.get(name) for name in given} == given
+    assert "lr" not in shared
+
+
 def test_spread_matches_statistics() -> None:
     scores = [0.1, 0.4, 0.2]
     told = search.spread(scores)

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from biosqueeze.training import loop
+from tests import pico
 from tests.cli.run import Shell, start
 from tests.stages.test_distill import metrics, tags, tune
 
@@ -39,6 +40,22 @@ def test_plan(options: tuple[object, ...], length: str, words: tuple[object, ...
     result = shell(*words, *options, "--dry-run", "--json")
     assert result.code == 0, result.err
     assert length in json.loads(result.out)["steps"][-1]
+
+
+@pytest.mark.parametrize("student", ["bert", "roberta"])
+def test_plan_of_a_student_without_the_teachers_head(
+    student: str, tuned: Path, tags: Path, shell: Shell, tmp_path: Path
+) -> None:
+    pico.save(student, tmp_path / "plain", seed=1)  # two labels by its config, and RoBERTa's tokens are others
+    result = shell("distill", tmp_path / "plain", "--teacher", tuned, "--data", tags, "--dry-run", "--json")
+    assert result.code == 0, result.err
+    assert "6,000 steps (about " in json.loads(result.out)["steps"][-1]
+
+
+def test_stored_outputs_need_a_known_length(words: tuple[object, ...], shell: Shell) -> None:
+    result = shell(*words, "--loss", "kl", "--cache-teacher", "cache", "--hours", 1)
+    assert result.code == 2
+    assert "with --hours their number is unknown; give --steps too" in result.err
 
 
 def test_goes_on_while_dev_scores_rise(words: tuple[object, ...], shell: Shell) -> None:

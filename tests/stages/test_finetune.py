@@ -57,6 +57,23 @@ def test_it_learns_and_keeps_the_best_on_dev(pico_bert: Path, learnable: Path, s
     assert model.config.id2label == dict(enumerate(pico.LABELS))
 
 
+def test_adversarial_noise_does_not_hide_a_nan(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    words = ("--smart", 1, "--lr", "1e30", "--warmup", 0, "--steps", 20, "--precision", "fp32", "--out", "out")
+    said = shell("finetune", pico_bert, "--data", learnable, *words)
+    assert said.code == 1
+    assert "NaN or infinite at step" in said.err and "--lr" in said.err
+
+
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+def test_layers_with_shared_weights_are_counted_once(
+    extra: tuple[str, ...], learnable: Path, shell: Shell, tmp_path: Path
+) -> None:
+    albert = pico.save("albert", tmp_path / "albert")
+    said = shell("finetune", albert, "--data", learnable, "--reinit-layers", 2, *QUICK, *extra)
+    assert said.code == 2
+    assert "--reinit-layers 2 is more than the 1 sets of weights that the layers of this model share" in said.err
+
+
 def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     refused = shell("finetune", pico_bert, "--data", learnable, "--with-dev", *QUICK)
     assert (refused.code, "--dev-share" in refused.err) == (2, True)

@@ -276,3 +276,10 @@ def test_a_fine_tuned_model_is_refused(text, tmp_path, shell: Shell) -> None:
     ran = shell("pretrain", tmp_path / "ner", "--corpus", text, "--out", tmp_path / "out")
     assert ran.code == 2
     assert "is fine-tuned on a task" in " ".join(ran.err.split())
+
+
+def test_there_is_no_plateau_to_look_for(models, text, shell: Shell) -> None:
+    said = shell("pretrain", models / "bert", "--corpus", text, "--schedule", "plateau")
+    assert said.code == 2
+    assert "'plateau' is not one of 'linear', 'cosine', 'wsd'" in said.err
+    assert "--hours" not in shell("pretrain --help").out
