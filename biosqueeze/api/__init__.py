@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -78,6 +79,8 @@ def options_of(stage: ModuleType, arguments: Mapping[str, Any]) -> StageOptions:
     """
     fields = {field.name: field for field in visible_fields(stage)}
     values = {name: _converted(fields[name], value) for name, value in arguments.items()}
+    if isinstance(values.get("out"), str):
+        values["out"] = str(Path(values["out"]).expanduser())  # as a shell does
     sources = {name: "python" if name in arguments else "default" for name in sorted(fields)}
     options: StageOptions = stage.Options(**values, sources=sources)
     return options

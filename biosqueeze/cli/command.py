@@ -77,7 +77,7 @@ def _run_stage(name: str, stage: ModuleType) -> None:
     if as_json and table_format:
         raise UsageError("--json and --table both print on standard output; give one of them")
     set_up_process(context.params)
-    _warn_of_unknown_variables(name, context.command)
+    warn_of_unknown_variables(name, context.command)
     if not stage.Options.SEVERAL_PROCESSES:
         refuse_several_processes(name)
     with clean_stdout() as stdout:
@@ -117,7 +117,7 @@ def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) ->
     write_lines(lines, stdout)
 
 
-def _warn_of_unknown_variables(name: str, command: click.Command) -> None:
+def warn_of_unknown_variables(name: str, command: click.Command) -> None:
     """Warn of environment variables that look like options of this command and are none."""
     prefix = f"BIOSQUEEZE_{name.upper()}_"
     known = [str(parameter.name).upper() for parameter in command.params]

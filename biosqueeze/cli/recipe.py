@@ -22,6 +22,8 @@ from biosqueeze.cli.command import (
     print_plan,
     refuse_several_processes,
     set_up_process,
+    stage_command,
+    warn_of_unknown_variables,
 )
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
@@ -124,6 +126,8 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
     Raises:
         UsageError: a value has the wrong type, breaks a rule, or refers to a step that is not before it.
     """
+    for stage, module in {step.stage: step.module for step in steps}.items():
+        warn_of_unknown_variables(stage, stage_command(stage, module))
     outputs: dict[str, Path] = {}
     previous: Path | None = None
     for step in steps:
@@ -152,8 +156,11 @@ def step_key(step: RecipeStep, options: StageOptions) -> str:
 
 
 def _content(value: Any) -> str:
-    path = Path(value).expanduser() if isinstance(value, str) and value else None
-    return content_hash(path) if path is not None and path.exists() else repr(value)
+    try:
+        path = Path(value).expanduser() if isinstance(value, str) and value else None
+        return content_hash(path) if path is not None and path.exists() else repr(value)
+    except (OSError, ValueError):  # a text that cannot name a file
+        return repr(value)
 
 
 def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) -> bool:

@@ -12,7 +12,7 @@ from biosqueeze.cli.command import stage_command
 from biosqueeze.cli.recipe_file import RecipeStep
 from biosqueeze.command_line import option_flags
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument
+from biosqueeze.options import Argument, Syntax
 from biosqueeze.options.rules import alternatives
 
 _REFERENCE = "@"
@@ -32,7 +32,7 @@ def step_context(
     Raises:
         UsageError: a value has the wrong type, or refers to a step that is not before this one.
     """
-    values = {key: _as_list(step, key, _dereference(step, value, outputs)) for key, value in step.table.items()}
+    values = {key: _value(step, key, _dereference(step, value, outputs)) for key, value in step.table.items()}
     _fill_input(step, values, previous)
     arguments = [key for key in step.overrides if step.fields[key].marker(Argument)]
     for key in arguments:  # set by name: on a command line, only the order tells positional values apart
@@ -71,9 +71,27 @@ def _parse(step: RecipeStep, values: dict[str, Any], outputs: Mapping[str, Path]
         raise UsageError(f"[{step.name}]: {error.format_message()}") from error
 
 
-def _as_list(step: RecipeStep, key: str, value: Any) -> Any:
-    """One value of a repeatable option may be written without brackets."""
-    return [value] if step.fields[key].repeated and not isinstance(value, list) else value
+def _value(step: RecipeStep, key: str, value: Any) -> Any:
+    """Return the value of an option as Click takes it; one of a repeatable option may be written without brackets.
+
+    Raises:
+        UsageError: it is a list, a table, a date or a truth value, which the option does not take.
+    """
+    field = step.fields[key]
+    syntax = field.marker(Syntax)
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        is_number = isinstance(item, int | float) and not isinstance(item, bool)
+        if not (is_number if field.type in (int, float) else isinstance(item, str | bool | int | float)):
+            expected = "a number" if field.type in (int, float) else "a text, a number, true or false"
+            raise UsageError(f"[{step.name}]: {key} = {item!r}, and {expected} was expected")
+    if field.repeated:
+        return items
+    if not isinstance(value, list):
+        return value
+    if syntax is None or not syntax.is_list:
+        raise UsageError(f"[{step.name}]: {key} = {value!r} is a list; leave the brackets out, it takes one value")
+    return ",".join(map(str, value))
 
 
 def _override_flags(step: RecipeStep, outputs: Mapping[str, Path]) -> list[str]:

@@ -54,7 +54,9 @@ def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path)
         return options
     out = Path(str(vars(options)["out"]))
     if out.parent == directory:
-        return replace(options, force=True)  # type: ignore[call-arg]
+        replacing: StageOptions = replace(options, force=True)  # type: ignore[call-arg]
+        continues = "resume" in step.fields and step.module.can_continue(replacing)
+        return replace(replacing, resume=True) if continues else replacing  # type: ignore[call-arg]
     if (out.is_file() or out.is_dir()) and not vars(options)["force"]:
         raise _existing(step, out)
     return options

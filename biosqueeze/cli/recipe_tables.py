@@ -114,7 +114,7 @@ def _base_path(path: Path, base: str) -> Path:
     """Return the file of the recipe that is extended: beside this one, else a shipped one."""
     beside = path.parent / f"{base.removesuffix('.toml')}.toml"
     shipped = shipped_recipes()
-    if beside.is_file():
+    if beside.is_file() and not beside.samefile(path):
         return beside
     if base not in shipped:
         raise UsageError(f"{path} extends {base!r}, which is no recipe.{registry.closest(base, shipped)}")

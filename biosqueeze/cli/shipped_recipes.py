@@ -23,7 +23,7 @@ def find_recipe(recipe: str | None) -> Path:
         raise UsageError(f"name a TOML file, or a recipe that comes with biosqueeze: {', '.join(shipped_recipes())}")
     path = Path(recipe).expanduser()
     shipped = shipped_recipes()
-    if path.exists() or (path.suffix and path.stem not in shipped):
+    if (path.exists() and not path.is_dir()) or (path.suffix and path.stem not in shipped):
         return path  # a missing file is reported where it is read
     if path.stem in shipped and path.suffix in ("", ".toml"):
         return shipped[path.stem]

@@ -29,6 +29,8 @@ SHINGLE_WORDS = 5
 _AFTER_DOCUMENT = b"\n\n"
 MOST_FILES = 10_000
 """Files in a part at most, so that the report of a part of small files can be read again."""
+# Ids of other sources may be numbers within a file, and an equal one no later version.
+_NUMBERED = ("pubmed", "pmc")
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
     [
@@ -205,8 +207,8 @@ def _read_file(
 
 
 def id_hash(kind: str, name: str) -> int:
-    """Return 64 bits that identify an article of a kind of source; 0 where it has no id."""
-    if not name:
+    """Return 64 bits that identify an article of a kind of source; 0 where it has no id of all sources' numbering."""
+    if not name or kind not in _NUMBERED:
         return 0
     return int.from_bytes(hashlib.blake2b(f"{kind}\0{name}".encode(errors="replace"), digest_size=8).digest()) or 1
 

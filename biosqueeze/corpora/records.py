@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from biosqueeze.corpora.article import Article, fold
 from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
+from biosqueeze.data.corpus import divide_into_documents
 from biosqueeze.errors import require
 from biosqueeze.parsing import max_line_bytes, parse_json, too_large
 
@@ -25,22 +26,8 @@ def read_text(stream: BinaryIO) -> Iterator[Article]:
     Raises:
         DamagedSourceError: a line has no end, or is binary data.
     """
-    if b"\n\n" not in stream.peek(1 << 16)[: 1 << 16].replace(b"\r", b""):  # type: ignore[attr-defined]
-        yield from (_plain([line]) for line in _lines(stream) if line)
-        return
-    paragraphs: list[str] = []
-    for line in _lines(stream):
-        if line:
-            paragraphs.append(line)
-        elif paragraphs:
-            yield _plain(paragraphs)
-            paragraphs = []
-    if paragraphs:
-        yield _plain(paragraphs)
-
-
-def _plain(paragraphs: list[str]) -> Article:
-    return Article("", "text", body=tuple(paragraphs), has_parts=False)
+    for paragraphs in divide_into_documents(_lines(stream)):
+        yield Article("", "text", body=tuple(paragraphs), has_parts=False)
 
 
 def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:
@@ -73,13 +60,19 @@ def article_of_record(record: Mapping[str, Any], field: str, where: str) -> Arti
     if not any(key in record for key in (field, "abstract", "title")):
         raise DamagedSourceError(f"{where}: no field {field!r}; name the field with the text with --field")
     return Article(
-        id=str(record.get("id", record.get("pmid", ""))),
+        id=_id_of(record),
         kind="text",
         title=fold(str(record.get("title") or "")),
         abstract=_texts(record.get("abstract")),
         body=_texts(record.get(field)) if field not in ("title", "abstract") else (),
         language=str(record.get("language") or "").lower(),
     )
+
+
+def _id_of(record: Mapping[str, Any]) -> str:
+    """Return the `id` of a record, or else its `pmid`; empty where both are missing or null."""
+    value = next((record[key] for key in ("id", "pmid") if record.get(key) is not None), "")
+    return fold(str(value))
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -131,10 +124,17 @@ def _json_documents(stream: BinaryIO, beginning: bytes) -> Iterator[Mapping[str,
     prefix = "item.documents.item" if beginning.startswith(b"[") else "documents.item"
     if b'"PubTator3"' in beginning:
         prefix = "PubTator3.item"
+    empty = True
     try:
-        yield from ijson.items(stream, prefix)
+        for document in ijson.items(stream, prefix):
+            empty = False
+            yield document
     except (ijson.JSONError, ijson.IncompleteJSONError) as error:
         raise DamagedSourceError(f"invalid JSON ({error})") from error
+    if empty:
+        raise DamagedSourceError(
+            "it is JSON without a document of BioC; write records as JSON lines, one object on each line of a .jsonl"
+        )
 
 
 def _from_json(document: Any) -> Article:
@@ -148,7 +148,7 @@ def _from_json(document: Any) -> Article:
         sentences = [s.get("text", "") for s in passage.get("sentences") or () if isinstance(s, dict)]
         text = fold(str(passage.get("text") or " ".join(map(str, sentences))))
         passages.append((infons if isinstance(infons, dict) else {}, text))
-    return _article(str(document.get("id", "")), passages)
+    return _article(_id_of(document), passages)
 
 
 def _article(name: str, passages: Sequence[tuple[Mapping[str, Any], str]]) -> Article:

@@ -218,15 +218,19 @@ def read_documents(
     empty = True
     for path in files:
         lines = (line.strip() for line in _texts(path, field, progress))
-        for document in ([line] for line in lines if line) if _suffix(path) in _JSONL else _documents(lines):
+        for document in ([line] for line in lines if line) if _suffix(path) in _JSONL else divide_into_documents(lines):
             empty = False
             yield document
     if empty:
         raise _empty(source)
 
 
-def _documents(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Divide a file at its blank lines if its beginning has any, else after each line; a pipe is read only once."""
+def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Divide a file at its blank lines if its beginning has any, else after each line; a pipe is read only once.
+
+    Args:
+        lines: without outer white space.
+    """
     beginning, size = [], 0
     for line in lines:
         beginning.append(line)

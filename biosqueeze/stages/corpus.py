@@ -293,6 +293,11 @@ def _clear(options: Options, request: CorpusRequest) -> None:
         discard(request)
 
 
+def can_continue(options: Options) -> bool:
+    """Return whether --resume would continue an interrupted run of these sources and options."""
+    return can_resume(_resolve(options))
+
+
 def _show(manifest: dict[str, Any]) -> None:
     rows = [("articles read", f"{manifest['articles']:,}")]
     rows += [(f"dropped: {reason}", f"{count:,}") for reason, count in manifest["dropped"].items()]

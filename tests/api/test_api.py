@@ -121,3 +121,10 @@ def test_a_result_is_a_mapping() -> None:
     assert result.f1 == 0.5
     with pytest.raises(AttributeError, match="f2"):
         _ = result.f2
+
+
+def test_a_tilde_is_the_home_directory(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    result = biosqueeze.shrink(str(pico_bert), layers="2", out="~/small", quiet=True)
+    assert Path(result.path) == tmp_path / "home" / "small"
+    assert (tmp_path / "home" / "small" / "config.json").is_file()

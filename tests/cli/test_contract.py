@@ -30,7 +30,7 @@ FLOATS = [
     (stage, f"--{field.name.replace('_', '-')}")
     for stage in STAGES
     for field in option_fields(registry.load("stages", stage).Options)
-    if field.type is float
+    if field.type is float and not field.marker(Hidden)
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from biosqueeze import registry
 from biosqueeze.cli.parameters import read_options
-from biosqueeze.cli.recipe import RecipeRun, step_key
+from biosqueeze.cli.recipe import RecipeRun, _content, step_key
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.shipped_recipes import shipped_recipes
@@ -64,6 +64,10 @@ def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...
         ("layers = {a = {b = 1}}", "seed=1"),
         ("layers = '1'", f"seed={'9' * 5000}"),
         ("layers = 1979-05-27", "seed=1"),
+        ("ffn = [32]", "seed=1"),
+        ("width = {a = 1}", "seed=1"),
+        ("force = [true]", "seed=1"),
+        ("ffn = true", "seed=1"),
     ],
 )
 def test_wild_values_of_a_recipe_are_wrong_usage(
@@ -73,6 +77,13 @@ def test_wild_values_of_a_recipe_are_wrong_usage(
     said = shell("run", path, "--set", f"shrink.{override}", "--out", tmp_path / "out", "--dry-run")
     assert said.code == 2, said.err
     assert said.err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_list_of_numbers_may_be_a_list(shell: Shell, tmp_path: Path, pico_bert: Path) -> None:
+    path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\nlayers = [0, 2]")
+    said = shell("run", path, "--out", tmp_path / "out", "--dry-run")
+    assert said.code == 0, said.err
+    assert "0, 2" in said.err
 
 
 @pytest.mark.parametrize(
@@ -149,6 +160,12 @@ def test_a_damaged_output_is_made_again(recipe: Path, shell: Shell) -> None:
     (path / "model.safetensors").write_bytes(b"")
     assert shell("run", recipe).err.count("skipped") == 1
     assert (path / "model.safetensors").stat().st_size > 0
+
+
+def test_a_misspelt_variable_is_told(recipe: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIOSQUEEZE_SHRINK_LAYER", "2")
+    said = shell("run", recipe, "--out", "out", "--dry-run")
+    assert said.err.count("Did you mean 'BIOSQUEEZE_SHRINK_LAYERS'?") == 1
 
 
 def test_a_reference_to_no_step_is_explained(tmp_path: Path, shell: Shell) -> None:
@@ -304,6 +321,11 @@ def test_a_cache_that_a_step_fills_does_not_change_it(tmp_path: Path) -> None:
     assert step_key(step, options) == before
 
 
+def test_a_long_text_is_no_path(tmp_path: Path) -> None:
+    assert _content("word " * 400) == repr("word " * 400)
+    assert _content(str(tmp_path)) != repr(str(tmp_path))
+
+
 def test_predictions_for_nobody_are_refused(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     records = write(tmp_path / "records.jsonl", '{"text": "a"}\n')
     path = write(tmp_path / "r.toml", f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "{records}"\nout = "-"\n')
@@ -400,6 +422,11 @@ def test_shipped_recipes_run_by_name(shell: Shell) -> None:
     planned = shell("run quickstart --dry-run --json")
     assert planned.code == 0, planned.err
     assert json.loads(planned.out)["steps"][0]["step"] == "teacher"
+
+
+def test_a_directory_does_not_hide_a_shipped_recipe(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "quickstart").mkdir()
+    assert shell("run quickstart --out quickstart --dry-run").code == 0
 
 
 @pytest.mark.parametrize(

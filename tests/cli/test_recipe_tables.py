@@ -62,7 +62,7 @@ def test_a_table_with_its_stage_replaces_the_inherited_one(tmp_path: Path) -> No
         (BASE + "[scale.odd.small]\nlayer = 3", "odd", "Did you mean 'layers'"),
         ("[shrink]\n[scale]\nlaptop = 3", None, "scale has tables for steps"),
         ("scale = 3\n[shrink]", None, "scale has tables for steps"),
-        ('extends = "own"\n[shrink]', None, "without an end"),
+        ('extends = "own"\n[shrink]', None, "extends 'own', which is no recipe"),
         ('extends = "quikstart"\n[shrink]', None, "Did you mean 'quickstart'"),
         ("extends = 3\n[shrink]", None, "'extends' is outside of a table"),
         ('extends = "quickstart"\nleave_out = ["benc"]', None, "Did you mean 'bench'"),
@@ -73,6 +73,18 @@ def test_a_table_with_its_stage_replaces_the_inherited_one(tmp_path: Path) -> No
 def test_mistakes_in_scales_and_extensions_are_named(tmp_path: Path, text: str, scale: str | None, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_recipe(write(tmp_path, own=text), (), scale)
+
+
+def test_recipes_that_extend_each_other_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, one='extends = "two"\n[shrink]', two='extends = "one"\n[shrink]')
+    with pytest.raises(UsageError, match="without an end"):
+        read_recipe(path, (), None)
+
+
+def test_a_recipe_extends_the_shipped_one_of_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path, quickstart='extends = "quickstart"\n[teacher]\nseed = 5')
+    steps = {step.name: step.table for step in read_recipe(path, (), None)}
+    assert steps["teacher"]["seed"] == 5 and steps["teacher"]["data"]
 
 
 def test_dry_run_shows_the_scale(tmp_path: Path, pico_bert: Path, shell: Shell) -> None:

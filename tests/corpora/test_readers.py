@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,21 @@ def test_text_by_line_and_by_blank_line(tmp_path: Path) -> None:
     assert [article.body for article in by_blank if isinstance(article, Article)] == [("One.", "Two."), ("Three.",)]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_blank_lines_after_a_long_first_article(name: str, tmp_path: Path) -> None:
+    words = iter(random.Random(0).choices(range(10**6), k=60_000))
+    articles = ["\n".join(f"Line {next(words)} {next(words)}." for _ in range(8_000)) for _ in range(3)]
+    assert len(articles[0]) > 100_000
+    found = read(sources.packed(tmp_path / name, "\n\n".join(articles).encode()))
+    assert ["\n".join(article.body) for article in found] == articles
+
+
+def test_ids_of_json_lines(tmp_path: Path) -> None:
+    records = [{"id": None, "text": "A."}, {"id": None, "pmid": 7, "text": "B."}, {"id": "a\nb", "text": "C."}]
+    path = sources.packed(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records)).encode())
+    assert [article.id for article in read(path)] == ["", "7", "a b"]
+
+
 DAMAGED = {
     "cut.xml": b"<PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>1</PMID>",
     "other.xml": b"<?xml version='1.0'?><html><body/></html>",
@@ -115,6 +131,7 @@ DAMAGED = {
     "binary.txt": b"\x01\x02 text\n\x00\x03",
     "latin.txt": "caf\u00e9".encode("latin-1"),
     "bioc.json": b'{"documents": [{"id": 1}]}',
+    "records.json": b'[{"id": 1, "text": "a"}]',
     "cut.json": b'{"documents": [{"id": 1, "passages": [',
     "endless.txt": b"a" * (3 << 20),
     "bomb.txt.gz": gzip.compress(b"\n" * (20 << 20)),

@@ -56,6 +56,30 @@ def test_articles_versions_and_duplicates(shell: Shell, baseline: Path, tmp_path
     assert listed[0].split("\t") == ["2", "000000-000.txt.gz"]
 
 
+def test_numbers_of_two_sources_are_no_versions(shell: Shell, tmp_path: Path) -> None:
+    for name in "ab":
+        lines = (json.dumps({"id": number, "text": f"Text {number} of {name}."}) for number in (1, 2))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    result = shell("corpus", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out", "--workers", "1")
+    assert result.code == 0, result.err
+    assert manifest_of(tmp_path / "out")["train"]["documents"] == 4
+
+
+def test_a_recipe_continues_an_interrupted_corpus(
+    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'[corpus]\ninputs = ["{baseline}"]\nworkers = 1\n')
+    command = ("run", recipe, "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_fates", interrupt)
+        assert shell(*command).code == 130
+    monkeypatch.setattr(build, "write_part", lambda *_: pytest.fail("a part is read again"))
+    result = shell(*command)
+    assert result.code == 0, result.err
+    assert manifest_of(tmp_path / "run" / "corpus")["articles"] == 122
+
+
 def test_every_source_is_listed(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     assert shell("corpus", str(baseline), "-o", str(tmp_path / "out"), "--workers", "1").code == 0
     table = gzip.decompress((tmp_path / "out" / "sources.tsv.gz").read_bytes())
