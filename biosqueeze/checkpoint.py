@@ -20,6 +20,8 @@ from biosqueeze.sentence_layout import is_module_folder
 DEMO_MODEL = "demo:minilm"
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
+# Of the folders on the Hub, only those of sentence-transformers' modules are fetched, such as 1_Pooling.
+_OTHER_FOLDERS = ["[!0-9]*/*"]
 _LISTED = 5  # directories in an error
 _OWN_FILES = {manifest.FILE_NAME, "README.md", "results", "metrics.jsonl", "report.html", "runs"}
 
@@ -40,8 +42,26 @@ class Checkpoint:
         """
         path = self.path / "config.json"
         if not path.is_file():
-            raise SqueezeError(f"{self.path} has no config.json, so it is not a checkpoint; {_advice(self.path)}")
+            raise SqueezeError(self._advice())
         return model_config.read_config(path)
+
+    def _advice(self) -> str:
+        """Return why a directory without config.json is no checkpoint, and what to name in its place."""
+        if self.members:
+            names = ", ".join(self.members)
+            return f"{self.name} holds {len(self.members)} checkpoints (shrink --family); name one: {names}"
+        inside = sorted(str(config.parent) for config in self.path.glob("*/config.json"))
+        listed = f"{', '.join(inside[:_LISTED])}{', ...' if len(inside) > _LISTED else ''}"
+        advice = f"name one of those in it: {listed}" if inside else "name the directory that holds one"
+        return f"{self.path} has no config.json, so it is not a checkpoint; {advice}"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The checkpoints in a directory that `shrink --family` wrote, as it lists them; empty for a checkpoint."""
+        if (self.path / "config.json").is_file() or not self.manifest:
+            return ()
+        folders = self.manifest.notes.get("family")
+        return tuple(str(Path(self.name) / folder) for folder in folders) if isinstance(folders, dict) else ()
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -96,7 +116,8 @@ class Checkpoint:
         """Whether it was written by `quantize --slim`, and has an int8 graph and no float weights."""
         patterns = ("model*.safetensors", "pytorch_model*.bin")
         has_weights = any(file for pattern in patterns for file in self.path.glob(pattern))
-        return not has_weights and self.manifest is not None and self.manifest.stage == "quantize"
+        last = self.history[-1] if self.history else None
+        return not has_weights and last is not None and last.stage == "quantize" and bool(last.options.get("slim"))
 
     def missing_weights_error(self) -> SqueezeError:
         """Return the error for a command that needs the float weights that `quantize --slim` left out."""
@@ -128,8 +149,10 @@ class Checkpoint:
     @property
     def is_writable(self) -> bool:
         """Whether results may be added: the directory is neither in the Hub's cache nor in an installed package."""
-        parts = set(self.path.resolve().parts)
-        return not parts & {"snapshots", "site-packages", "dist-packages"} and os.access(self.path, os.W_OK)
+        path = self.path.resolve()
+        in_cache = any(_is_snapshots(parent) for parent in path.parents)
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+        return not in_cache and not is_installed and os.access(self.path, os.W_OK)
 
 
 def open_checkpoint(name: str, *, weights: bool = True, slim: bool = False) -> Checkpoint:
@@ -169,6 +192,12 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     model_config.check_sizes(checkpoint.name, checkpoint.config, tensors)
 
 
+def _is_snapshots(folder: Path) -> bool:
+    """Return whether a folder holds the snapshots of a model in the Hub's cache."""
+    is_cached = folder.parent.name.startswith("models--") or (folder.parent / "blobs").is_dir()
+    return folder.name == "snapshots" and is_cached
+
+
 def locate(name: str, *, weights: bool = True) -> Path:
     """Return the local directory of a checkpoint; a model on the Hub is downloaded unless it is in the cache.
 
@@ -189,14 +218,6 @@ def locate(name: str, *, weights: bool = True) -> Path:
     return _download(name, weights)
 
 
-def _advice(path: Path) -> str:
-    """Return what to do about a directory without config.json."""
-    inside = sorted(config.parent.name for config in path.glob("*/config.json"))
-    if not inside:
-        return "name the directory that holds one"
-    return f"name one of those in it: {', '.join(inside[:_LISTED])}{', ...' if len(inside) > _LISTED else ''}"
-
-
 def _locate_demo(name: str) -> Path:
     if name != DEMO_MODEL:
         raise SqueezeError(f"there is no {name}; the demo model is called {DEMO_MODEL}")
@@ -210,8 +231,8 @@ def _download(name: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    def fetch(patterns: list[str]) -> Path:
-        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+    def fetch(patterns: list[str], ignored: list[str] | None = _OTHER_FOLDERS) -> Path:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=ignored))
 
     try:
         path = fetch(_CONFIG_FILES)
@@ -219,6 +240,8 @@ def _download(name: str, weights: bool) -> Path:
             path = fetch([*_CONFIG_FILES, "model*.safetensors", model_facts.HEAD_FILE])
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
+            if (path / manifest.FILE_NAME).is_file():  # graphs of others may have any names and sizes
+                path = fetch([f"{folder}/*" for folder in checkpoint_files.ARTEFACTS], ignored=None)
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if isinstance(error, LocalEntryNotFoundError):

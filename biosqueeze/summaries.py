@@ -57,6 +57,22 @@ def scored(metric: str, score: float, teacher: float | None) -> str:
     return f"{metric} {score:.4f}{share}"
 
 
+def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Return the name and the value of the score that an evaluation is compared by; None where it has no such score.
+
+    Args:
+        result: of `evaluate`. Those of earlier releases do not name the score: it is F1.
+    """
+    metric = str(result.get("metric", "f1"))
+    score = (result.get("metrics") or {}).get(metric)
+    return metric, None if score is None else float(score)
+
+
+def score_name(metric: str) -> str:
+    """Return the name of a score as it is printed."""
+    return {"f1": "F1", "micro_f1": "micro F1", "macro_f1": "macro F1"}.get(metric, metric)
+
+
 def size_of(checkpoint: Checkpoint) -> str:
     """Return parameters and megabytes of a checkpoint that biosqueeze wrote."""
     if checkpoint.manifest is None:

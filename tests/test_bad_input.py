@@ -77,7 +77,8 @@ def test_no_config(command: str, pico_ner: Path, copy_of: Callable[[Path], Path]
 def test_directory_of_checkpoints(pico_ner: Path, tmp_path: Path, ask: Callable[..., Said]) -> None:
     for name in ("2-layers", "4-layers"):
         shutil.copytree(pico_ner, tmp_path / "family" / name)
-    ask("inspect", tmp_path / "family", says="it is not a checkpoint; name one of those in it: 2-layers, 4-layers")
+    listed = ", ".join(str(tmp_path / "family" / name) for name in ("2-layers", "4-layers"))
+    ask("inspect", tmp_path / "family", says=f"it is not a checkpoint; name one of those in it: {listed}")
 
 
 @pytest.mark.parametrize("command", OPENING)

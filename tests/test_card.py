@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from biosqueeze.card import markdown, metadata
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.options import WritingOptions
 from biosqueeze.output import StageRecord, open_output
+from biosqueeze.tasks import open_task
+from biosqueeze.tasks.formulation import Formulation
 from tests import pico
 from tests.cli.run import Shell
 from tests.manifests import history_entry, manifest_json, write_manifest
@@ -148,6 +151,46 @@ def test_a_custom_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
     text = card_of(tmp_path, head="token-classification", own_head="crf")
     assert f"| biosqueeze predict {tmp_path.name} -" in text
     assert "transformers import" not in text
+
+
+@pytest.mark.parametrize(("task", "own_head"), [("relation", "mentions"), ("similarity", "cosine")])
+def test_an_example_has_all_fields_of_the_task(task: str, own_head: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    record = {"name": task, "data": None, "labels": ["a", "b"]}
+    text = card_of(tmp_path, head="sequence-classification", own_head=own_head, task=record)
+    (line,) = re.findall(r"^echo (.*) \| biosqueeze predict", text, re.MULTILINE)
+    formulation = Formulation(representation=own_head)
+    example = open_task(task, formulation, "").example_from_record(json.loads(shlex.split(line)[0]))
+    if task == "relation":
+        assert [example.text[m.start : m.end] for m in example.mentions] == ["Aspirin", "fever"]
+    else:
+        assert len(example.texts) == 2
+
+
+def test_the_onnx_example_of_the_hub_fetches_the_model(exported: Callable[[str, str], Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "model"))
+    (path / "model.safetensors").unlink()
+    text = card_of(path, head="token-classification")
+    (code,) = code_of(card.renamed(text, "me/model", manifest.read_manifest(path), path))
+    assert 'Path(snapshot_download("me/model"))' in code
+    fetched = f"import huggingface_hub\nhuggingface_hub.snapshot_download = lambda name: {str(path)!r}\n"
+    done = python(fetched + code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Disease" in done.stdout
+
+
+def test_a_card_shows_the_speed_of_its_own_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "b" / "student" / "results").mkdir(parents=True)
+    rows = [
+        {"checkpoint": f"{folder}/student", "backend": folder, "batch_size": 1, "length": 8, "p50_ms": 1.0}
+        for folder in "ab"
+    ]
+    bench = tmp_path / "b" / "student" / "results" / "bench.json"
+    bench.write_text(json.dumps({"checkpoint": "b/student", "rows": rows}))
+    text = card_of(tmp_path / "b" / "student")
+    assert "| b | 1 | 8 |" in text and "| a | 1 | 8 |" not in text
+    bench.write_text(json.dumps({"rows": rows[1:]}))  # of an earlier release
+    assert "| b | 1 | 8 |" in card_of(tmp_path / "b" / "student")
 
 
 @pytest.mark.usefixtures("forked_processes")

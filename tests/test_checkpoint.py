@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.checkpoint import copy_files, open_checkpoint, read_result, write_result
+from biosqueeze.checkpoint import copy_files, locate, open_checkpoint, read_result, write_result
 from biosqueeze.errors import SqueezeError
+from tests.manifests import write_manifest
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,57 @@ def test_incomplete_directories_are_explained(pico_bert: Path, tmp_path: Path) -
 
 
 def test_results_are_not_written_to_the_hub_cache(pico_bert: Path, tmp_path: Path) -> None:
-    cached = tmp_path / "snapshots" / "abc"
+    cached = tmp_path / "models--a--b" / "snapshots" / "abc"
     shutil.copytree(pico_bert, cached)
     assert write_result(open_checkpoint(str(cached)), "bench", {}) is None
     assert not (cached / "results").exists()
+    own = Path(shutil.copytree(pico_bert, tmp_path / "snapshots" / "abc"))
+    assert write_result(open_checkpoint(str(own)), "bench", {}) == own / "results" / "bench.json"
+
+
+_ON_THE_HUB = (
+    *("config.json", "tokenizer.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5", "modules.json"),
+    *("1_Pooling/config.json", "onnx/model.onnx", "onnx/model_quantized.onnx", "checkpoint-1/model.safetensors"),
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "weights", "fetched"),
+    [
+        ((), True, {"model.safetensors"}),
+        ((), False, set()),
+        (("biosqueeze.json",), True, {"model.safetensors", "onnx/model.onnx", "onnx/model_quantized.onnx"}),
+        (("biosqueeze.json",), False, set()),
+    ],
+)
+def test_what_is_fetched_from_the_hub(
+    more: tuple[str, ...], weights: bool, fetched: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    def download(_name: str, **patterns: list[str]) -> str:
+        for file in huggingface_hub.utils.filter_repo_objects([*_ON_THE_HUB, *more], **patterns):
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert locate("a/b", weights=weights) == tmp_path
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    always = {"config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json", *more}
+    assert found == always | fetched
+
+
+def test_the_checkpoints_of_a_family_are_named(pico_bert: Path, tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    for member in ("2x", "16x"):
+        shutil.copytree(pico_bert, family / member)
+    with pytest.raises(SqueezeError, match=f"name one of those in it: {family}/16x, {family}/2x"):
+        open_checkpoint(str(family))
+    write_manifest(family, stage="shrink", notes={"family": {"2x": {}, "16x": {}}})
+    names = f"{family}/2x, {family}/16x"
+    with pytest.raises(SqueezeError, match=rf"family holds 2 checkpoints \(shrink --family\); name one: {names}"):
+        open_checkpoint(str(family))
 
 
 def test_empty_name_is_refused() -> None:

@@ -27,11 +27,16 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
     """
     path = checkpoint.path / file
     if not path.is_file():
-        raise SqueezeError(
-            f"{checkpoint.name} has no {file}, which {backend} needs; first: biosqueeze {command} {checkpoint.name}"
-        )
-    data = path.with_name(path.name + ".data")
+        first = f"first: biosqueeze {command} {checkpoint.name}"
+        advice = "fetch or copy it again in full" if checkpoint.is_slim else first
+        raise SqueezeError(f"{checkpoint.name} has no {file}, which {backend} needs; {advice}")
+    data = external_data(path)
     return (path, data) if data.is_file() else (path,)
+
+
+def external_data(path: Path) -> Path:
+    """Return the file in which the weights of an ONNX file of more than 2 GB lie."""
+    return path.with_name(f"{path.name}.data")
 
 
 def read_graph(path: Path) -> "onnx.ModelProto":

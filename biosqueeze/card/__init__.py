@@ -72,8 +72,8 @@ def with_results(text: str, directory: Path, manifest: Manifest) -> str:
 
 
 def renamed(text: str, name: str, manifest: Manifest, directory: Path) -> str:
-    """Return a card whose examples load the checkpoint by another name."""
-    return replaced(text, usage_block(name, manifest, directory))
+    """Return a card whose examples load the checkpoint from the Hub, by its id there."""
+    return replaced(text, usage_block(name, manifest, directory, on_hub=True))
 
 
 def _custom_head(manifest: Manifest) -> list[str]:

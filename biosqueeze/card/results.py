@@ -43,13 +43,21 @@ def _speed(directory: Path) -> list[str]:
             *(_number(row.get(key)) for key in ("p50_ms", "sequences_per_second", "megabytes")),
         )
         for row in rows
-        if Path(str(row.get("checkpoint"))).expanduser().resolve().name == directory.resolve().name
+        if _is_of(row, result, directory)
     ]
     columns = ("backend", "batch", "tokens", "ms (median)", "sequences/s", "MB")
     machine = result.get("machine")
     place = machine if isinstance(machine, Mapping) else {}
     caption = f"Measured by `biosqueeze bench` with {place.get('threads', '?')} threads."
     return [caption, table(columns, shown)] if shown else []
+
+
+def _is_of(row: Mapping[str, Any], result: Mapping[str, Any], directory: Path) -> bool:
+    """Return whether a row is of this checkpoint; results of earlier releases do not name the one that they lie in."""
+    named = result.get("checkpoint")
+    if named is not None:
+        return bool(row.get("checkpoint") == named)
+    return Path(str(row.get("checkpoint"))).expanduser().resolve().name == directory.resolve().name
 
 
 def _number(value: object) -> str:

@@ -56,9 +56,9 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from tokenizers import Tokenizer
+{download}from tokenizers import Tokenizer
 
-folder = Path({name})
+folder = Path({folder})
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 session = onnxruntime.InferenceSession(folder / {file}, providers=["CPUExecutionProvider"])
 encoding = tokenizer.encode({text})
@@ -78,23 +78,30 @@ print([(token, labels[str(best)]) for token, best in zip(encoding.tokens, output
 labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
 print({labels[str(index)]: float(value) for index, value in enumerate(output[0])})""",
 }
+# What `predict` reads for tasks on more than one text.
+_RECORDS = {
+    "relation": {"text": _TEXT, "head": {"start": 0, "end": 7}, "tail": {"start": 16, "end": 21}},
+    "similarity": {"sentence1": _TEXT, "sentence2": "Fever is treated with aspirin."},
+}
 _GRAPHS = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 
 
-def usage_block(name: str, manifest: Manifest, directory: Path) -> str:
+def usage_block(name: str, manifest: Manifest, directory: Path, *, on_hub: bool = False) -> str:
     """Return the section with one example for each way in which the model can be loaded.
 
     Args:
         name: what the examples load: the name of the directory, or the id on the Hub.
         manifest: of the checkpoint.
         directory: whose files determine the examples.
+        on_hub: whether the name is an id on the Hub.
     """
     examples = []
     if any(directory.glob("model*.safetensors")):
-        examples.append(_with_biosqueeze(name) if manifest.custom_head else _with_transformers(name, _kind(manifest)))
+        stock = _with_transformers(name, _kind(manifest))
+        examples.append(_with_biosqueeze(name, manifest) if manifest.custom_head else stock)
     graph = next((file for file in _GRAPHS if (directory / file).is_file()), None)
     if graph and (directory / "tokenizer.json").is_file() and not manifest.custom_head:
-        examples.append(_with_onnxruntime(name, manifest.head, graph))
+        examples.append(_with_onnxruntime(name, manifest.head, graph, on_hub=on_hub))
     if manifest.stage == STAGE:
         examples.append(_next_step(name))
     return html_block("usage", "\n\n".join(["## How to use it", *examples]) if examples else "")
@@ -127,15 +134,23 @@ def _with_transformers(name: str, head: str) -> str:
     return fenced(code, "python")
 
 
-def _with_biosqueeze(name: str) -> str:
-    return fenced(f"echo {shlex.quote(_TEXT)} | biosqueeze predict {shlex.quote(name)} -", "shell")
+def _with_biosqueeze(name: str, manifest: Manifest) -> str:
+    record = _RECORDS.get(manifest.task.name) if manifest.task else None
+    line = json.dumps(record) if record else _TEXT
+    return fenced(f"echo {shlex.quote(line)} | biosqueeze predict {shlex.quote(name)} -", "shell")
 
 
-def _with_onnxruntime(name: str, head: str, graph: str) -> str:
-    result = _ONNX_RESULTS.get(head, "print(output.shape)")
-    code = _ONNX.format(name=_quoted(name), file=_quoted(graph), text=_quoted(_TEXT), result=result)
+def _with_onnxruntime(name: str, head: str, graph: str, *, on_hub: bool) -> str:
+    code = _ONNX.format(
+        folder=f"snapshot_download({_quoted(name)})" if on_hub else _quoted(name),
+        download="from huggingface_hub import snapshot_download\n" if on_hub else "",
+        file=_quoted(graph),
+        text=_quoted(_TEXT),
+        result=_ONNX_RESULTS.get(head, "print(output.shape)"),
+    )
     kind = "int8" if graph == _GRAPHS[0] else "ONNX"
-    return f"The {kind} model needs numpy, tokenizers and onnxruntime only:\n\n{fenced(code, 'python')}"
+    packages = "numpy, tokenizers, huggingface_hub and onnxruntime" if on_hub else "numpy, tokenizers and onnxruntime"
+    return f"The {kind} model needs {packages} only:\n\n{fenced(code, 'python')}"
 
 
 def _quoted(text: str) -> str:

@@ -57,9 +57,21 @@ def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings)
     Raises:
         SqueezeError: a measuring process failed; the message has the last line of its standard error.
     """
+    for model in models:
+        _check_graphs(model)
     with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
         _load(models, settings, pool)
         _measure(models, settings, pool)
+
+
+def _check_graphs(model: MeasuredModel) -> None:
+    """Check the graphs of a model here, so that the check is no part of what its process is measured by."""
+    from biosqueeze.backends import files_of
+    from biosqueeze.backends.onnx_limits import check_limits
+
+    for file in files_of(model.checkpoint, model.spec):
+        if file.suffix == ".onnx":
+            check_limits(file)
 
 
 def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Sequence[MeasuringProcess]) -> None:

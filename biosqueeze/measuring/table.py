@@ -8,6 +8,7 @@ from typing import Any
 from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
+from biosqueeze.summaries import main_score, score_name
 
 
 def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -20,6 +21,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
 
     size, length = shape
+    metric, score = main_score(_evaluation(model))
     p50 = percentile(model.milliseconds[shape], 0.5)
     return {
         "checkpoint": model.checkpoint.name,
@@ -38,7 +40,8 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "deployed_megabytes": deployed_megabytes(model.checkpoint, model.spec),
         "directory_megabytes": directory_megabytes(model.checkpoint),
         "parameters": _parameters(model.checkpoint),
-        "f1": evaluated_f1(model.checkpoint, model.spec),
+        "metric": metric,
+        "score": score,
         "retention": _retention(model, baseline),
     }
 
@@ -49,11 +52,13 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
-    """Return F1 divided by the baseline's F1, if both were evaluated on the same data."""
-    evaluated, reference = (_evaluation(each.checkpoint, each.spec) for each in (model, baseline))
+    """Return the score divided by the baseline's, if both were evaluated on the same data."""
+    evaluated, reference = _evaluation(model), _evaluation(baseline)
     same_data = all(evaluated.get(key) == reference.get(key) for key in ("task", "data", "split"))
-    f1, baseline_f1 = (evaluated_f1(each.checkpoint, each.spec) for each in (model, baseline))
-    return f1 / baseline_f1 if same_data and baseline_f1 and f1 is not None else None
+    (metric, score), (baseline_metric, baseline_score) = main_score(evaluated), main_score(reference)
+    if not same_data or metric != baseline_metric or not baseline_score or score is None:
+        return None
+    return score / baseline_score
 
 
 def _parameters(checkpoint: Checkpoint) -> int:
@@ -64,14 +69,9 @@ def _parameters(checkpoint: Checkpoint) -> int:
     return parameters_of(checkpoint)
 
 
-def evaluated_f1(checkpoint: Checkpoint, spec: str) -> float | None:
-    """Return the F1 in the checkpoint's results of `evaluate` on this backend, if there is one."""
-    score = (_evaluation(checkpoint, spec).get("metrics") or {}).get("f1")
-    return None if score is None else float(score)
-
-
-def _evaluation(checkpoint: Checkpoint, spec: str) -> dict[str, Any]:
-    return read_result(checkpoint, f"evaluate-{spec.replace(':', '-')}") or {}
+def _evaluation(model: MeasuredModel) -> dict[str, Any]:
+    """Return the result of `evaluate` for the checkpoint on this backend; empty where there is none."""
+    return read_result(model.checkpoint, f"evaluate-{model.spec.replace(':', '-')}") or {}
 
 
 def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:
@@ -91,7 +91,7 @@ def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
     shapes = list(dict.fromkeys((row["batch_size"], row["length"]) for row in rows))
-    columns = ["checkpoint", "backend", "parameters", "MB", "F1", "retention"]
+    columns = ["checkpoint", "backend", "parameters", "MB", _score_heading(rows), "retention"]
     for size, length in shapes:
         columns += [f"ms at {size}x{length}", "speed-up"]
     lines: dict[tuple[str, str], list[str]] = {}
@@ -101,12 +101,17 @@ def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[
             row["backend"],
             f"{row['parameters'] / 1e6:.1f}M",
             f"{row['megabytes']:.1f}",
-            "-" if row["f1"] is None else f"{row['f1']:.4f}",
+            "-" if row["score"] is None else f"{row['score']:.4f}",
             "-" if row["retention"] is None else f"{row['retention']:.1%}",
         ]
         line = lines.setdefault((row["checkpoint"], row["backend"]), facts)
         line += [f"{row['p50_ms']:.1f}", f"{row['speed_up']:.2f}x"]
     return columns, list(lines.values())
+
+
+def _score_heading(rows: Sequence[dict[str, Any]]) -> str:
+    metrics = {row["metric"] for row in rows if row["score"] is not None}
+    return score_name(metrics.pop()) if len(metrics) == 1 else "score"
 
 
 def _details(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from biosqueeze.backends import Batch, Predictor, open_predictor, parse_spec, use_device
 from biosqueeze.backends.finite import check_finite
+from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.parent import end_with_parent
@@ -100,6 +101,7 @@ def _private_stdout() -> TextIO:
 def main() -> int:
     """Process requests until standard input is closed; return 1 after a SqueezeError."""
     end_with_parent()
+    skip_checks()
     out = _private_stdout()
 
     def reply(value: Mapping[str, Any]) -> None:

@@ -5,15 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from biosqueeze.reporting.formatting import format_number, score_name
+from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
 from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation, short_names
+from biosqueeze.summaries import score_name
 
 _LONGEST_LABEL = 44
 _BAR_PIXELS = 90  # the slowest row's bar, at each shape
 _BENCH_COLUMNS = (
     *("checkpoint", "backend", "batch", "", "median ms", "p95 ms"),
-    *("speed-up", "seq/s", "peak RSS MB", "MB", "F1"),
+    *("speed-up", "seq/s", "peak RSS MB", "MB"),
 )
 
 
@@ -59,13 +60,13 @@ class BenchTable:
 
 
 def tradeoff_panels(evaluations: Sequence[Evaluation], bench: Bench | None) -> list[Panel]:
-    """Return F1 against latency and size; against size alone where no bench has comparable rows."""
+    """Return the score against latency and size; against size alone where no bench has comparable rows."""
     return _bench_panels(bench.rows if bench else ()) or _evaluation_panels(evaluations)
 
 
 def _bench_panels(rows: Sequence[BenchRow]) -> list[Panel]:
-    """Draw the first shape, where two rows or more have an F1 on the same data."""
-    scored = [row for row in rows if row.f1 is not None and row.comparable]
+    """Draw the first shape, where two rows or more have a score on the same data."""
+    scored = [row for row in rows if row.score is not None and row.comparable]
     first = [row for row in scored if _shape(row) == _shape(scored[0])]
     if len(first) < 2:
         return []
@@ -74,12 +75,13 @@ def _bench_panels(rows: Sequence[BenchRow]) -> list[Panel]:
 
     def points(costs: Iterable[float | None]) -> tuple[Point, ...]:
         rows = zip(labels, first, costs, strict=True)
-        return tuple(Point(label, row.backend, cost or 0.0, row.f1 or 0.0) for label, row, cost in rows)
+        return tuple(Point(label, row.backend, cost or 0.0, row.score or 0.0) for label, row, cost in rows)
 
+    name = score_name(first[0].metric)
     latency = f"median latency at {_shape(first[0])}, ms"
     return [
-        Panel("F1 against latency", latency, "F1", points(row.p50_ms for row in first)),
-        Panel("F1 against size", "size, MB", "F1", points(row.megabytes for row in first)),
+        Panel(f"{name} against latency", latency, name, points(row.p50_ms for row in first)),
+        Panel(f"{name} against size", "size, MB", name, points(row.megabytes for row in first)),
     ]
 
 
@@ -95,20 +97,19 @@ def _shortened(labels: Sequence[str]) -> list[str]:
 
 
 def _evaluation_panels(evaluations: Sequence[Evaluation]) -> list[Panel]:
-    """Draw F1 against size, for the data that most of the evaluations share."""
-    drawn = [
-        evaluation for evaluation in evaluations if "f1" in evaluation.metrics and evaluation.megabytes is not None
-    ]
+    """Draw the score against size, for the data that most of the evaluations share."""
+    drawn = [each for each in evaluations if each.score is not None and each.megabytes is not None]
     usual = Counter(evaluation.measured_on for evaluation in drawn).most_common(1)
     same = [evaluation for evaluation in drawn if evaluation.measured_on == usual[0][0]]
     if len(same) < 2:
         return []
     labels = _shortened([evaluation.checkpoint for evaluation in same])
     points = (
-        Point(label, evaluation.backend, evaluation.megabytes or 0.0, evaluation.metrics["f1"])
+        Point(label, evaluation.backend, evaluation.megabytes or 0.0, evaluation.score or 0.0)
         for label, evaluation in zip(labels, same, strict=True)
     )
-    return [Panel("F1 against size", "size, MB", f"F1 on {_data_text(same[0])}", tuple(points))]
+    name = score_name(same[0].metric)
+    return [Panel(f"{name} against size", "size, MB", f"{name} on {_data_text(same[0])}", tuple(points))]
 
 
 def _data_text(evaluation: Evaluation) -> str:
@@ -166,7 +167,9 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
     machine = f"{bench.cpu or 'unknown processor'}, {bench.threads} threads, {bench.rounds} rounds"
-    return BenchTable(machine, _BENCH_COLUMNS, rows)
+    metrics = {row.metric for row in bench.rows if row.score is not None}
+    scores = score_name(metrics.pop()) if len(metrics) == 1 else "score"
+    return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
 
 
 def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:
@@ -177,7 +180,7 @@ def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:
         format_number(row.sequences_per_second, 1),
         format_number(row.peak_rss_mb),
         format_number(row.megabytes, 1),
-        format_number(row.f1, 4),
+        format_number(row.score, 4),
     )
     bar = max(1, round(_BAR_PIXELS * row.p50_ms / slowest))
     return BenchTableRow(name, row.backend, _shape(row), bar, values)

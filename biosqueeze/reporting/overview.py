@@ -13,6 +13,7 @@ from biosqueeze.manifest import HistoryEntry, now
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import COLOURS, training_plot
 from biosqueeze.reporting.report_data import ReportData, TrainingRun
+from biosqueeze.summaries import score_name
 
 _FILES_SHOWN = 6
 _SMALL_FILE = 50_000  # bytes
@@ -108,12 +109,14 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     if shape.layers and shape.hidden:
         figures.append(("layers × hidden size", f"{shape.layers} × {shape.hidden}"))  # noqa: RUF001
     metrics = data.checkpoint.manifest.metrics if data.checkpoint.manifest else {}
-    if isinstance(metrics.get("f1"), float):
-        figures.append((f"F1 on {metrics.get('split', 'dev')}, in training", f"{metrics['f1']:.4f}"))
-    own = [evaluation for evaluation in data.evaluations if evaluation.own and "f1" in evaluation.metrics]
+    metric = (data.checkpoint.task and data.checkpoint.task.metric) or "f1"
+    if isinstance(metrics.get(metric), float):
+        name = f"{score_name(metric)} on {metrics.get('split', 'dev')}, in training"
+        figures.append((name, f"{metrics[metric]:.4f}"))
+    own = [evaluation for evaluation in data.evaluations if evaluation.own and evaluation.score is not None]
     if own:
-        best = max(own, key=lambda evaluation: evaluation.metrics["f1"])
-        figures.append((f"F1 on {best.split}, {best.backend}", f"{best.metrics['f1']:.4f}"))
+        best = max(own, key=lambda evaluation: evaluation.score or 0.0)
+        figures.append((f"{score_name(best.metric)} on {best.split}, {best.backend}", f"{best.score:.4f}"))
     return figures
 
 

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from biosqueeze.reporting.curves import Array, Curves, smoothed, speed, thinned
-from biosqueeze.reporting.formatting import score_name
+from biosqueeze.summaries import score_name
 
 COLOURS = ("#3b82c4", "#d9822b", "#3a9d6e", "#c2568f", "#8a6cc9", "#2a9d9d", "#b5793f", "#cf5c5c")
 _MARKERS = "osD^vPXp"

@@ -36,6 +36,7 @@ class Evaluation:
         data: the data set.
         split: of the data set.
         backend: RUNTIME[:PRECISION].
+        metric: the score that checkpoints are compared by.
         metrics: scores (float) and counts (int) by name.
         megabytes: size of the files that the backend loads, in millions of bytes; None where they are gone.
     """
@@ -46,6 +47,7 @@ class Evaluation:
     data: str
     split: str
     backend: str
+    metric: str
     metrics: Mapping[str, float]
     megabytes: float | None
 
@@ -54,10 +56,15 @@ class Evaluation:
         """Evaluations with equal values are comparable."""
         return self.task, self.data, self.split
 
+    @property
+    def score(self) -> float | None:
+        """The value of `metric`."""
+        return self.metrics.get(self.metric)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """One row of results/bench.json; `comparable` is False where the F1 is on other data than the first row's."""
+    """One row of results/bench.json; `comparable` is False where the score is on other data than the first row's."""
 
     checkpoint: str
     backend: str
@@ -69,7 +76,8 @@ class BenchRow:
     sequences_per_second: float | None
     peak_rss_mb: float | None
     megabytes: float | None
-    f1: float | None
+    metric: str
+    score: float | None
     comparable: bool
 
 
@@ -170,6 +178,7 @@ def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Ev
             data=json.optional("data", str) or "",
             split=json.optional("split", str) or "",
             backend=backend,
+            metric=json.optional("metric", str) or "f1",
             metrics={key: value for key, value in metrics.items() if isinstance(value, int | float)},
             megabytes=_megabytes(checkpoint, backend),
         )
@@ -200,6 +209,7 @@ def _read_bench(checkpoint: Checkpoint) -> Bench | None:
 
 
 def _parse_row(json: JsonObject) -> BenchRow:
+    score = json.optional("score", float)
     return BenchRow(
         checkpoint=json.get("checkpoint", str),
         backend=json.get("backend", str),
@@ -211,7 +221,8 @@ def _parse_row(json: JsonObject) -> BenchRow:
         sequences_per_second=json.optional("sequences_per_second", float),
         peak_rss_mb=json.optional("peak_rss_mb", float),
         megabytes=json.optional("megabytes", float),
-        f1=json.optional("f1", float),
+        metric=json.optional("metric", str) or "f1",
+        score=json.optional("f1", float) if score is None else score,  # f1: of earlier releases
         comparable=json.values.get("retention", 1.0) is not None,
     )
 

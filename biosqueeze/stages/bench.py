@@ -1,6 +1,7 @@
 """Measure checkpoints on backends: one process for each, all loaded, one running at a time, in interleaved rounds."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
@@ -50,7 +51,8 @@ class Options(StageOptions):
 
     checkpoints: Annotated[
         tuple[str, ...],
-        "Directories, Hub ids, or - for the path on standard input. The first is the baseline.",
+        "Directories, Hub ids, or - for the path on standard input. The first is the baseline. What shrink --family "
+        "wrote stands for all checkpoints in it.",
         Argument(),
         OnDisk(),
     ]
@@ -87,7 +89,8 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     from biosqueeze.models.families import check_length
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
-    checkpoints = [open_checkpoint(name, slim=True) for name in dict.fromkeys(options.checkpoints)]
+    names = (member for name in options.checkpoints for member in _members(name))
+    checkpoints = [open_checkpoint(name, slim=True) for name in dict.fromkeys(names)]
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
@@ -109,6 +112,11 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     )
 
 
+def _members(name: str) -> tuple[str, ...]:
+    """Return the checkpoints that a name stands for: several where it is a directory of `shrink --family`."""
+    return Checkpoint(Path(name).expanduser(), name).members or (name,)
+
+
 def _device(device: str, models: tuple[MeasuredModel, ...]) -> str:
     """Return the device that the models on torch run on.
 
@@ -127,7 +135,7 @@ def _specs(checkpoint: Checkpoint, backends: tuple[str, ...], *, alone: bool) ->
     """Return the backends to measure a checkpoint on; a checkpoint alone is measured on all that it has files for."""
     from biosqueeze.backends import available_specs, canonical_spec, default_spec, files_of
 
-    default = available_specs(checkpoint) if alone else (default_spec(checkpoint),)
+    default = (available_specs(checkpoint) if alone else ()) or (default_spec(checkpoint),)
     specs = tuple(dict.fromkeys(canonical_spec(spec) for spec in backends)) or default
     for spec in specs:
         files_of(checkpoint, spec)
@@ -163,7 +171,7 @@ def run(options: Options) -> Outcome:
     result = {"rows": rows, "machine": environment, "rounds": settings.rounds, "seconds": settings.seconds}
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     for checkpoint in checkpoints:
-        write_result(checkpoint, "bench", result)
+        write_result(checkpoint, "bench", {"checkpoint": checkpoint.name, **result})
     last = checkpoints[-1].path
     machine = f"{settings.threads} threads on {settings.device}"
     summary = Summary(machine=machine, next_words=("report", str(last)))

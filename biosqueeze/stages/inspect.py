@@ -54,7 +54,7 @@ class Options(StageOptions):
 
 def plan(options: Options) -> Plan:
     """Describe the run; the files are found, and not read."""
-    checkpoint = open_checkpoint(options.checkpoint, weights=False)
+    checkpoint = open_checkpoint(options.checkpoint, weights=False, slim=True)
     picture = _picture(options)
     written = f"write {picture}" if picture else "write nothing"
     return Plan(out=None, steps=(f"read {checkpoint.name} and print its facts; {written}",))

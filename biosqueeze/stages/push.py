@@ -43,7 +43,7 @@ class Options(StageOptions):
 def plan(options: Options) -> Plan:
     """List the files that would be uploaded, with their sizes; nothing is sent."""
     _check_repo(options.repo)
-    checkpoint = open_checkpoint(options.checkpoint)
+    checkpoint = open_checkpoint(options.checkpoint, slim=True)
     files = _files(checkpoint)
     kind = "private" if options.private else "public"
     sizes = (f"{path.relative_to(checkpoint.path)}  {path.stat().st_size:,} bytes" for path in files)
@@ -62,7 +62,7 @@ def run(options: Options) -> Outcome:
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
     _check_repo(options.repo)
-    checkpoint = open_checkpoint(options.checkpoint)
+    checkpoint = open_checkpoint(options.checkpoint, slim=True)
     files = _files(checkpoint)
     if get_token() is None:
         raise SqueezeError("no token for the Hugging Face Hub was found; log in with `hf auth login`, or set HF_TOKEN")

@@ -44,6 +44,11 @@ EXAMPLES = (
     ),
 )
 _EXPORT_TOLERANCE = 1e-3
+# PyTorch's, TensorFlow's, JAX's and Rust's weights, and all graphs.
+_FLOAT_FILES = (
+    *("model*.safetensors*", "pytorch_model*.bin*", "tf_model*.h5*", "flax_model*.msgpack*", "rust_model.ot"),
+    *("onnx/*", "openvino/*"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +179,12 @@ def run(options: Options) -> Outcome:
 
 
 def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
-    """Return the float weights and graphs, which the int8 runtime does not load."""
-    patterns = ("model*.safetensors*", "pytorch_model*.bin*", "onnx/model.onnx*", "openvino/*")
-    return tuple(file for pattern in patterns for file in checkpoint.path.glob(pattern))
+    """Return the weights of all frameworks and the other graphs, which the int8 runtime does not load."""
+    from biosqueeze.backends.onnx_files import INT8
+
+    files = {file for pattern in _FLOAT_FILES for file in checkpoint.path.glob(pattern)}
+    int8 = set(checkpoint.path.glob(f"{INT8}*"))
+    return tuple(sorted(file for file in files - int8 if file.is_file()))
 
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:

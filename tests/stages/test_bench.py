@@ -11,7 +11,7 @@ import pytest
 
 from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.measuring import worker_pool
-from tests.manifests import write_manifest
+from tests.manifests import history_entry, write_manifest
 
 
 class FakeProcess:
@@ -59,7 +59,8 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     plain, full = two
     write_manifest(full, stage="quantize")
     write_result(open_checkpoint(str(plain)), "evaluate-torch", {"metrics": {"f1": 0.8}, "data": "x"})
-    write_result(open_checkpoint(str(full)), "evaluate-onnxruntime-int8", {"metrics": {"f1": 0.78}, "data": "x"})
+    named = {"metric": "f1", "metrics": {"f1": 0.78, "accuracy": 0.9}, "data": "x"}
+    write_result(open_checkpoint(str(full)), "evaluate-onnxruntime-int8", named)
     result = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2", "--json")
     assert result.code == 0, result.err
     facts = json.loads(result.out)
@@ -72,7 +73,7 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     assert last["sequences_per_second"] == pytest.approx(4000 / 24)
     assert last["tokens_per_second"] == pytest.approx(32 * 4000 / 24)
     assert (last["peak_rss_mb"], last["load_seconds"], last["megabytes"]) == (200, 2.5, 0.5)
-    assert (first["f1"], last["f1"]) == (0.8, 0.78)
+    assert [(row["metric"], row["score"]) for row in (first, last)] == [("f1", 0.8), ("f1", 0.78)]
     assert last["retention"] == pytest.approx(0.975)
     assert first["parameters"] > 10_000 and last["parameters"] == 7  # counted, and from the manifest
     assert facts["machine"]["threads"] == 2
@@ -81,7 +82,7 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
         assert noted["rows"] == facts["rows"]
     assert "0.7800" not in result.err
     shown = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2").err
-    for word in ("plain", "onnxruntime:int8", "0.7800", "97.5%", "2.00x", "p95 ms"):
+    for word in ("plain", "onnxruntime:int8", "F1", "0.7800", "97.5%", "2.00x", "p95 ms"):
         assert word in shown
 
 
@@ -97,8 +98,43 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     for path, data in zip(two, ("x", "y"), strict=True):
         write_result(open_checkpoint(str(path)), "evaluate-torch", {"metrics": {"f1": 0.8}, "data": data})
     rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
-    assert [row["f1"] for row in rows] == [0.8, 0.8]
+    assert [row["score"] for row in rows] == [0.8, 0.8]
     assert [row["retention"] for row in rows] == [1, None]
+
+
+def test_the_score_is_that_of_the_task(two, pool, shell) -> None:
+    for path, score in zip(two, (0.5, 0.45), strict=True):
+        result = {"metric": "accuracy", "metrics": {"macro_f1": 0.1, "accuracy": score}, "data": "x"}
+        write_result(open_checkpoint(str(path)), "evaluate-torch", result)
+    words = ("bench", *two, "--backend", "torch", "--batch-size", "1")
+    rows = json.loads(shell(*words, "--json").out)["rows"]
+    assert [(row["metric"], row["score"], row["retention"]) for row in rows] == [
+        ("accuracy", 0.5, 1),
+        ("accuracy", 0.45, pytest.approx(0.9)),
+    ]
+    assert "accuracy" in shell(*words).err
+    write_result(open_checkpoint(str(two[1])), "evaluate-torch", {"metric": "f1", "metrics": {"f1": 0.4}, "data": "x"})
+    rows = json.loads(shell(*words, "--json").out)["rows"]
+    assert [row["retention"] for row in rows] == [1, None]
+
+
+def test_a_family_stands_for_its_checkpoints(pico_ner, pool, shell, tmp_path) -> None:
+    for member in ("2x", "16x"):
+        shutil.copytree(pico_ner, tmp_path / "family" / member)
+    write_manifest(tmp_path / "family", stage="shrink", notes={"family": {"2x": {}, "16x": {}}})
+    result = shell("bench -", "--batch-size", "1", "--json", stdin=f"{tmp_path / 'family'}\n")
+    assert result.code == 0, result.err
+    rows = json.loads(result.out)["rows"]
+    assert [row["checkpoint"] for row in rows] == [str(tmp_path / "family" / name) for name in ("2x", "16x")]
+
+
+def test_a_slim_copy_without_its_graph_is_explained(pico_ner, shell, tmp_path) -> None:
+    path = Path(shutil.copytree(pico_ner, tmp_path / "slim"))
+    (path / "model.safetensors").unlink()
+    write_manifest(path, stage="quantize", history=[history_entry(stage="quantize", options={"slim": True})])
+    result = shell("bench", path)
+    assert result.code == 1
+    assert "has no onnx/model_quantized.onnx" in result.err and "fetch or copy it again in full" in result.err
 
 
 def test_single_checkpoint_runs_on_all_its_backends(two, pool, shell) -> None:

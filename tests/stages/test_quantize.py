@@ -1,6 +1,8 @@
 """Quantize: the int8 graph is written if it agrees with PyTorch on text, and not otherwise."""
 
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -247,6 +249,7 @@ def test_slim_is_used_as_the_full_one(slim, shell) -> None:
     assert found[0].code == 0, found[0].err
     assert found[0].out == found[1].out
     facts = json.loads(shell("inspect", slim / "slim", "--json").out)
+    assert shell("inspect", slim / "slim", "--dry-run").code == 0
     full = json.loads(shell("inspect", slim / "full", "--json").out)
     assert facts["parameters"] == full["parameters"]
     assert facts["deployed_megabytes"] == full["deployed_megabytes"] < full["megabytes"]["total"]
@@ -254,6 +257,22 @@ def test_slim_is_used_as_the_full_one(slim, shell) -> None:
     assert bench.code == 0, bench.err
     (row,) = json.loads(bench.out)["rows"]
     assert (row["backend"], row["deployed_megabytes"]) == ("onnxruntime:int8", facts["deployed_megabytes"])
+
+
+def test_slim_leaves_out_the_weights_of_all_frameworks(exported, shell, tmp_path) -> None:
+    source = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "source"))
+    for name in ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "onnx/model_fp16.onnx"):
+        (source / name).write_bytes(b"weights")
+    result = shell("quantize", source, "--slim", "--out", tmp_path / "slim")
+    assert result.code == 0, result.err
+    assert [path.name for path in (tmp_path / "slim" / "onnx").iterdir()] == ["model_quantized.onnx"]
+    assert not [path for path in (tmp_path / "slim").iterdir() if path.suffix in (".h5", ".msgpack", ".ot")]
+
+
+def test_a_slim_checkpoint_is_uploaded(slim, shell) -> None:
+    result = shell("push", slim / "slim", "me/slim", "--dry-run")
+    assert result.code == 0, result.err
+    assert "onnx/model_quantized.onnx" in result.err
 
 
 @pytest.mark.parametrize("extra", [(), ("--dry-run",)])
