@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     TokenBatch = Mapping[str, NDArray[np.int64]]
-    """`input_ids` and `attention_mask`, int64 (batch, length)."""
+    """`input_ids` and `attention_mask`, of pairs perhaps `token_type_ids`: int64 (batch, length)."""
 
 SAMPLE = "demo:text"
 COMPARED_LINES = 64
 """Lines to compare on; none of them is calibrated on, if the corpus has enough."""
 _BATCH_SIZE = 8
+_ON_PAIRS = ("nli", "similarity", "qa")
 # Lines are sampled from the beginning of a corpus: this many times the number that is needed.
 _SAMPLED_FROM = 20
 
@@ -42,7 +43,10 @@ class CalibrationText:
 def text_batches(
     text: CalibrationText, checkpoint: Checkpoint
 ) -> tuple[Sequence["TokenBatch"], Sequence["TokenBatch"]]:
-    """Return batches to calibrate with, and batches to compare on; a corpus too small for both serves as both."""
+    """Return batches to calibrate with, and batches to compare on; a corpus too small for both serves as both.
+
+    A checkpoint whose task is on pairs of texts gets pairs of lines.
+    """
     from biosqueeze.data.corpus import read_lines
     from biosqueeze.models.load import load_tokenizer
 
@@ -54,22 +58,32 @@ def text_batches(
     tokenizer = load_tokenizer(checkpoint)
     length = min(text.max_length, tokenizer.model_max_length)
     compared = chosen[text.lines :] if len(chosen) >= needed else chosen
+    in_pairs = checkpoint.task is not None and checkpoint.task.name in _ON_PAIRS
     calibration, comparison = (
-        _batches(lines, tokenizer, length, text.seed) for lines in (chosen[: text.lines], compared)
+        _batches(_encoded(lines, tokenizer, length, in_pairs=in_pairs), tokenizer.pad_token_id, text.seed)
+        for lines in (chosen[: text.lines], compared)
     )
     return calibration, comparison
 
 
-def _batches(lines: Sequence[str], tokenizer: Any, length: int, seed: int) -> Sequence["TokenBatch"]:
-    """Return batches of lines of similar length, with little padding, in random order."""
+def _encoded(lines: Sequence[str], tokenizer: Any, length: int, *, in_pairs: bool) -> list[dict[str, list[int]]]:
+    """Return the ids of each line, or of each line and the one after it, with the types of the tokens."""
+    if not lines:
+        return []
+    second = [[*lines[1:], lines[0]]] if in_pairs else []
+    encoded = tokenizer(list(lines), *second, truncation=True, max_length=length)
+    names = [name for name in ("input_ids", "token_type_ids") if name == "input_ids" or (in_pairs and name in encoded)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*(encoded[name] for name in names), strict=True)]
+
+
+def _batches(encoded: Sequence[dict[str, list[int]]], pad_token_id: int, seed: int) -> Sequence["TokenBatch"]:
+    """Return batches of sequences of similar length, with little padding, in random order."""
     import numpy as np
 
     from biosqueeze.data.collate import pad
 
-    if not lines:
-        return []
-    ids = sorted(tokenizer(list(lines), truncation=True, max_length=length)["input_ids"], key=len)
-    features = [{"input_ids": np.array(row, dtype=np.int64)} for row in ids]
-    batches = [pad(features[i : i + _BATCH_SIZE], tokenizer.pad_token_id) for i in range(0, len(features), _BATCH_SIZE)]
+    ordered = sorted(encoded, key=lambda row: len(row["input_ids"]))
+    features = [{name: np.array(values, dtype=np.int64) for name, values in row.items()} for row in ordered]
+    batches = [pad(features[i : i + _BATCH_SIZE], pad_token_id) for i in range(0, len(features), _BATCH_SIZE)]
     Random(seed).shuffle(batches)
     return batches

@@ -18,6 +18,7 @@ from biosqueeze.quantizers.weight_range import reduces_range
 from biosqueeze.stages import quantize
 from tests import pico
 from tests.graphs import with_other_weights
+from tests.manifests import write_manifest
 
 
 @pytest.fixture
@@ -221,6 +222,17 @@ def test_empty_corpus_leaves_nothing(exported, shell, tmp_path) -> None:
     assert result.code == 1
     assert "empty" in result.err
     assert not list(tmp_path.glob("int8*"))
+
+
+@pytest.mark.parametrize("task", ["nli", "classification"])
+def test_pairs_of_texts_are_calibrated_on_pairs(task, corpus, tmp_path) -> None:
+    path = pico.save("bert", tmp_path / "model", "sequence-classification")
+    write_manifest(path, task={"name": task, "labels": list(pico.LABELS)})
+    for batches in _batches(open_checkpoint(str(path)), corpus, lines=16):
+        types = [batch.get("token_type_ids") for batch in batches]
+        separators = {int((row == 3).sum()) for batch in batches for row in batch["input_ids"]}
+        assert separators == ({2} if task == "nli" else {1})
+        assert all(each.any(axis=1).all() for each in types) if task == "nli" else types == [None] * len(batches)
 
 
 @pytest.fixture(scope="module")
