@@ -1,7 +1,7 @@
 """Read brat standoff (Stenetorp et al. 2012): a folder with a .txt of each document, and its annotations as .ann."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,9 +40,26 @@ def _document(annotations: Path, counts: DocumentCounts) -> Document:
     text = annotations.with_suffix(".txt")
     if not text.is_file():
         raise SqueezeError(f"{annotations} has no {text.name} beside it; brat writes both: copy the text there")
-    bare = Document(annotations.stem, "\n".join(read_document(text)), (), str(annotations))
-    found = (_annotation(line, number, bare, counts) for number, line in numbered_lines(annotations) if line.strip())
+    lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
+    bare = Document(annotations.stem, _counted_text(text, [line for _, line in lines]), (), str(annotations))
+    found = (_annotation(line, number, bare, counts) for number, line in lines)
     return replace(bare, annotations=tuple(annotation for annotation in found if annotation))
+
+
+def _counted_text(path: Path, annotations: Sequence[str]) -> str:
+    """Return the text in whose characters annotations are counted.
+
+    brat counts a byte order mark and both characters of a Windows line end; other tools count neither.
+    """
+    plain = "\n".join(read_document(path))
+    as_written = path.read_bytes().decode("utf-8")
+    entities = [match for line in annotations if (match := _ENTITY.fullmatch(line)) and ";" not in match[3]]
+    spans = [(slice(*map(int, match[3].split())), match[4]) for match in entities]
+
+    def fitting(text: str) -> int:
+        return sum(text[span] == covered for span, covered in spans)
+
+    return max((plain, as_written), key=fitting)
 
 
 def _annotation(line: str, number: int, document: Document, counts: DocumentCounts) -> Annotation | None:

@@ -114,6 +114,27 @@ def check_unique(records: Sequence[DataRecord], column: str) -> None:
         first_places[value] = record.where
 
 
+def check_line_ends(line: str, where: str) -> None:
+    """Check that a line of a file whose cells are words, or names, has no carriage return within.
+
+    Raises:
+        SqueezeError: it has; the file ends its lines with carriage returns alone.
+    """
+    if "\r" in line:
+        raise SqueezeError(
+            f"{where}: a carriage return within the line, as in files whose lines end with nothing else; convert it "
+            "first: tr '\\r' '\\n' < FILE > NEW"
+        )
+
+
+def delimiter_of(first_line: str) -> str:
+    """Return what separates the fields of a .csv: semicolons where its first line has them and no comma.
+
+    Spreadsheets write them in countries with a decimal comma.
+    """
+    return ";" if ";" in first_line and "," not in first_line else ","
+
+
 def check_names(columns: Sequence[str], where: str) -> None:
     """Check that no two columns of a table have the same name.
 

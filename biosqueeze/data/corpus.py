@@ -218,15 +218,27 @@ def read_documents(
     empty = True
     for path in files:
         lines = (line.strip() for line in _texts(path, field, progress))
-        for document in ([line] for line in lines if line) if _suffix(path) in _JSONL else divide_into_documents(lines):
+        for document in _divided(path, lines):
             empty = False
             yield document
     if empty:
         raise _empty(source)
 
 
+def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    if _suffix(path) in _JSONL:
+        return ([line] for line in lines if line)
+    if any(
+        (folder / MANIFEST).is_file() for folder in (path.parent, path.parent.parent)
+    ):  # a blank line follows each document, even a single one
+        return _blocks(lines)
+    return divide_into_documents(lines)
+
+
 def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Divide a file at its blank lines if its beginning has any, else after each line; a pipe is read only once.
+    """Divide a file at its blank lines if its beginning has any between others, else after each line.
+
+    A pipe is read only once.
 
     Args:
         lines: without outer white space.
@@ -238,7 +250,8 @@ def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
         if size >= _BEGINNING:
             break
     stream = chain(beginning, lines)
-    return ([line] for line in stream if line) if all(beginning[1:]) else _blocks(stream)
+    inner = "\n".join(beginning).strip("\n")
+    return _blocks(stream) if "\n\n" in inner else ([line] for line in stream if line)
 
 
 def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -3,8 +3,9 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
-from biosqueeze.data.columns import check_names
+from biosqueeze.data.columns import check_line_ends, check_names, delimiter_of
 from biosqueeze.data.input_record import InputRecord
 from biosqueeze.data.lines import Line
 from biosqueeze.errors import SqueezeError
@@ -73,6 +74,7 @@ def _sentence(lines: Sequence[Line], name: str, separator: str | None, position:
     number = lines[0].number
     where, words = f"{name}:{number}", []
     for line in lines:
+        check_line_ends(line.text, f"{name}:{line.number}")
         cells = line.text.split("\t") if separator == "\t" else line.text.split()
         word = cells[position].strip() if 0 <= position < len(cells) else ""
         if line.error or not word:
@@ -86,13 +88,16 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
     csv.field_size_limit(max_line_bytes())
     used: list[Line] = []
 
+    rest = iter(lines)
+    head = list(islice(rest, 1))
+
     def texts() -> Iterator[str]:
-        for line in lines:
+        for line in chain(head, rest):
             used.append(line)
             yield line.text + "\n"
 
     try:
-        for row in csv.reader(texts(), strict=True):
+        for row in csv.reader(texts(), delimiter=delimiter_of(head[0].text if head else ""), strict=True):
             if row:
                 yield used[0].number, row, next((line.error for line in used if line.error), None)
             used.clear()

@@ -110,7 +110,7 @@ def read_beginning(path: Path, characters: int = 1 << 20) -> str:
         SqueezeError: the file cannot be read, or is a damaged .gz.
     """
     with _explained(str(path), lambda: 1), open_binary(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace").read(characters)
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="\n").read(characters)
     return text.removeprefix(_BYTE_ORDER_MARK)
 
 

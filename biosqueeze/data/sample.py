@@ -38,7 +38,7 @@ class SourceSample:
     @cached_property
     def lines(self) -> list[tuple[int, str]]:
         """The whole lines of the text with their numbers."""
-        lines = self.text.split("\n")
+        lines = [line.rstrip("\r") for line in self.text.split("\n")]
         return list(enumerate(lines[:-1] if self._truncated else lines, start=1))
 
     @property

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data import hub
-from biosqueeze.data.columns import Columns, check_names, check_unique, find_column, parse_column_options
+from biosqueeze.data.columns import (
+    Columns,
+    check_line_ends,
+    check_names,
+    check_unique,
+    delimiter_of,
+    find_column,
+    parse_column_options,
+)
 from biosqueeze.data.lines import check_characters, invalid_json, numbered_lines, read_document
 from biosqueeze.data.record import DataRecord
 from biosqueeze.data.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
@@ -138,15 +146,10 @@ def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends.
-
-    Where the first row has semicolons and no comma, these separate the fields, as spreadsheets write them in countries
-    with a decimal comma.
-    """
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`."""
     csv.field_size_limit(_MAX_FIELD)
     first, lines = _peek(lines)
-    delimiter = ";" if ";" in first and "," not in first else ","
-    rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
+    rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter_of(first), strict=True)
     begin = 1
     try:
         for row in rows:
@@ -165,6 +168,7 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     if first is None:
         return
     names = _header(first[1], header)
+    check_line_ends("".join(names), f"{path}:{first[0]}")
     columns = names or [str(position) for position in range(1, len(first[1]) + 1)]
     check_names(columns, f"{path}:{first[0]}")
     if not names:

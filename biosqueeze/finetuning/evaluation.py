@@ -56,6 +56,12 @@ class Evaluation:
     inference: InferenceSettings
     floors: Mapping[str, float]
 
+    @property
+    def metric(self) -> str:
+        """The score that checkpoints are compared by: the one that the fine-tuning was selected by."""
+        recorded = self.checkpoint.task
+        return (recorded and recorded.name == self.kind and recorded.metric) or self.task.METRIC
+
     def examples(self) -> tuple[Any, ...]:
         """Read the split, and check it against the checkpoint; no weights are loaded.
 
@@ -94,7 +100,7 @@ class Evaluation:
             "data": self.data,
             "split": self.split,
             "backend": self.inference.backend,
-            "metric": self.task.METRIC,
+            "metric": self.metric,
             "metrics": self.task.score(gold, predicted),
             "examples": len(examples),
             "max_length": model.max_length,

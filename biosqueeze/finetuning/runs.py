@@ -13,12 +13,13 @@ from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_on_termination, slots_for
-from biosqueeze.manifest import read_manifest
+from biosqueeze.manifest import Manifest, read_manifest
 from biosqueeze.output import clean
 from biosqueeze.progress import note, track
 from biosqueeze.training.fingerprint import INCIDENTAL
 
 KeepCheckpoints = Literal["all", "best", "none"]
+_FEWER_TO_MORE: tuple[KeepCheckpoints, ...] = ("none", "best", "all")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def execute(
         keep: which checkpoints to keep: all, that of each group which is best on dev, or none.
 
     Raises:
-        SqueezeError: a run failed; the message is its own. The other runs that have started are finished first.
+        SqueezeError: a run was made before with other options or data, and none is started; or one failed: the message
+            is its own, and the other runs that have started are finished first.
         KeyboardInterrupt: Ctrl-C; every run has saved its state.
     """
     processes = RunProcesses()
@@ -90,13 +92,16 @@ def execute(
     for slot in slots:
         processes.slots.put(slot)
     runs = _with_inputs(runs)
+    for run in runs:
+        _check_existing(run)
+    removable = [number for number, run in enumerate(runs) if _may_remove(run, keep)]
     results: dict[int, RunResult] = {}
     with (
         interrupted_on_termination(),
         ThreadPoolExecutor(max_workers=len(slots)) as pool,
         track("runs", len(runs)) as bar,
     ):
-        futures = {pool.submit(_result_of, run, processes): number for number, run in enumerate(runs)}
+        futures = {pool.submit(_result_of, run, processes, keep): number for number, run in enumerate(runs)}
         try:
             for future in _completed(futures):
                 result = future.result()
@@ -104,7 +109,7 @@ def execute(
                     continue
                 results[futures[future]] = result
                 bar.advance()
-                _remove_checkpoints(runs, results, keep)
+                _remove_checkpoints(runs, {n: results[n] for n in removable if n in results}, keep)
         except KeyboardInterrupt:
             _interrupt(processes, pool)
         except BaseException:
@@ -143,7 +148,30 @@ def _completed(futures: "Mapping[Future[RunResult | None], int]") -> "Iterator[F
         yield from done
 
 
-def _result_of(run: FineTuningRun, processes: RunProcesses) -> RunResult | None:
+def _check_existing(run: FineTuningRun) -> None:
+    """Check that the record or checkpoint of an earlier call, if there is one, is of this run.
+
+    Raises:
+        SqueezeError: it was made with other options, or from other weights or data.
+    """
+    if run.record.is_file():
+        _recorded(run)
+    elif run.directory.is_dir():
+        _checked_manifest(run)
+
+
+def _may_remove(run: FineTuningRun, keep: KeepCheckpoints) -> bool:
+    """Return whether the checkpoint of a run may be removed: not where an earlier call was to keep more of them."""
+    if not (run.record.is_file() and run.directory.is_dir()):
+        return True
+    wished = read_json(run.record).get("keep", "none")
+    if wished in _FEWER_TO_MORE and _FEWER_TO_MORE.index(wished) > _FEWER_TO_MORE.index(keep):
+        note(f"{run.directory} stays: it was made with --keep {wished}")
+        return False
+    return True
+
+
+def _result_of(run: FineTuningRun, processes: RunProcesses, keep: KeepCheckpoints) -> RunResult | None:
     """Return the recorded result of a run, or do the run; None where another run failed before this one started."""
     if processes.stopping.is_set():
         return None
@@ -151,7 +179,7 @@ def _result_of(run: FineTuningRun, processes: RunProcesses) -> RunResult | None:
     if result is None:
         slot = processes.slots.get()
         try:
-            result = _train_and_test(run, processes, slot)
+            result = _train_and_test(run, processes, slot, keep)
         except BaseException:
             processes.stopping.set()  # before another run starts
             raise
@@ -191,26 +219,37 @@ def _recorded(run: FineTuningRun) -> RunResult | None:
     return RunResult(record["options"], record["dev"], record["test"])
 
 
-def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot) -> RunResult:
+def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot, keep: KeepCheckpoints) -> RunResult:
     if run.directory.is_dir():
         clean(run.directory)
     else:
         flags = option_flags(run.options, option_defaults("finetune"))
         arguments = [*flags, "--out", str(run.directory), "--resume", "auto"]
         processes.call(run.name, ["finetune", run.checkpoint, *arguments], slot, run.log)
+    written = _checked_manifest(run)
+    test = None
+    if run.test:
+        test = json.loads(processes.call(run.name, ["evaluate", str(run.directory), "--json"], slot, run.log))
+    metric = (written.task and written.task.metric) or "f1"
+    result = RunResult(dict(run.options), {**written.metrics, "metric": metric}, test)
+    facts = {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), "keep": keep}
+    write_json(run.record, {**facts, **vars(result)})
+    return result
+
+
+def _checked_manifest(run: FineTuningRun) -> Manifest:
+    """Return the manifest of a run's checkpoint.
+
+    Raises:
+        SqueezeError: it is of another run, or of no run.
+    """
     written = read_manifest(run.directory)
     if written is None:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
     entry = written.history[-1]
     _check_options(run, entry.options, entry.sources, run.directory)
     _check_inputs(run, {"checkpoint": entry.parents["parent"].sha256}, run.directory)
-    test = None
-    if run.test:
-        test = json.loads(processes.call(run.name, ["evaluate", str(run.directory), "--json"], slot, run.log))
-    metric = (written.task and written.task.metric) or "f1"
-    result = RunResult(dict(run.options), {**written.metrics, "metric": metric}, test)
-    write_json(run.record, {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), **vars(result)})
-    return result
+    return written
 
 
 def _check_options(run: FineTuningRun, options: Mapping[str, Any], sources: Mapping[str, str], where: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.files import read_json, write_json
+from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.grid import GridPoint, format_value
 from biosqueeze.finetuning.runs import FineTuningRun, RunResult, execute
 from biosqueeze.progress import note, table
@@ -50,11 +50,14 @@ class SearchPlan:
         With `force`, the runs of another search are removed; those of an interrupted search with this same plan are
         kept, because --force is about the output.
         """
-        identity = {"plan": repr(self), "weights": source.weights_sha256()}
+        paths = [Path(str(data)).expanduser() for data in self.folds or [self.shared.get("data", "")]]
+        data = [content_hash(path) for path in paths if path.exists()]
+        identity = {"plan": repr(self), "weights": source.weights_sha256(), "data": data}
         if force and (not self._begun.is_file() or read_json(self._begun) != identity):
             shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self._begun, identity)
+        if not self._begun.is_file():  # else the runs of the first plan are there, whatever is asked for now
+            write_json(self._begun, identity)
 
     @property
     def _begun(self) -> Path:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 FILE_NAME = "metrics.jsonl"
 _PERPLEXITY = "perplexity"
+_THRESHOLD = "_thresh"
 _NOT_LOSS_TERMS = ("step", "lr", "tokens", "seconds")
 _SMOOTHED_SHARE = 60  # a value is averaged over 1/60 of the curve's length to either side, and over 1 step at least
 _BUCKETS = 500
@@ -38,11 +39,11 @@ class Curves:
 
     @property
     def dev_names(self) -> tuple[str, ...]:
-        """The scores of the whole split: neither those of one entity type, nor counts, nor losses."""
+        """The scores of the whole split: neither those of one entity type, nor counts, losses or thresholds."""
         scores = self.dev[0][1] if self.dev else {}
         losses = (*self.dev_losses, _PERPLEXITY)
         names = (name for name, value in scores.items() if isinstance(value, float) and "-" not in name)
-        return tuple(name for name in names if name not in losses)
+        return tuple(name for name in names if name not in losses and not name.endswith(_THRESHOLD))
 
     @property
     def dev_losses(self) -> tuple[str, ...]:

@@ -176,8 +176,13 @@ def describe_training(training: TrainingRun) -> TrainingSection:
         title=f"{training.name} · {stage}",
         facts=_training_facts(training),
         label=f"Training curves of {training.name}",
-        plot=training_plot(training.curves),
+        plot=training_plot(training.curves, _metric_of(training)),
     )
+
+
+def _metric_of(training: TrainingRun) -> str:
+    task = training.manifest.task if training.manifest else None
+    return (task and task.metric) or "f1"
 
 
 def _training_facts(training: TrainingRun) -> str:
@@ -189,8 +194,9 @@ def _training_facts(training: TrainingRun) -> str:
         words.append(f"{timedelta(seconds=round(metrics['seconds']))} h")
     if metrics.get("compute"):
         words.append(f"{metrics['compute']} on {metrics.get('device')}")
-    if metrics.get("best_step") and isinstance(metrics.get("f1"), float):
-        words.append(f"best dev F1 {metrics['f1']:.4f} at step {metrics['best_step']:,}")
+    metric = _metric_of(training)
+    if metrics.get("best_step") and isinstance(metrics.get(metric), float):
+        words.append(f"best dev {score_name(metric)} {metrics[metric]:.4f} at step {metrics['best_step']:,}")
     if held_out := metrics.get("held_out"):
         words.append("at the end, on held-out text: " + ", ".join(f"{n} {v:.4f}" for n, v in held_out.items()))
     return " · ".join(words)

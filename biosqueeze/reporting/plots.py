@@ -89,15 +89,20 @@ class Panel:
     points: tuple[Point, ...]
 
 
-def training_plot(curves: Curves) -> Markup:
-    """Draw losses, dev scores, learning rate and speed of one run against the optimiser's steps."""
+def training_plot(curves: Curves, metric: str | None = None) -> Markup:
+    """Draw losses, dev scores, learning rate and speed of one run against the optimiser's steps.
+
+    Args:
+        curves: of the run.
+        metric: the score that selected the weights; where it is not among those on dev, the last one.
+    """
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
         has_scores = bool(curves.dev_names or curves.probes)
         _draw_losses(figure.add_subplot(grid[0, 0] if has_scores else grid[0, :]), curves)
         if has_scores:
-            _draw_scores(figure.add_subplot(grid[0, 1]), curves)
+            _draw_scores(figure.add_subplot(grid[0, 1]), curves, metric)
         _draw_rate(figure.add_subplot(grid[1, 0]), curves)
         _draw_speed(figure.add_subplot(grid[1, 1]), curves)
         return _as_markup(figure)
@@ -149,16 +154,17 @@ def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
         axes.set_ylim(min(0.0, low), high * 1.08)
 
 
-def _draw_scores(axes: Axes, curves: Curves) -> None:
-    """Draw the scores of the dev split; the best value of the last score (F1, for entities) is ringed.
+def _draw_scores(axes: Axes, curves: Curves, metric: str | None) -> None:
+    """Draw the scores of the dev split; of the one that selected the weights, the step that was kept is ringed.
 
     The scores of a pretraining, which keeps its last weights, have no ring; those of its probes are drawn too.
     """
     keeps_last = bool(curves.dev_losses or curves.probes)
     steps = [step for step, _ in curves.dev]
+    selected_by = metric if metric in curves.dev_names else curves.dev_names[-1] if curves.dev_names else None
     for index, name in enumerate(curves.dev_names):
         values = [scores.get(name, np.nan) for _, scores in curves.dev]
-        strong = index == len(curves.dev_names) - 1
+        strong = name == selected_by
         style: dict[str, Any] = (
             {"linewidth": 1.8, "markersize": 5.5} if strong else {"linewidth": 0.9, "markersize": 3.5, "alpha": 0.8}
         )

@@ -46,7 +46,8 @@ class Scoreboard:
         cells: runs by checkpoint and name of the benchmark.
         notes: differences from the paper, by name of the benchmark.
         skipped: why a benchmark was not run, by its name.
-        settings: finetune's options by name of the benchmark.
+        settings: finetune's options by name of the benchmark, without those of a grid.
+        chosen: the point of the grid that is best on dev, by checkpoint and name of the benchmark.
         published: the papers' columns to show.
     """
 
@@ -57,6 +58,7 @@ class Scoreboard:
     notes: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    chosen: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     published: tuple[str, ...] = ()
 
     def mean_of(self, checkpoint: str) -> float | None:
@@ -94,6 +96,7 @@ class Scoreboard:
                 "runs": list(self.cells[name, benchmark.name].scores),
                 "minutes": self.cells[name, benchmark.name].minutes,
                 "retained": self.retained(name, benchmark.name),
+                **({"chosen": dict(point)} if (point := self.chosen.get((name, benchmark.name))) else {}),
             }
             for name in self.checkpoints
         }

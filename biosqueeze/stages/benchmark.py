@@ -1,6 +1,6 @@
 """Fine-tune and score checkpoints on a whole suite of named benchmarks, and draw its table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -197,7 +197,7 @@ def run(options: Options) -> Outcome:
     by_cell: dict[_Cell, list[RunResult]] = {}
     for (cell, _), result in zip(runs, results, strict=True):
         by_cell.setdefault(cell, []).append(result)
-    board = _scoreboard(options, decided, by_cell)
+    board = _scoreboard(options, decided, by_cell, chosen)
     _write(board, decided)
     table(f"{decided.suite.title}: test scores in percent", board.columns(), list(board.rows()), keys=2)
     for line in board.footnotes():
@@ -256,7 +256,10 @@ def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint
 
 
 def _scoreboard(
-    options: Options, decided: _BenchmarkPlan, results: "Mapping[_Cell, Sequence[RunResult]]"
+    options: Options,
+    decided: _BenchmarkPlan,
+    results: "Mapping[_Cell, Sequence[RunResult]]",
+    chosen: "Mapping[_Cell, GridPoint]",
 ) -> "Scoreboard":
     from biosqueeze.reporting.scoreboard import Scoreboard, ScoreCell, best_published
 
@@ -273,9 +276,17 @@ def _scoreboard(
         cells,
         notes={item.benchmark.name: item.note for item in decided.fine_tunings if item.note},
         skipped=decided.skipped,
-        settings={item.benchmark.name: item.options for item in decided.fine_tunings},
+        settings={
+            item.benchmark.name: _without(item.options, _axes(decided.grids.get(item.benchmark.name, ())))
+            for item in decided.fine_tunings
+        },
+        chosen=chosen,
         published=best_published(decided.suite, options.published),
     )
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _write(board: "Scoreboard", decided: _BenchmarkPlan) -> None:

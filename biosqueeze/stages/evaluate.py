@@ -126,7 +126,7 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
     from biosqueeze.backends import files_of
     from biosqueeze.reporting.report_data import teacher_evaluations
 
-    checkpoint, metric = evaluation.checkpoint, evaluation.task.METRIC
+    checkpoint, metric = evaluation.checkpoint, evaluation.metric
     measured_on = (result["task"], result["data"], result["split"])
     comparable = [
         of_teacher.metrics[metric]

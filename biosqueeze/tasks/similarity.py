@@ -150,6 +150,8 @@ def _example(row: _rows.RoleValues) -> TextExample:
 
 def _score(row: _rows.RoleValues) -> float:
     value = row.values["label"]
+    if isinstance(value, str) and value.count(",") == 1 and "." not in value:
+        value = value.replace(",", ".")  # a decimal comma
     try:
         score = math.nan if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,7 @@
 """metrics.jsonl in the output directory: one line for each step and for each evaluation on dev."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +10,11 @@ from typing import Any, TextIO
 
 from accelerate import Accelerator
 
+from biosqueeze.progress import warn
 from biosqueeze.training.trackers import FOLDER
 
 METRICS_FILE = "metrics.jsonl"
+_NOT_IN_NAMES = re.compile(r"[^\w/.\- :]")  # MLflow refuses other characters, which labels may have
 
 
 class MetricsLog:
@@ -20,6 +23,7 @@ class MetricsLog:
     def __init__(self, accelerator: Accelerator, directory: Path) -> None:
         self.accelerator, self.directory = accelerator, directory
         self._file: TextIO | None = None
+        self._tracker_failed = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -37,7 +41,18 @@ class MetricsLog:
             self._file.flush()
         kind = next((name for name in ("dev", "probe") if name in entry), None)
         values = {f"{kind}/{name}": value for name, value in entry[kind].items()} if kind else dict(entry)
-        self.accelerator.log(values, step=step)
+        self._track({_NOT_IN_NAMES.sub("_", name): value for name, value in values.items()}, step)
+
+    def _track(self, values: Mapping[str, Any], step: int) -> None:
+        """Log values to the tracker, until it fails: the training goes on without it."""
+        if self._tracker_failed:
+            return
+        try:
+            self.accelerator.log(dict(values), step=step)
+        except Exception as error:  # each library has its own
+            self._tracker_failed = True
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            warn(f"the tracker failed at step {step} ({cause}), and gets nothing more; {METRICS_FILE} has everything")
 
     def discard(self) -> None:
         """Remove the logs of an earlier part of this run that was killed before it saved a state."""

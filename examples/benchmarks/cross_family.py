@@ -29,7 +29,9 @@ class Workspace(StageRuns):
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        super().__init__(arguments.out, arguments.threads, {"text": str(arguments.text), "data": str(arguments.data)})
+        trainings = ("teacher_epochs", "teacher_lr", "steps", "eval_every", "lr", "vocabulary")
+        inputs = {name: str(getattr(arguments, name)) for name in ("text", "data", *trainings)}
+        super().__init__(arguments.out, arguments.threads, inputs)
 
     def start(self, teacher: str) -> str:
         """Return a teacher's encoder before fine-tuning, built where it is missing."""

@@ -1,4 +1,4 @@
-"""A gradual cut against a cut at once, with equal training: the table of the README.
+"""A gradual cut against a cut at once, with equal training: see README.md.
 
     python gradual.py NCBI_DISEASE --out gradual
     python gradual.py NCBI_DISEASE --steps-of 2,4 --seeds 3 --steps 1200
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from importance_repair import f1_of, fine_tune, mean_and_deviation
+from importance_repair import DEFAULT, f1_of, fine_tune, mean_and_deviation
 from stage_runs import StageRuns, metrics_of
 
 from biosqueeze.text_table import markdown
@@ -24,7 +24,8 @@ CUT = {"layers": '"3"', "heads": "9", "ffn": "960"}
 def main() -> None:
     """Train what is missing and print the table."""
     options = parse()
-    runs = StageRuns(options.out, options.threads, {"data": str(options.data), "steps": str(options.steps)})
+    inputs = {name: str(getattr(options, name)) for name in ("data", "teacher", "teacher_steps", "steps", "lr")}
+    runs = StageRuns(options.out, options.threads, inputs)
     teacher = options.teacher or fine_tune(runs, options.data, options.teacher_steps)
     whole = f1_of(runs, "teacher", teacher, options.data)
     rows = [["the teacher, uncut", "", f"{whole:.2f}", "", ""]]
@@ -46,7 +47,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps-of", default="2,3,4", help="numbers of cuts that are compared with one")
     parser.add_argument("--steps", type=int, default=1200, help="of each student's training, over all its cuts")
     parser.add_argument("--lr", default="4e-4", help="of the distillation")
-    parser.add_argument("--importance", default="magnitude", help="of the cuts; others calibrate on the data")
+    parser.add_argument(
+        "--importance", default=DEFAULT, help=f"of the cuts; {DEFAULT}: what shrink chooses by with --calibration"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
@@ -80,7 +83,7 @@ def train(runs: StageRuns, options: argparse.Namespace, teacher: Path, count: in
 def recipe_text(options: argparse.Namespace, teacher: Path, count: int, seed: int) -> str:
     """Return the recipe of a cut in a number of steps, with a training after each."""
     steps, data = options.steps // count, options.data.resolve()
-    importance = f'importance = "{options.importance}"\n'
+    importance = f'importance = "{options.importance}"\n' if options.importance != DEFAULT else ""
     if options.importance != "magnitude":
         importance += f'calibration = "{data}"\n'
     sizes = "".join(f"{size} = {value}\n" for size, value in CUT.items())

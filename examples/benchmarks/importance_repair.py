@@ -43,7 +43,8 @@ DEFAULT = "default"  # without --importance: layers by the loss after repair, th
 def main() -> None:
     """Fine-tune, cut, evaluate, and print the table."""
     options = parse()
-    runs = StageRuns(options.out, options.threads, {"tokens": options.tokens, "steps": options.steps})
+    inputs = {name: str(getattr(options, name)) for name in ("tokens", "steps", "distill_steps", "lr")}
+    runs = StageRuns(options.out, options.threads, inputs)
     teachers = options.teachers or [fine_tune(runs, data, options.steps) for data in options.data]
     rows: list[Sequence[str]] = []
     for data, teacher in zip(options.data, teachers, strict=True):

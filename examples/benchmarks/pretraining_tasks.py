@@ -61,9 +61,9 @@ class Workspace(StageRuns):
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        super().__init__(
-            arguments.out, arguments.threads, {"abstracts": str(arguments.abstracts), "data": str(arguments.data)}
-        )
+        trainings = ("steps", "batch_size", "lr", "task_steps", "task_lr")
+        inputs = {name: str(getattr(arguments, name)) for name in ("abstracts", "data", *trainings)}
+        super().__init__(arguments.out, arguments.threads, inputs)
 
     @property
     def corpus(self) -> str:

@@ -69,7 +69,8 @@ class Workspace(StageRuns):
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        super().__init__(arguments.out, arguments.threads, {"data": str(arguments.data), "text": str(arguments.text)})
+        inputs = {name: str(getattr(arguments, name)) for name in ("data", "text", "teacher_lr")}
+        super().__init__(arguments.out, arguments.threads, inputs)
         self.settings = {LABELS: (), "default": (), **dict(map(_setting, arguments.setting))}
 
     def data(self, name: str) -> str:
@@ -112,8 +113,12 @@ class Workspace(StageRuns):
 
     def scores(self, student: Student) -> dict[str, Any]:
         """Train and score a student."""
-        known = self.record(student.name)
+        known, options = self.record(student.name), shlex.join(self.settings[student.setting])
         if known:
+            if known.get("options", options) != options:
+                raise SystemExit(
+                    f"{student.name} was made with the options {known['options']!r}; name the setting anew"
+                )
             return known
         checkpoint, data = self.trained(student), self.data(student.data)
         of_teacher = paired_bootstrap.predict(self.teacher(student.data), data, "torch")
@@ -121,7 +126,13 @@ class Workspace(StageRuns):
         int8 = self.make(f"{student.name}.int8", "quantize", str(checkpoint))
         quantized = paired_bootstrap.predict(str(int8), data, "onnxruntime:int8")
         low, high = paired_bootstrap.interval(test, of_teacher, self.arguments.resamples)
-        result = {**_trained(checkpoint, test), "int8": 100 * quantized.score, "low": 100 * low, "high": 100 * high}
+        result = {
+            **_trained(checkpoint, test),
+            "options": options,
+            "int8": 100 * quantized.score,
+            "low": 100 * low,
+            "high": 100 * high,
+        }
         return self.save_record(student.name, result)
 
 

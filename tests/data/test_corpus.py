@@ -175,6 +175,18 @@ def test_documents_lie_between_blank_lines(tmp_path):
     assert list(read_text_documents(str(tmp_path))) == DOCUMENTS + last
 
 
+@pytest.mark.parametrize("around", [("", "\n\n"), ("\n\n\n", ""), ("\n", "\n \n\n")])
+def test_blank_lines_around_the_text_divide_nothing(around, tmp_path):
+    (tmp_path / "a.txt").write_text(f"{around[0]}One.\nTwo.{around[1]}")
+    assert list(read_text_documents(str(tmp_path / "a.txt"))) == [["One."], ["Two."]]
+
+
+def test_a_single_document_of_a_corpus_stays_one(tmp_path):
+    (tmp_path / "corpus.json").write_text("{}")
+    (tmp_path / "0.txt").write_text("One.\nTwo.\n\n")
+    assert list(read_text_documents(str(tmp_path / "0.txt"))) == [["One.", "Two."]]
+
+
 def test_blank_lines_count_only_near_the_beginning(tmp_path, monkeypatch):
     path = _write_documents(tmp_path / "a.txt")
     monkeypatch.setattr("biosqueeze.data.corpus._BEGINNING", 5)

@@ -30,6 +30,16 @@ def _pipe(monkeypatch, content: str):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content.encode()))))
 
 
+def test_semicolons_are_read_as_in_training(tmp_path):
+    source = open_input(_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
+    assert [values["text"] for values in _values(source)] == ["a; b, c", "d"]
+
+
+def test_words_with_carriage_returns_are_explained(tmp_path):
+    with pytest.raises(SqueezeError, match="carriage return"):
+        list(open_input(_file(tmp_path, "r.conll", "BRCA1\tB-Gene\rgene\tO\r")).records)
+
+
 @pytest.mark.parametrize("name", ["r.csv", "r.CSV.gz", "r.txt", "r"])
 def test_csv_by_suffix_or_header(tmp_path, name):
     source = open_input(_file(tmp_path, name, CSV))

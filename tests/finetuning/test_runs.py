@@ -148,6 +148,24 @@ def test_only_wanted_checkpoints_are_kept(keep: str, left: list[str], tmp_path: 
     assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()) == left
 
 
+def test_no_run_starts_beside_one_with_other_options(tmp_path: Path, calls: Callable) -> None:
+    execute(make(tmp_path, 2)[1:])
+    before = calls()
+    with pytest.raises(SqueezeError, match=r"seed-1\.json was made with other values of lr"):
+        execute(make(tmp_path, 3, lr=0.2))
+    assert calls() == before
+
+
+@pytest.mark.parametrize(("first", "second", "left"), [("all", "none", 3), ("all", "best", 3), ("best", "none", 1)])
+def test_kept_checkpoints_stay(
+    first: str, second: str, left: int, tmp_path: Path, calls: Callable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(make(tmp_path), keep=first)
+    execute(make(tmp_path), keep=second)
+    assert sum(path.is_dir() for path in (tmp_path / "runs").iterdir()) == left
+    assert capsys.readouterr().err.count(f"stays: it was made with --keep {first}") == left
+
+
 def test_an_existing_checkpoint_is_only_evaluated(tmp_path: Path, calls: Callable) -> None:
     execute(make(tmp_path, 1), keep="all")
     (run,) = make(tmp_path, 1)

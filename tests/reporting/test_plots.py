@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from matplotlib.axes import Axes
 
 from biosqueeze.reporting.curves import read_curves
 from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot, training_plot
@@ -32,3 +33,24 @@ def test_names_are_drawn_as_they_are(tmp_path, name):
     text = Page(drawn).text
     assert f"of {name}" in text and f"MB {name}" in text and f"{name}, {name}" in text
     assert name in Page(training_plot(read_curves(tmp_path))).text
+
+
+def test_the_score_that_selected_the_step_is_ringed(tmp_path, monkeypatch):
+    steps = [{"step": step, "loss": 1.0, "lr": 0.1} for step in range(1, 21)]
+    dev = {10: {"f1": 0.8, "accuracy": 0.7, "best_f1_thresh": -3.0}, 20: {"f1": 0.6, "accuracy": 0.9}}
+    scores = [{"step": step, "dev": values} for step, values in dev.items()]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*steps, *scores])))
+    curves = read_curves(tmp_path)
+    assert curves.dev_names == ("f1", "accuracy")
+    rings = []
+    plot = Axes.plot
+
+    def record(self, x, y, *args, **style):
+        if style.get("markersize") == 12:
+            rings.append((x, y))
+        return plot(self, x, y, *args, **style)
+
+    monkeypatch.setattr(Axes, "plot", record)
+    training_plot(curves, "f1")
+    training_plot(curves)
+    assert rings == [(10, 0.8), (20, 0.9)]

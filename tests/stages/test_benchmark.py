@@ -126,6 +126,10 @@ def test_a_grid_is_searched_on_dev(pico_bert: Path, root: Path, shell: Shell, mo
         *[(3e-4, 0, True), (3e-4, 1, True)],
     ]
     assert len({run.directory for run in done}) == len(done)
+    (row,) = json.loads(said.out)["benchmarks"]
+    (result,) = row["results"].values()
+    assert result["chosen"] == {"lr": 3e-4}
+    assert "lr" not in row["options"] and "batch_size" in row["options"]
 
 
 def test_medians_are_shown_where_the_paper_has_them(

@@ -16,6 +16,7 @@ from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.classification import Kind
 from biosqueeze.tasks.metrics.labels import score_classes, score_label_sets
 from biosqueeze.tasks.readers.hoc import HALLMARKS
+from biosqueeze.tasks.sniffing import guess
 from tests import pico
 
 ALL = ("train", "dev", "test")
@@ -352,3 +353,42 @@ def test_tagged_words_are_not_taken_for_texts(tmp_path: Path, capsys: pytest.Cap
         (tmp_path / f"{split}.tsv").write_text(f"case{number}\tO\nsepsis{number}\tB-Disease\n")
     open_task("classification").read(str(tmp_path), ("train", "dev"))
     assert "every text is a single word, and the labels are tags" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_a_header_with_unknown_names_is_no_example(suffix: str, separator: str, tmp_path: Path) -> None:
+    labels = {"train": ["a", "b", "a"], "dev": ["a"], "test": ["a", "b"]}
+    data = write(tmp_path / "data", suffix, **table(labels, separator, f"note{separator}diagnosis\n"))
+    explained(lambda: read(data), "looks like a header", "--column text=note --column label=diagnosis")
+    named = read(data, column=("text=note", "label=diagnosis"))
+    assert named.labels == ("a", "b") and len(named.splits["train"]) == 3
+    bare = write(tmp_path / "bare", suffix, **table(labels, separator, ""))
+    assert len(read(bare).splits["train"]) == 3
+
+
+def test_quotes_of_a_tsv_are_explained(tmp_path: Path) -> None:
+    rows = [("text", "label"), ("No fever was seen.", "a"), ("A cold was seen.", "b")]
+    quoted = "".join(f'"{text}"\t"{label}"\n' for text, label in rows)
+    data = write(tmp_path, "tsv", train=quoted)
+    explained(lambda: read(data, ("train",)), "looks like a header", "save the table as .csv")
+
+
+def test_an_object_is_no_text(tmp_path: Path) -> None:
+    rows = [{"text": {"contexts": ["A."], "answers": ["yes"]}, "label": "a"}, {"text": "B.", "label": "b"}]
+    data = write(tmp_path, "jsonl", train="\n".join(map(json.dumps, rows)))
+    explained(lambda: read(data, ("train",)), "train.jsonl:1", "an object with contexts, answers")
+
+
+def test_a_carriage_return_within_a_cell_is_read_and_guessed(tmp_path: Path) -> None:
+    rows = "".join(f"first part\rsecond part {number}\t{number % 2}\n" for number in range(8))
+    data = write(tmp_path, "tsv", train="text\tlabel\n" + rows)
+    assert len(read(data, ("train",)).splits["train"]) == 8
+    assert guess(str(data), Formulation()).kind == "classification"
+
+
+def test_line_ends_of_carriage_returns_alone_are_explained(tmp_path: Path) -> None:
+    data = write(tmp_path / "table", "tsv")
+    (data / "train.tsv").write_bytes(b"text\tlabel\rNo fever.\ta\rA cold.\tb\r")
+    explained(lambda: read(data, ("train",)), "carriage return", "tr '\\r' '\\n'")
+    (data / "train.tsv").write_bytes(b"The\tO\rBRCA1\tB-Gene\rgene\tO\r\rp53\tB-Gene\r")
+    explained(lambda: open_task("ner").read(str(data), ("train",)), "train.tsv:1", "carriage return")

@@ -41,6 +41,19 @@ def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) ->
     assert "2 relations, events, attributes and notes skipped" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("counts_all", [True, False])
+def test_brat_with_line_ends_of_windows(tmp_path: Path, ends: str, mark: str, counts_all: bool) -> None:
+    folder = tmp_path / "train"
+    folder.mkdir()
+    written = f"{mark}A title here{ends}Zinc in gout.{ends}"
+    (folder / "doc1.txt").write_bytes(written.encode())
+    start = (written if counts_all else "A title here\nZinc in gout.\n").index("Zinc")
+    (folder / "doc1.ann").write_text(f"T1\tChemical {start} {start + 4}\tZinc\n")
+    assert sum(tags.count("B-Chemical") for tags in tags_of(tmp_path)) == 1
+
+
 def test_brat_in_several_pieces(tmp_path: Path) -> None:
     write_brat(tmp_path / "train", "T1\tDisease 0 4;14 18\tZinc gout\n")
     assert tags_of(tmp_path)[0] == ("B-Disease", "I-Disease", "I-Disease", "I-Disease", "O")

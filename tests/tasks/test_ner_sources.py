@@ -275,13 +275,27 @@ def test_one_file_as_two_splits_is_refused(tmp_path):
 
 def test_small_overlaps_are_logged(capsys):
     unique, shared = [f"sentence {i} is unique" for i in range(10)], [f"both have text number {i}" for i in range(90)]
-    check_disjoint("dev", unique + shared, shared, "there")
+    test = shared + [f"only the test has {i}" for i in range(10)]
+    check_disjoint("dev", unique + shared, test, "there")
     assert "90 of 100 dev texts of 4 words or more are in test too" in capsys.readouterr().err
     with pytest.raises(SqueezeError):
-        check_disjoint("dev", unique[:9] + shared, shared, "there")
-    check_disjoint("dev", unique, shared, "there")
+        check_disjoint("dev", unique[:9] + shared, test, "there")
+    check_disjoint("dev", unique, test, "there")
     check_disjoint("dev", ["Methods", ("Results", ":"), "In brief :"] * 50, ["Methods", "Results :", "In brief :"], "x")
     assert capsys.readouterr().err == ""
+    check_disjoint("dev", ["Methods"] * 50 + shared[:1], test, "there")  # one text may be equal by chance
+    assert "1 of 1" in capsys.readouterr().err
+
+
+def test_a_test_split_within_train_is_refused():
+    train = [f"train has text number {i}" for i in range(200)]
+    with pytest.raises(
+        SqueezeError, match="a test split used for training: 20 of 20 test texts are literally in train"
+    ):
+        check_disjoint("train", train, train[:20], "there")
+    chinese = [f"患者因发热咳嗽三天入院治疗后好转出院第{i}例" for i in range(10)]
+    with pytest.raises(SqueezeError, match="10 of 10"):
+        check_disjoint("train", chinese, chinese, "there")
 
 
 def test_generated_splits_are_disjoint(capsys):

@@ -7,9 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.training.metrics_log import MetricsLog
 from biosqueeze.training.trackers import check_tracker
 from tests.training import runs
 
@@ -72,3 +74,26 @@ def test_a_tracker_that_does_not_start_is_explained(tmp_path: Path, monkeypatch:
     with pytest.raises(SqueezeError) as caught:
         runs.run(tmp_path, replace(PLAIN, tracker="wandb"), evaluate=evaluate)
     assert str(caught.value).startswith("--tracker wandb cannot be started (no API key); log in with `wandb login`")
+
+
+def test_a_tracker_that_fails_later_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def log(self: Any, values: dict[str, Any], step: int, **_: Any) -> None:
+        raise RuntimeError("no connection")
+
+    monkeypatch.setattr("accelerate.tracking.TensorBoardTracker.log", log)
+    pytest.importorskip("tensorboard")
+    runs.run(tmp_path, replace(PLAIN, tracker="tensorboard"), evaluate=evaluate)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert len([line for line in lines if "loss" in line]) > 1
+    assert capsys.readouterr().err.count("the tracker failed at step 1 (no connection)") == 1
+
+
+def test_names_of_labels_are_those_that_mlflow_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: set[str] = set()
+    monkeypatch.setattr("accelerate.Accelerator.log", lambda self, values, step: names.update(values))
+    log = MetricsLog(Accelerator(cpu=True), tmp_path)
+    with log.opened():
+        log.write(1, {"dev": {"f1-Amino Acid, Peptide (or Protein)": 0.5}})
+    assert names == {"dev/f1-Amino Acid_ Peptide _or Protein_"}

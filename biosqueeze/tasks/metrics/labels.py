@@ -116,7 +116,8 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
     if len(set(gold)) < 2 or len(set(predicted)) < 2:
         return 0.0
-    return float(stats.spearmanr(gold, predicted).statistic)
+    correlation = float(stats.spearmanr(gold, predicted).statistic)
+    return correlation if math.isfinite(correlation) else 0.0
 
 
 def _flags(

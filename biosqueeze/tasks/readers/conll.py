@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from biosqueeze.data.columns import check_line_ends
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
@@ -78,6 +79,7 @@ def parse_columns(
             rows = []
             continue
         layout = layout or _layout(line, number, requested, path)
+        check_line_ends(line, f"{path}:{number}")
         cells = line.split(layout.separator)
         layout.check(cells, f"{path}:{number}")
         if number != layout.header:

@@ -15,6 +15,7 @@ from biosqueeze.tasks.readers.split_overlap import check_disjoint
 FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
+_COMPARED_ROWS = 20  # with a first one that may be a header
 _FEW_CLASSES = 5  # may all be different in the first records
 _LONGEST_NUMBER = 1000  # digits; Python converts no more than some thousands
 
@@ -59,10 +60,11 @@ class Roles:
 
     def chosen(self, records: Sequence[DataRecord], columns: Columns) -> dict[str, str]:
         """Return the column of each role."""
-        return self._by_position(records[0], columns).of(records)
+        return self._by_position(records, columns).of(records)
 
-    def _by_position(self, first: DataRecord, columns: Columns) -> Columns:
+    def _by_position(self, records: Sequence[DataRecord], columns: Columns) -> Columns:
         """Return the columns of a table without a header, whose roles follow from their positions."""
+        first = records[0]
         names = list(first.values)
         if names != [str(position) for position in range(1, len(names) + 1)] or columns.requested:
             return columns
@@ -72,8 +74,36 @@ class Roles:
                 f"{first.where}: {len(names)} columns without a header, but {widths} were expected; "
                 "add a line with column names at the top, or name the columns with --column ROLE=NUMBER"
             )
+        _check_no_header(records, self.places[len(names)])
         known = {role: (str(position),) for position, role in enumerate(self.places[len(names)], start=1)}
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
+
+
+def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> None:
+    """Recognise a header with unknown names: single words where most of the rows below have whole texts.
+
+    Raises:
+        SqueezeError: the first record is one.
+    """
+    texts = [str(position) for position, role in enumerate(places, start=1) if role not in ("label", "id")]
+    first, below = records[0].values, records[1 : 1 + _COMPARED_ROWS]
+    if any(_has_words(first[column]) for column in texts):
+        return
+    if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):
+        return
+    names = [str(value) for value in first.values()]
+    if any(name[:1] == name[-1:] == '"' for name in names):
+        advice = "save the table as .csv: in a .tsv, quotes are text"
+    else:
+        choices = (f"--column {role}={name}" for role, name in zip(places, names, strict=True))
+        advice = f"name the columns: {' '.join(choices)}"
+    raise SqueezeError(
+        f"{records[0].where}: {', '.join(map(repr, names))} looks like a header with unknown names; {advice}"
+    )
+
+
+def _has_words(value: Any) -> bool:
+    return len(str(value).split()) > 1
 
 
 def first_rows(sample: SourceSample, roles: Roles, column: Sequence[str]) -> list[RoleValues]:
@@ -114,7 +144,9 @@ def without_hidden_test(
     if "test" in splits or "test" not in records:
         return records
     try:
-        labelled = any(_joined(row.values["label"]) for row in roles.rows(records["test"], roles.columns(column)))
+        labelled = any(
+            _joined(row.values["label"], row.where) for row in roles.rows(records["test"], roles.columns(column))
+        )
     except SqueezeError:
         for record in records["test"][:1]:
             unlabelled_row(record.values, roles, column)
@@ -171,7 +203,7 @@ def text_of(row: RoleValues, *roles: str) -> str:
     Raises:
         SqueezeError: there is no text.
     """
-    texts = [_joined(row.values.get(role)) for role in roles]
+    texts = [_joined(row.values.get(role), row.where) for role in roles]
     text = " ".join(filter(None, texts))
     if not text:
         raise SqueezeError(
@@ -180,11 +212,20 @@ def text_of(row: RoleValues, *roles: str) -> str:
     return text
 
 
-def _joined(value: Any) -> str:
+def _joined(value: Any, where: str) -> str:
+    """Return a text, or a list of texts as one.
+
+    Raises:
+        SqueezeError: it is an object, whose other fields may hold the label.
+    """
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        raise SqueezeError(
+            f"{where}: an object with {', '.join(map(str, value))}, and a text was expected; write the text itself"
+        )
     if isinstance(value, list | tuple):
-        return " ".join(filter(None, map(_joined, value)))
+        return " ".join(filter(None, (_joined(item, where) for item in value)))
     return str(value).strip()
 
 
@@ -203,7 +244,7 @@ def label_of(row: RoleValues) -> str:
     Raises:
         SqueezeError: there is none.
     """
-    label = _joined(row.values.get("label"))
+    label = _joined(row.values.get("label"), row.where)
     if not label:
         raise SqueezeError(f"{row.where}: no label; add one, or remove this record")
     return label

@@ -1,6 +1,7 @@
 """Check that splits are disjoint: a score on text that was used for training or selection is meaningless."""
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
@@ -8,6 +9,8 @@ from biosqueeze.progress import note
 
 MOST_SHARED = 0.9
 FEWEST_WORDS = 4  # shorter texts, such as headings, recur in unrelated documents
+FEWEST_TEXTS = 3  # long ones; fewer among many short ones may be equal by chance
+_LONG_WORD = 20  # characters
 _USES = {"dev": "selection", "train": "training"}
 _WAY_OUT = "put other texts in {split}, or remove the test file to go without one"
 
@@ -15,7 +18,7 @@ _WAY_OUT = "put other texts in {split}, or remove the test file to go without on
 def check_disjoint(
     split: str, texts: Sequence[str | Sequence[str]], test: Sequence[str | Sequence[str]], source: str
 ) -> None:
-    """Refuse a split that repeats the test split, and log the overlap if it is smaller.
+    """Refuse a split that repeats the test split or holds it, and log the overlap if it is smaller.
 
     Args:
         split: train or dev.
@@ -24,18 +27,20 @@ def check_disjoint(
         source: the data source as the user named it.
 
     Raises:
-        SqueezeError: more than 90% of the texts of four words or more are in the test split literally.
+        SqueezeError: more than 90% of the long texts of one of the two are in the other literally.
     """
-    known = set(map(_words, test))
-    long = [words for words in map(_words, texts) if len(words) >= FEWEST_WORDS]
-    shared = sum(words in known for words in long)
-    if shared > MOST_SHARED * len(long):
-        raise SqueezeError(
-            f"{source}: a test split used for {_USES[split]}: {shared:,} of {len(long):,} {split} texts are literally "
-            f"in test; {_WAY_OUT.format(split=split)}"
-        )
-    if shared:
-        note(f"{source}: {shared:,} of {len(long):,} {split} texts of {FEWEST_WORDS} words or more are in test too")
+    for (name, ours), (other, theirs) in permutations([(split, texts), ("test", test)]):
+        known = set(map(_words, theirs))
+        long = [words for words in map(_words, ours) if _is_long(words)]
+        shared = sum(words in known for words in long)
+        are_typical = len(long) >= FEWEST_TEXTS or 2 * len(long) >= len(ours)
+        if are_typical and shared > MOST_SHARED * len(long):
+            raise SqueezeError(
+                f"{source}: a test split used for {_USES[split]}: {shared:,} of {len(long):,} {name} texts are "
+                f"literally in {other}; {_WAY_OUT.format(split=split)}"
+            )
+        if shared and name == split:
+            note(f"{source}: {shared:,} of {len(long):,} {name} texts of {FEWEST_WORDS} words or more are in test too")
 
 
 def check_files(files: Mapping[str, Path]) -> None:
@@ -50,6 +55,11 @@ def check_files(files: Mapping[str, Path]) -> None:
                 f"{files[split]} is the same file as {files['test'].name}: a test split used for {use}; "
                 f"{_WAY_OUT.format(split=split)}"
             )
+
+
+def _is_long(words: Sequence[str]) -> bool:
+    """Return whether a text is no heading; Chinese and Japanese have no spaces."""
+    return len(words) >= FEWEST_WORDS or any(len(word) >= _LONG_WORD for word in words)
 
 
 def _words(text: str | Sequence[str]) -> tuple[str, ...]:
