@@ -18,7 +18,8 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
     if student.manifest is None:
         return None
     teacher_hash = teacher.weights_sha256()
-    for ancestor in (teacher_hash, *reversed(_ancestors(teacher.manifest))):
+    # A model from random weights has no parent: "" is no common ancestor of two of them.
+    for ancestor in filter(None, (teacher_hash, *reversed(_ancestors(teacher.manifest)))):
         student_layers = _source_layers(ancestor, student.manifest)
         total = max(student_layers, default=0) + 1 if student_layers else 0
         teacher_layers = tuple(range(total)) if ancestor == teacher_hash else _source_layers(ancestor, teacher.manifest)
@@ -28,7 +29,7 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
 
 
 def _ancestors(manifest: Manifest | None) -> list[str]:
-    """Return the weight hashes of all checkpoints in a manifest's history, oldest first."""
+    """Return the weight hashes of all checkpoints in a manifest's history, oldest first; "" for random weights."""
     return [entry.parent.sha256 if entry.parent else "" for entry in manifest.history] if manifest else []
 
 

@@ -97,7 +97,8 @@ def parse_losses(items: Sequence[str], kind: str, default: str | None = None) ->
         default: preset without items; None: that of the kind.
 
     Raises:
-        UsageError: a name is unknown, a weight is not positive, or two presets differ in temperature or layer map.
+        UsageError: a name is unknown, a weight is not positive, or two presets differ in temperature, layer map or
+            projection.
     """
     scaled = [_name_and_weight(text) for text in items or (default or DEFAULTS[kind],)]
     weights: dict[str, float] = {}
@@ -109,10 +110,10 @@ def parse_losses(items: Sequence[str], kind: str, default: str | None = None) ->
         return LossPreset(name="own", weights=weights, temperature=2.0, source="--loss")
     first = presets[0]
     for other in presets[1:]:
-        if (other.temperature, other.layers) != (first.temperature, first.layers):
+        if (other.temperature, other.layers, other.projection) != (first.temperature, first.layers, first.projection):
             raise UsageError(
-                f"--loss {first.name} and {other.name} differ in temperature or layer map; list the losses of one of "
-                f"them: {' '.join(f'--loss {loss}={weight:g}' for loss, weight in other.weights.items())}"
+                f"--loss {first.name} and {other.name} differ in temperature, layer map or projection; list the losses "
+                f"of one of them: {' '.join(f'--loss {loss}={weight:g}' for loss, weight in other.weights.items())}"
             )
     return LossPreset(
         name="+".join(name for name, _ in scaled),

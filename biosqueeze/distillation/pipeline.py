@@ -23,6 +23,7 @@ from biosqueeze.distillation.teacher_setup import (
     teacher_source,
 )
 from biosqueeze.distillation.warm_start import keep_log, warm_start
+from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.load import without_head
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
@@ -80,6 +81,8 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
+    if setup.loss_config.dropout is not None:
+        set_dropout(models.student, setup.loss_config.dropout)
     student, training = warm_start(models, data, request.training, request.warm_epochs, directory)
     loss_config, seed = setup.loss_config, request.training.seed
     learner = Distiller(student, teacher, loss_config, teacher_width=models.teachers[0].config.hidden_size, seed=seed)

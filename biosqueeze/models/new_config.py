@@ -22,8 +22,6 @@ def new_config(shape: Shape, vocabulary: int, tokenizer: PreTrainedTokenizerFast
     sizes["max_position_embeddings"] = shape.positions + family.first_position
     if shape.embedding is not None:
         sizes["embedding_size"] = shape.embedding
-    if not family.takes_token_types and shape.family == "roberta":
-        sizes["type_vocab_size"] = 1
     build: Any = CONFIG_MAPPING[shape.family]
     if tokenizer is None:
         special = {"pad_token_id": max(0, family.first_position - 1)}

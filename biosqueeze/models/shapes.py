@@ -45,9 +45,10 @@ _LARGE: Mapping[str, Any] = {"layers": 24, "hidden": 1024, "heads": 16, "ffn": 4
 _NARROW: Mapping[str, Any] = {"hidden": 384, "heads": 12, "ffn": 1536}
 _ETTIN: Mapping[str, Any] = {
     "positions": 8192,
-    "source": "Weller et al. 2025, Ettin: ModernBERT's layers in small, the authors' configurations",
+    "source": "Weller et al. 2025, Ettin: ModernBERT's layers in small, with the positions and rotations of ModernBERT",
 }
 
+_FAIRSEQ: Mapping[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _DISENTANGLED = {
     "relative_attention": True,
     "pos_att_type": ["p2c", "c2p"],
@@ -62,8 +63,8 @@ SHAPES: Mapping[str, Shape] = {
     for shape in (
         Shape(name="bert-base", family="bert", **_BASE, source=_BERT),
         Shape(name="bert-large", family="bert", **_LARGE, source=_BERT),
-        Shape(name="roberta-base", family="roberta", **_BASE, source=_ROBERTA),
-        Shape(name="roberta-large", family="roberta", **_LARGE, source=_ROBERTA),
+        Shape(name="roberta-base", family="roberta", **_BASE, settings=_FAIRSEQ, source=_ROBERTA),
+        Shape(name="roberta-large", family="roberta", **_LARGE, settings=_FAIRSEQ, source=_ROBERTA),
         Shape(
             name="electra-small",
             family="electra",
@@ -100,7 +101,7 @@ SHAPES: Mapping[str, Shape] = {
             name="xlm-roberta-base",
             family="xlm-roberta",
             **_BASE,
-            settings={"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+            settings=_FAIRSEQ,
             source="Conneau et al. 2020, XLM-R, section 3",
         ),
         Shape(

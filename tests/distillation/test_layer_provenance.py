@@ -64,6 +64,25 @@ def test_unknown_provenance_is_none(base: Path, tmp_path: Path, shell: Shell) ->
     assert provenance(shrunk, base) is None
 
 
+def test_models_from_random_weights_share_no_layers(tmp_path: Path, shell: Shell) -> None:
+    tokenizer = pico.save("bert", tmp_path / "tokenizer")
+    made = [
+        run(
+            shell,
+            "pretrain --shape",
+            shape,
+            "--tokenizer",
+            tokenizer,
+            "--corpus demo:text",
+            *FAST,
+            "--out",
+            tmp_path / shape,
+        )
+        for shape in ("bert-tiny", "bert-mini")
+    ]
+    assert provenance(*made) is None
+
+
 def test_albert_keeps_its_first_layers(pico_albert: Path, tmp_path: Path, shell: Shell) -> None:
     assert provenance(run(shell, "shrink", pico_albert, "--layers", "2", "--out", tmp_path / "short"), pico_albert) == (
         0,

@@ -51,6 +51,7 @@ def test_weights_of_presets_and_losses_add_up() -> None:
         (("kl=inf",), "positive weight"),
         (("kl=nan",), "positive weight"),
         (("distilbert", "compact"), "--loss hidden-cosine=3"),
+        (("tinybert", "mobilebert"), "differ in temperature, layer map or projection"),
     ],
 )
 def test_invalid_losses_raise(items: tuple[str, ...], message: str) -> None:

@@ -43,6 +43,7 @@ def test_wrong_shapes_are_explained(name: str, changes: dict[str, int], message:
 
 # Values in config.json of the published models, but for sizes and ids.
 PUBLISHED = {
+    "roberta-base": {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514},
     "xlm-roberta-base": {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514},
     "deberta-v3-base": {
         "relative_attention": True,

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
+from biosqueeze.distillation import warm_start
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from tests import pico
 from tests.cli.run import Shell, start
@@ -469,6 +471,21 @@ def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
     assert {"labels"} <= set(warm[0])
     assert not list(Path("student").glob("warm-start/*"))
     assert "kl" in metrics(Path("student"))[0]
+
+
+def test_the_warm_start_has_the_same_dropout(
+    tuned: Path, tags: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[float]] = []
+
+    def looking(models: Any, *rest: Any) -> Any:
+        seen.append({module.p for module in models.student.modules() if isinstance(module, torch.nn.Dropout)})
+        return warm_start.warm_start(models, *rest)
+
+    monkeypatch.setattr("biosqueeze.distillation.pipeline.warm_start", looking)
+    words = ("--warm-start", "finetune", "--dropout", 0, "--steps", 1, "--loss", "kl", "--out", "student", *QUICK)
+    assert shell("distill --teacher", tuned, "--student", "distil", "--data", tags, *words).code == 0
+    assert seen == [{0.0}]
 
 
 @pytest.mark.parametrize("warm", [(), ("--warm-start", "finetune", "--warm-epochs", 0.2)])
