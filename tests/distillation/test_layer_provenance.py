@@ -69,11 +69,13 @@ def test_models_from_random_weights_share_no_layers(tmp_path: Path, shell: Shell
     made = [
         run(
             shell,
-            "pretrain --shape",
+            "pretrain",
+            "--shape",
             shape,
             "--tokenizer",
             tokenizer,
-            "--corpus demo:text",
+            "--corpus",
+            "demo:text",
             *FAST,
             "--out",
             tmp_path / shape,
