@@ -207,9 +207,16 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
     check_steps(steps, run.directory)
     plans: list[dict[str, Any]] = []
     previous: Path | None = None
+    written_anew: set[str] = set()
     for step in steps:
         options = _options(step, run, previous)
         values = {str(value) for value in _flat(resolved(options).values())}
+        if _would_be_skipped(step, options, run, values, written_anew):
+            click.echo(progress.plain_text(f"{step.name}: unchanged, would be skipped"), err=True)
+            plans.append({"step": step.name, "stage": step.stage, "unchanged": True})
+            path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
+            previous = path if isinstance(options, WritingOptions) else previous
+            continue
         absent = {str(path) for path in run.outputs.values() if str(path) in values and not path.exists()}
         try:
             plan = _outline(step, options, run, absent) if absent else step.module.plan(options)
@@ -220,8 +227,20 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
         plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
         out = getattr(options, "out", None)
         run.outputs[step.name] = Path(str(out)) if out else previous or run.directory / step.name
+        written_anew.add(str(run.outputs[step.name]))
         previous = run.outputs[step.name] if isinstance(options, WritingOptions) else previous
     return plans
+
+
+def _would_be_skipped(
+    step: RecipeStep, options: StageOptions, run: RecipeRun, values: Collection[str], written_anew: Collection[str]
+) -> bool:
+    """Return whether a step is done, and nothing that it reads would be written by an earlier step."""
+    reads_anew = not set(written_anew).isdisjoint(values)
+    measures_anew = written_anew and not isinstance(options, WritingOptions)  # see `_discard_measurements`
+    if reads_anew or measures_anew:
+        return False
+    return step.name in run.entries and _is_done(run, step, options, step_key(step, options))
 
 
 def _outline(step: RecipeStep, options: StageOptions, run: RecipeRun, absent: Collection[str]) -> Plan:

@@ -77,6 +77,9 @@ def _read_step(path: Path, name: str, table: dict[str, Any], overrides: Override
     _check_name(path, name)
     stage = str(table.get("stage", name))
     stages = registry.names("stages")
+    if stage not in stages and "stage" in table:
+        near = registry.closest(stage, stages)
+        raise UsageError(f"{path}: [{name}]: there is no stage {stage!r}.{near} Stages: {', '.join(stages)}")
     if stage not in stages:
         raise UsageError(
             f"{path}: [{name}] is no stage.{registry.closest(stage, stages)} Stages: {', '.join(stages)}; "

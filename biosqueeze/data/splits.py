@@ -131,7 +131,8 @@ def _way_out(directory: Path, split: str, suffixes: Sequence[str]) -> str:
     if below:
         return f"there is {below[0]}; name its directory: {(directory / below[0]).parent}"
     names = sorted(path.name for path in directory.iterdir())
-    return f"it holds {_shortened(names) if names else 'nothing'}; rename the file, or name another directory"
+    share = ", or hold out a part of train where the command has --dev-share" if split == "dev" and names else ""
+    return f"it holds {_shortened(names) if names else 'nothing'}; rename the file, or name another directory{share}"
 
 
 def _matches_below(directory: Path, split: str, suffixes: Sequence[str]) -> Iterator[str]:

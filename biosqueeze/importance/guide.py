@@ -7,7 +7,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance import Importance, open_importance
 from biosqueeze.importance.options import ImportanceOptions
-from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, open_request
+from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, has_loss, open_request
 from biosqueeze.models.families import family_of
 from biosqueeze.progress import note
 
@@ -106,7 +106,10 @@ def plan_guide(
         return Guide(name)
     flag = f"--importance {name}" if needs_data else "--repair least-squares"
     request = open_request(options, source, flag, MAX_LENGTH)
-    if name and importance:
+    if name and importance and options.importance is None and not has_loss(source, request):
+        name = "wanda" if family_of(config).supports_narrowing else "block-influence"
+        note(f"{request.source} has no labels for {source.name}, so units are chosen by {name}")
+    elif name and importance:
         check_loss(name, importance, source, request)
     tries = options.importance is None and may_repair and _is_number(layers)
     return Guide(name, request, may_repair, tries)

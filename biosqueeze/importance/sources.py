@@ -102,6 +102,11 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
     )
 
 
+def has_loss(checkpoint: Checkpoint, request: CalibrationRequest) -> bool:
+    """Return whether the calibration data give a loss: labels for the head, or masked tokens for one of pretraining."""
+    return request.is_task or head_of(checkpoint.config) == "mlm"
+
+
 def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, request: CalibrationRequest) -> None:
     """Check that there is a loss where an importance needs one.
 
@@ -109,7 +114,7 @@ def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, reques
         UsageError: the data have no labels for the checkpoint's head.
     """
     head = head_of(checkpoint.config)
-    if importance.NEEDS != "loss" or request.is_task or head == "mlm":
+    if importance.NEEDS != "loss" or has_loss(checkpoint, request):
         return
     if head in _UNTRAINED:
         raise UsageError(

@@ -75,12 +75,18 @@ def _evaluation(model: MeasuredModel) -> dict[str, Any]:
 
 
 def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:
-    """Print two tables: the details of each shape, and below it size, score and latency of each model side by side."""
+    """Print two tables: the details of each shape, and below it size, score and latency of each model side by side.
+
+    A note says what is missing for retention, where the baseline alone has no score.
+    """
     names = _display_names(rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
     torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
     machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
     progress.table(machine, *_summary(rows, names), keys=2)
+    if rows[0]["score"] is None and any(row["score"] is not None for row in rows):
+        backend = f" --backend {rows[0]['backend']}"
+        progress.note(f"no retention: first biosqueeze evaluate {rows[0]['checkpoint']}{backend}")
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

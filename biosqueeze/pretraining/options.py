@@ -165,6 +165,9 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
         "steps.",
         Group.OPTIMISATION,
     ] = "linear"
+    warmup: Annotated[
+        float, "Share of the steps in which the learning rate rises.", Bounds(least=0, most=1), Group.OPTIMISATION
+    ] = 0.1
     hours: Annotated[float | None, "Unused: the number of steps is given.", Hidden()] = None
     patience: Annotated[int | None, "Unused: the weights of the last step are kept.", Hidden()] = None
     probe: Annotated[

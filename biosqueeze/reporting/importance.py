@@ -1,5 +1,6 @@
 """Draw the scores that a checkpoint was cut by: as tables for the terminal, and as a picture."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def importance_tables(saved: SavedScores) -> tuple[TextTable, ...]:
         rows_of_neurons = tuple((str(n), _bars(row), f"{_upper_half(row):.0%}") for n, row in shares)
         tables.append(TextTable("neurons", ("layer", "most to least important", "in the upper half"), rows_of_neurons))
     if "layers" in arrays:
-        values = enumerate(_percent(arrays["layers"]))
+        values = zip(_numbers(saved), _percent(arrays["layers"]), strict=True)
         tables.append(TextTable("layers", ("layer", "importance"), tuple((str(n), f"{v:.0f}") for n, v in values)))
     return tuple(tables)
 
@@ -44,7 +45,7 @@ def save_picture(saved: SavedScores, path: Path) -> None:
         axes.set_title(f"{kind} by {saved.importance}")
         axes.set_ylabel("layer")
         if kind == "layers":
-            axes.barh(range(len(arrays[kind])), arrays[kind])
+            axes.barh(list(map(str, _numbers(saved))), arrays[kind])
             axes.invert_yaxis()
             continue
         values = arrays[kind] if kind == "heads" else -np.sort(-arrays[kind], axis=1)
@@ -57,6 +58,12 @@ def save_picture(saved: SavedScores, path: Path) -> None:
 
 def _arrays(saved: SavedScores) -> dict[str, NDArray[np.float64]]:
     return {kind: tensor.numpy() for kind, tensor in saved.scores.items().items()}
+
+
+def _numbers(saved: SavedScores) -> Sequence[int]:
+    """Return the original's numbers of the layers that have a score: the kept ones, or all before the first cut."""
+    count = len(saved.scores.items()["layers"])
+    return saved.layers if count == len(saved.layers) else range(count)
 
 
 def _percent(values: NDArray[np.float64]) -> NDArray[np.float64]:

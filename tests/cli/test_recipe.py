@@ -41,6 +41,7 @@ def test_every_recipe_file_is_valid(path: Path) -> None:
         ("[shrink", (), "not valid TOML"),
         ("layers = 3", (), "outside of a table"),
         ("[shirnk]", (), "Did you mean 'shrink'"),
+        ("[int8]\nstage = 'quantise'", (), "there is no stage 'quantise'. Did you mean 'quantize'"),
         ("[shrink]\nlayer = 3", (), "Did you mean 'layers'"),
         ("[shrink]", ("shrink=3",), "STEP.OPTION=VALUE"),
         ("[shrink]", ("shrnik.layers=3",), "Did you mean 'shrink'"),
@@ -195,6 +196,18 @@ def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
     assert (said.code, said.out) == (0, "")
     assert "parameters after" in said.err
     assert not Path("r-run").exists()
+
+
+def test_a_dry_run_tells_what_would_be_skipped(recipe: Path, shell: Shell) -> None:
+    command = ("run", recipe, "--out", "run")
+    assert shell(*command).code == 0
+    said = shell(*command, "--dry-run", "--json")
+    assert [step.get("unchanged") for step in json.loads(said.out)["steps"]] == [True, True]
+    assert said.err.count("unchanged, would be skipped") == 2
+    changed = [(("--set", "half.seed=1"), [None, None]), (("--set", "shrink.seed=1"), [True, None])]
+    for words, unchanged in changed:
+        said = shell(*command, *words, "--dry-run", "--json")
+        assert [step.get("unchanged") for step in json.loads(said.out)["steps"]] == unchanged
 
 
 def test_a_dry_run_as_json_is_one_object(recipe: Path, shell: Shell) -> None:

@@ -118,6 +118,14 @@ def test_the_score_is_that_of_the_task(two, pool, shell) -> None:
     assert [row["retention"] for row in rows] == [1, None]
 
 
+def test_what_retention_lacks_is_told(two, pool, shell) -> None:
+    write_result(open_checkpoint(str(two[1])), "evaluate-torch", {"metrics": {"f1": 0.4}, "data": "x"})
+    words = ("bench", *two, "--backend", "torch", "--batch-size", "1")
+    assert f"no retention: first biosqueeze evaluate {two[0]} --backend torch" in shell(*words).err
+    write_result(open_checkpoint(str(two[0])), "evaluate-torch", {"metrics": {"f1": 0.4}, "data": "x"})
+    assert "no retention" not in shell(*words).err
+
+
 def test_a_family_stands_for_its_checkpoints(pico_ner, pool, shell, tmp_path) -> None:
     for member in ("2x", "16x"):
         shutil.copytree(pico_ner, tmp_path / "family" / member)

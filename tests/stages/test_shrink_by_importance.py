@@ -95,6 +95,7 @@ def test_masked_tokens_of_text_are_a_loss(shell, pico_bert):
     ("words", "message"),
     [
         (("--ffn", "8", "--importance", "taylor", "--calibration", "demo:text"), "needs the labels of the task"),
+        (("--ffn", "8", "--importance", "fisher", "--calibration", "demo:text"), "needs the labels of the task"),
         (("--ffn", "8", "--importance", "wanda"), "needs data"),
         (("--ffn", "8", "--importance", "block-influence", *NER), "scores layers alone"),
         (("--layers", "0,2", "--importance", "wanda", *NER), "has nothing to choose here"),
@@ -223,3 +224,20 @@ def test_a_gradual_cut_avoids_the_size_of_the_embeddings(shell, tmp_path):
     result = shell("shrink", source, "--heads", "1", "--steps-of", "2", "--out", "small")
     assert result.code == 0, result.err
     assert open_checkpoint("small").config["hidden_size"] == 8
+
+
+def test_text_without_labels_chooses_by_what_needs_none(shell, ner):
+    cut = ("--ffn", "32", "--calibration", "demo:text", "--calibration-tokens", "300", "--out", "small")
+    result = shell("shrink", ner, *cut, "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["importance"] == "wanda"
+    said = shell("shrink", ner, *cut, "--force", "--dry-run").err
+    assert "has no labels" in said and "units are chosen by wanda" in said
+
+
+def test_scores_of_layers_have_their_numbers(shell, ner):
+    shell("shrink", ner, "--layers", "0,2,3", "--ffn", "32", *NER, "--out", "small")
+    assert load_scores(Path("small")).layers == (0, 2, 3)
+    shown = shell("inspect", "small", "--importance").out
+    rows = [line.split()[0] for line in shown[shown.rindex("importance") :].splitlines() if line.split()]
+    assert [row for row in rows if row.isdecimal()] == ["0", "2", "3"]

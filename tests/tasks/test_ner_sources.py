@@ -9,6 +9,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.ner import Sentence
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
+from biosqueeze.tasks.readers.tagged_sources import unlabelled_sentence
 from tests import pico
 
 KIND = open_task("ner")
@@ -287,6 +288,17 @@ def test_small_overlaps_are_logged(capsys):
     assert "1 of 1" in capsys.readouterr().err
 
 
+def test_the_named_text_is_read_and_no_other():
+    record = {"title": "asthma", "text": "lupus of mice"}
+    assert unlabelled_sentence(record, Formulation(column=("text=title",))).words == ("asthma",)
+    with pytest.raises(SqueezeError, match=r"no 'titel'.*Did you mean 'title'"):
+        unlabelled_sentence(record, Formulation(column=("text=titel",)))
+    with pytest.raises(UsageError, match=r"no role 'txt'.*Did you mean 'text'"):
+        unlabelled_sentence(record, Formulation(column=("txt=title",)))
+    # The columns of a fine-tuning on words do not hinder texts.
+    assert unlabelled_sentence(record, Formulation(column=("word=token", "tag=ner"))).words == ("lupus", "of", "mice")
+
+
 def test_a_test_split_within_train_is_refused():
     train = [f"train has text number {i}" for i in range(200)]
     with pytest.raises(
@@ -328,7 +340,7 @@ def test_tokens_and_named_fields():
 
 @pytest.mark.parametrize("record", [{}, {"title": "a"}, {"text": 3}, {"tokens": "ab"}, {"tokens": [1]}])
 def test_a_record_without_text(record):
-    with pytest.raises(SqueezeError, match='no "text"'):
+    with pytest.raises(SqueezeError, match="no 'text'"):
         KIND.example_from_record(record)
 
 

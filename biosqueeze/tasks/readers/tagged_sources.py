@@ -36,6 +36,7 @@ from biosqueeze.data.tables import (
 )
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
+from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
@@ -51,6 +52,7 @@ _SUFFIXES = (
 )  # fmt: skip
 _WORDS = Columns({"word": ("tokens", "words"), "tag": ("ner_tags", "tags", "labels")})
 _TEXTS = Columns({"text": ("text",), "entities": ("entities", "spans", "label", "labels")})
+_ROLES = (*_WORDS.known, *_TEXTS.known, "id")
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
@@ -92,22 +94,34 @@ def unlabelled_sentence(record: Mapping[str, Any], formulation: Formulation) -> 
 
     Raises:
         SqueezeError: the record has neither.
+        UsageError: --column names another role.
     """
     requested = parse_column_options(formulation.column)
+    _check_roles(requested)
     word_columns = (requested.get("word", ""), *_WORDS.known["word"])
     words = next((record[name] for name in word_columns if name in record), None)
     if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
         return Sentence(tuple(words), (OUTSIDE,) * len(words))
-    text = next((record[name] for name in (requested.get("text", ""), "text") if name in record), None)
+    text = record.get(requested.get("text", "text"))
     if words is not None or not isinstance(text, str):
+        column = requested.get("text", "text")
         raise SqueezeError(
-            f'no "text" (a string) and no "tokens" (a list of words) in a record of {", ".join(record) or "nothing"}; '
-            "rename a field, or name it with --column text=NAME"
+            f"no {column!r} (a string) and no 'tokens' (a list of words) in a record of "
+            f"{', '.join(record) or 'nothing'}.{closest(column, record)} "
+            "Rename a field, or name it with --column text=NAME"
         )
     spans = tuple(words_of(text))
     sentence_starts = {start for start, _ in sentences_of(text)}
     starts = tuple(word for word, (start, _) in enumerate(spans) if word and start in sentence_starts)
     return Sentence(tuple(text[a:b] for a, b in spans), (OUTSIDE,) * len(spans), text, spans, starts)
+
+
+def _check_roles(requested: Mapping[str, str]) -> None:
+    for role, name in requested.items():
+        if role not in _ROLES:
+            raise UsageError(
+                f"--column {role}={name}: there is no role {role!r}.{closest(role, _ROLES)} Roles: {', '.join(_ROLES)}"
+            )
 
 
 def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[str]]:
