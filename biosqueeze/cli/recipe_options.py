@@ -81,8 +81,8 @@ def _value(step: RecipeStep, key: str, value: Any) -> Any:
     syntax = field.marker(Syntax)
     items = value if isinstance(value, list) else [value]
     for item in items:
-        is_number = isinstance(item, int | float) and not isinstance(item, bool)
-        if not (is_number if field.type in (int, float) else isinstance(item, str | bool | int | float)):
+        is_truth = isinstance(item, bool) and field.type in (int, float)
+        if is_truth or not isinstance(item, str | bool | int | float):
             expected = "a number" if field.type in (int, float) else "a text, a number, true or false"
             raise UsageError(f"[{step.name}]: {key} = {item!r}, and {expected} was expected")
     if field.repeated:

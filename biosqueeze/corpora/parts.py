@@ -29,8 +29,8 @@ SHINGLE_WORDS = 5
 _AFTER_DOCUMENT = b"\n\n"
 MOST_FILES = 10_000
 """Files in a part at most, so that the report of a part of small files can be read again."""
-# Ids of other sources may be numbers within a file, and an equal one no later version.
-_NUMBERED = ("pubmed", "pmc")
+# Ids of text may be numbers within a file, and an equal one no later version.
+_NUMBERED = ("pubmed", "pmc", "bioc")
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
     [

@@ -131,7 +131,7 @@ def _json_documents(stream: BinaryIO, beginning: bytes) -> Iterator[Mapping[str,
             yield document
     except (ijson.JSONError, ijson.IncompleteJSONError) as error:
         raise DamagedSourceError(f"invalid JSON ({error})") from error
-    if empty:
+    if empty and b'"documents"' not in beginning:
         raise DamagedSourceError(
             "it is JSON without a document of BioC; write records as JSON lines, one object on each line of a .jsonl"
         )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ from biosqueeze.progress import note
 
 DEMO = "demo:text"
 MANIFEST = "corpus.json"
+_SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
 """The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
@@ -228,9 +230,8 @@ def read_documents(
 def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     if _suffix(path) in _JSONL:
         return ([line] for line in lines if line)
-    if any(
-        (folder / MANIFEST).is_file() for folder in (path.parent, path.parent.parent)
-    ):  # a blank line follows each document, even a single one
+    # In a shard a blank line follows each document, even a single one.
+    if _SHARD.fullmatch(path.name) and any((folder / MANIFEST).is_file() for folder in path.parents[:2]):
         return _blocks(lines)
     return divide_into_documents(lines)
 

@@ -24,6 +24,7 @@ from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_
 from biosqueeze.data.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.errors import SqueezeError
 from biosqueeze.parsing import parse_json
+from biosqueeze.registry import closest
 
 STDIN = "-"
 Format = Literal["jsonl", "pubtator", "csv", "tsv", "conll", "text"]
@@ -59,7 +60,7 @@ class InputStream:
     records: Iterator[InputRecord]
 
 
-def open_input(source: str, column: Sequence[str] = ()) -> InputStream:
+def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
     """Open the records of a file or pipe, plain or .gz, or of standard input; it is read once, from its beginning.
 
     The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
@@ -69,7 +70,9 @@ def open_input(source: str, column: Sequence[str] = ()) -> InputStream:
 
     Args:
         source: name of the file, or -.
-        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header.
+        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header. They may be those of
+            the fine-tuning, whose columns these records need not have.
+        required: those that were given for these records.
 
     Raises:
         SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
@@ -93,7 +96,20 @@ def open_input(source: str, column: Sequence[str] = ()) -> InputStream:
         "conll": lambda: word_records(every, name, columns),
         "text": lambda: _texts(filled, name),
     }
-    return InputStream(name, kind, records[kind]())
+    return InputStream(name, kind, _with_required(records[kind](), parse_column_options(required)))
+
+
+def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:
+    """Yield the records; one without a field that --column names for its text or words gets an error."""
+    named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
+    for record in records:
+        missing = next((name for name in named.values() if name not in record.values), None)
+        if missing is None or record.error or "tokens" in record.values:
+            yield record
+            continue
+        fields = ", ".join(record.values) or "none"
+        error = f"{record.where}: no column {missing!r}; there are {fields}.{closest(missing, record.values)}"
+        yield InputRecord(record.where, {"id": record.id}, error)
 
 
 def given_texts(texts: Sequence[str], name: str) -> InputStream:

@@ -55,5 +55,5 @@ def check_reinitialised(count: int, config: PreTrainedConfig) -> None:
     shares = family_of(config).shares_layers
     layers = config.num_hidden_groups if shares else config.num_hidden_layers
     if count > layers:
-        kind = f"{layers} sets of weights that the layers of this model share" if shares else f"{layers} layers"
-        raise UsageError(f"--reinit-layers {count} is more than the {kind}{'' if shares else ' of this model'}")
+        kind = "layers with weights of their own" if shares else "layers"
+        raise UsageError(f"--reinit-layers {count} is more than the {layers} {kind} of this model; give fewer")

@@ -127,7 +127,7 @@ def _score_folds(finished: Sequence[_FINISHED], metric: str, jobs: int | None) -
         if run.group not in best or result.dev_score > best[run.group][1].dev_score:
             best[run.group] = (run, result)
     winners = [replace(run, test=True) for run, _ in best.values()]
-    scores = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="all") if r.test]
+    scores = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="best") if r.test]
     summary = {"test": scores, **spread(scores)}
     note(f"test {metric} over {len(scores)} folds: mean {summary['mean']:.4f}, median {summary['median']:.4f}")
     return summary

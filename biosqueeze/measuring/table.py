@@ -40,6 +40,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "deployed_megabytes": deployed_megabytes(model.checkpoint, model.spec),
         "directory_megabytes": directory_megabytes(model.checkpoint),
         "parameters": _parameters(model.checkpoint),
+        "is_finetuned": model.checkpoint.task is not None,
         "metric": metric,
         "score": score,
         "retention": _retention(model, baseline),
@@ -84,9 +85,9 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
     torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
     machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
     progress.table(machine, *_summary(rows, names), keys=2)
-    if rows[0]["score"] is None and any(row["score"] is not None for row in rows):
-        backend = f" --backend {rows[0]['backend']}"
-        progress.note(f"no retention: first biosqueeze evaluate {rows[0]['checkpoint']}{backend}")
+    first = rows[0]
+    if first["score"] is None and first["is_finetuned"] and any(row["score"] is not None for row in rows):
+        progress.note(f"no retention: first biosqueeze evaluate {first['checkpoint']} --backend {first['backend']}")
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -99,8 +99,8 @@ def _shortened(labels: Sequence[str]) -> list[str]:
 def _evaluation_panels(evaluations: Sequence[Evaluation]) -> list[Panel]:
     """Draw the score against size, for the data that most of the evaluations share."""
     drawn = [each for each in evaluations if each.score is not None and each.megabytes is not None]
-    usual = Counter(evaluation.measured_on for evaluation in drawn).most_common(1)
-    same = [evaluation for evaluation in drawn if evaluation.measured_on == usual[0][0]]
+    usual = Counter((each.measured_on, each.metric) for each in drawn).most_common(1)
+    same = [each for each in drawn if (each.measured_on, each.metric) == usual[0][0]]
     if len(same) < 2:
         return []
     labels = _shortened([evaluation.checkpoint for evaluation in same])

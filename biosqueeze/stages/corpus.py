@@ -60,8 +60,8 @@ class Options(StageOptions):
     Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and writes gzipped
     text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.
 
-    Of several versions of an article the last is kept, of equal texts the first. corpus.json counts what each filter
-    dropped, and has the SHA-256 of every source.
+    Of several versions of an article (of PubMed, PMC or BioC) the last is kept, of equal texts the first. corpus.json
+    counts what each filter dropped, and has the SHA-256 of every source.
 
     `corpus inspect CORPUS` shows sizes, lengths and repeated texts of anything that --corpus reads.
     """

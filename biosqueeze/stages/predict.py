@@ -196,7 +196,7 @@ def _output_file(options: Options) -> Path | None:
 def _open(options: Options, request: _PredictionRequest) -> InputStream:
     if options.input is None:
         return given_texts(options.text, "--text")
-    return open_input(options.input, request.task.formulation.column)
+    return open_input(options.input, request.task.formulation.column, options.column)
 
 
 def _task_of_format(request: _PredictionRequest, source: InputStream, column: tuple[str, ...]) -> "Task":

@@ -9,6 +9,7 @@ from accelerate import Accelerator
 
 from biosqueeze.errors import SqueezeError, require
 from biosqueeze.options import resolved
+from biosqueeze.progress import warn
 from biosqueeze.training.options import TrainingOptions
 
 PROJECT = "biosqueeze"
@@ -57,12 +58,18 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
     try:
         accelerator.init_trackers(PROJECT, config, {options.tracker: settings[options.tracker]})
     except Exception as error:  # each library has its own
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SqueezeError(
-            f"--tracker {options.tracker} cannot be started ({cause}); {_ADVICE[options.tracker]}"
+            f"--tracker {options.tracker} cannot be started ({_first_line(error)}); {_ADVICE[options.tracker]}"
         ) from error
     try:
         yield
     finally:
         for tracker in accelerator.trackers:
-            tracker.finish()
+            try:
+                tracker.finish()
+            except Exception as error:  # each library has its own
+                warn(f"the tracker could not be finished ({_first_line(error)}); metrics.jsonl has everything")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -128,3 +128,4 @@ def test_a_tilde_is_the_home_directory(pico_bert: Path, tmp_path: Path, monkeypa
     result = biosqueeze.shrink(str(pico_bert), layers="2", out="~/small", quiet=True)
     assert Path(result.path) == tmp_path / "home" / "small"
     assert (tmp_path / "home" / "small" / "config.json").is_file()
+    assert Path(biosqueeze.shrink(str(pico_bert), layers="2", out="", quiet=True).path).name.endswith("-l2")

@@ -80,6 +80,11 @@ def test_wild_values_of_a_recipe_are_wrong_usage(
     assert said.err.splitlines()[-1].startswith("error: ")
 
 
+def test_a_number_may_be_a_text(shell: Shell, tmp_path: Path, pico_bert: Path) -> None:
+    path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\nffn = '32'\nseed = '1'")
+    assert shell("run", path, "--out", tmp_path / "out", "--dry-run").code == 0
+
+
 def test_a_list_of_numbers_may_be_a_list(shell: Shell, tmp_path: Path, pico_bert: Path) -> None:
     path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\nlayers = [0, 2]")
     said = shell("run", path, "--out", tmp_path / "out", "--dry-run")

@@ -183,8 +183,11 @@ def test_blank_lines_around_the_text_divide_nothing(around, tmp_path):
 
 def test_a_single_document_of_a_corpus_stays_one(tmp_path):
     (tmp_path / "corpus.json").write_text("{}")
-    (tmp_path / "0.txt").write_text("One.\nTwo.\n\n")
-    assert list(read_text_documents(str(tmp_path / "0.txt"))) == [["One.", "Two."]]
+    shard = tmp_path / "000000-000.txt.gz"
+    shard.write_bytes(gzip.compress(b"One.\nTwo.\n\n"))
+    assert list(read_text_documents(str(shard))) == [["One.", "Two."]]
+    (tmp_path / "own.txt").write_text("One.\nTwo.\n")
+    assert list(read_text_documents(str(tmp_path / "own.txt"))) == [["One."], ["Two."]]
 
 
 def test_blank_lines_count_only_near_the_beginning(tmp_path, monkeypatch):

@@ -30,6 +30,16 @@ def _pipe(monkeypatch, content: str):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content.encode()))))
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("r.tsv", "title\ttext\na\tb\n"), ("r.jsonl", '{"title": "a", "text": "b"}')]
+)
+def test_a_column_that_is_named_and_missing_is_an_error(tmp_path, name, text):
+    (error,) = _values(open_input(_file(tmp_path, name, text), (), ("text=titel",)))
+    assert "no column 'titel'; there are title, text" in error and "Did you mean 'title'" in error
+    (values,) = _values(open_input(_file(tmp_path, name, text), ("text=body",), ("text=title", "label=gold")))
+    assert values["title"] == "a"
+
+
 def test_semicolons_are_read_as_in_training(tmp_path):
     source = open_input(_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
     assert [values["text"] for values in _values(source)] == ["a; b, c", "d"]

@@ -121,6 +121,8 @@ def test_the_score_is_that_of_the_task(two, pool, shell) -> None:
 def test_what_retention_lacks_is_told(two, pool, shell) -> None:
     write_result(open_checkpoint(str(two[1])), "evaluate-torch", {"metrics": {"f1": 0.4}, "data": "x"})
     words = ("bench", *two, "--backend", "torch", "--batch-size", "1")
+    assert "no retention" not in shell(*words).err  # the first is not fine-tuned
+    write_manifest(two[0], task={"name": "ner", "labels": ["O", "B"]})
     assert f"no retention: first biosqueeze evaluate {two[0]} --backend torch" in shell(*words).err
     write_result(open_checkpoint(str(two[0])), "evaluate-torch", {"metrics": {"f1": 0.4}, "data": "x"})
     assert "no retention" not in shell(*words).err

@@ -71,7 +71,7 @@ def test_layers_with_shared_weights_are_counted_once(
     albert = pico.save("albert", tmp_path / "albert")
     said = shell("finetune", albert, "--data", learnable, "--reinit-layers", 2, *QUICK, *extra)
     assert said.code == 2
-    assert "--reinit-layers 2 is more than the 1 sets of weights that the layers of this model share" in said.err
+    assert "--reinit-layers 2 is more than the 1 layers with weights of their own of this model" in said.err
 
 
 def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, shell: Shell) -> None:

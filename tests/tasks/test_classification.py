@@ -392,3 +392,11 @@ def test_line_ends_of_carriage_returns_alone_are_explained(tmp_path: Path) -> No
     explained(lambda: read(data, ("train",)), "carriage return", "tr '\\r' '\\n'")
     (data / "train.tsv").write_bytes(b"The\tO\rBRCA1\tB-Gene\rgene\tO\r\rp53\tB-Gene\r")
     explained(lambda: open_task("ner").read(str(data), ("train",)), "train.tsv:1", "carriage return")
+
+
+@pytest.mark.parametrize(
+    "rows", ["Hypertension\ta\nNo fever was seen.\tb\nA cold was seen.\ta\n", "Fever\t1\nA cold.\t0\n"]
+)
+def test_a_first_text_of_one_word_is_no_header(rows: str, tmp_path: Path) -> None:
+    data = write(tmp_path, "tsv", train=rows)
+    assert len(read(data, ("train",)).splits["train"]) == rows.count("\n")

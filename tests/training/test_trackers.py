@@ -83,11 +83,14 @@ def test_a_tracker_that_fails_later_does_not_end_the_training(
         raise RuntimeError("no connection")
 
     monkeypatch.setattr("accelerate.tracking.TensorBoardTracker.log", log)
+    monkeypatch.setattr("accelerate.tracking.TensorBoardTracker.finish", lambda self: log(self, {}, 0))
     pytest.importorskip("tensorboard")
     runs.run(tmp_path, replace(PLAIN, tracker="tensorboard"), evaluate=evaluate)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert len([line for line in lines if "loss" in line]) > 1
-    assert capsys.readouterr().err.count("the tracker failed at step 1 (no connection)") == 1
+    said = capsys.readouterr().err
+    assert said.count("the tracker failed at step 1 (no connection)") == 1
+    assert said.count("the tracker could not be finished (no connection)") == 1
 
 
 def test_names_of_labels_are_those_that_mlflow_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

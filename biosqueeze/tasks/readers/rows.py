@@ -87,7 +87,7 @@ def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> No
     """
     texts = [str(position) for position, role in enumerate(places, start=1) if role not in ("label", "id")]
     first, below = records[0].values, records[1 : 1 + _COMPARED_ROWS]
-    if any(_has_words(first[column]) for column in texts):
+    if any(_has_words(first[column]) for column in texts) or _has_label(records, places):
         return
     if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):
         return
@@ -96,10 +96,18 @@ def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> No
         advice = "save the table as .csv: in a .tsv, quotes are text"
     else:
         choices = (f"--column {role}={name}" for role, name in zip(places, names, strict=True))
-        advice = f"name the columns: {' '.join(choices)}"
+        numbers = " ".join(f"--column {role}={position}" for position, role in enumerate(places, start=1))
+        advice = f"name the columns: {' '.join(choices)}; if it is an example: {numbers}"
     raise SqueezeError(
         f"{records[0].where}: {', '.join(map(repr, names))} looks like a header with unknown names; {advice}"
     )
+
+
+def _has_label(records: Sequence[DataRecord], places: Sequence[str]) -> bool:
+    """Return whether the first record has a label of the others, or a number."""
+    column = str(places.index("label") + 1)
+    label, *others = (str(record.values[column]).strip() for record in records)
+    return label in others or label.replace(".", "", 1).isdecimal()
 
 
 def _has_words(value: Any) -> bool:

@@ -102,7 +102,7 @@ def unlabelled_sentence(record: Mapping[str, Any], formulation: Formulation) -> 
     words = next((record[name] for name in word_columns if name in record), None)
     if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
         return Sentence(tuple(words), (OUTSIDE,) * len(words))
-    text = record.get(requested.get("text", "text"))
+    text = next((record[name] for name in (requested.get("text", ""), "text") if name in record), None)
     if words is not None or not isinstance(text, str):
         column = requested.get("text", "text")
         raise SqueezeError(
