@@ -247,7 +247,7 @@ def test_a_length_at_which_most_pairs_are_random_is_said(text, capsys):
 
 
 def test_longer_sequences_hold_more_of_a_document(tmp_path):
-    path = _write(tmp_path / "long.txt", [list(pico.sentences(30))])
+    path = _write(tmp_path / "long.txt", [list(pico.sentences(30, seed)) for seed in range(2)])
     short, long = (_load(path, pack=False, length=length).source.blocks for length in (32, 128))
     assert short.lengths_of(np.arange(len(short))).max() <= 32
     assert long.lengths_of(np.arange(len(long))).mean() > 90

@@ -106,8 +106,7 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
         return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a list may be nearly constant
-        correlation = float(stats.pearsonr(gold, predicted).statistic)
-    return correlation if math.isfinite(correlation) else 0.0
+        return _defined(float(stats.pearsonr(gold, predicted).statistic))
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
@@ -116,7 +115,10 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
     if len(set(gold)) < 2 or len(set(predicted)) < 2:
         return 0.0
-    correlation = float(stats.spearmanr(gold, predicted).statistic)
+    return _defined(float(stats.spearmanr(gold, predicted).statistic))
+
+
+def _defined(correlation: float) -> float:
     return correlation if math.isfinite(correlation) else 0.0
 
 
