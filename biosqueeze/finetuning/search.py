@@ -50,7 +50,8 @@ class SearchPlan:
         With `force`, the runs of another search are removed; those of an interrupted search with this same plan are
         kept, because --force is about the output.
         """
-        paths = [Path(str(data)).expanduser() for data in self.folds or [self.shared.get("data", "")]]
+        named = self.folds or [str(self.shared[name]) for name in ("data",) if name in self.shared]
+        paths = [Path(data).expanduser() for data in named]
         data = [content_hash(path) for path in paths if path.exists()]
         identity = {"plan": repr(self), "weights": source.weights_sha256(), "data": data}
         if force and (not self._begun.is_file() or read_json(self._begun) != identity):
