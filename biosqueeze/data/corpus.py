@@ -18,8 +18,8 @@ from biosqueeze.progress import note
 
 DEMO = "demo:text"
 MANIFEST = "corpus.json"
-_SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
 """The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
+_SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
 _NEVER_TEXT = {

@@ -50,14 +50,13 @@ class SearchPlan:
         With `force`, the runs of another search are removed; those of an interrupted search with this same plan are
         kept, because --force is about the output.
         """
-        named = self.folds or [str(self.shared[name]) for name in ("data",) if name in self.shared]
-        paths = [Path(data).expanduser() for data in named]
-        data = [content_hash(path) for path in paths if path.exists()]
+        named = self.folds or ([str(self.shared["data"])] if "data" in self.shared else [])
+        data = [content_hash(path) for path in (Path(name).expanduser() for name in named) if path.exists()]
         identity = {"plan": repr(self), "weights": source.weights_sha256(), "data": data}
         if force and (not self._begun.is_file() or read_json(self._begun) != identity):
             shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True, exist_ok=True)
-        if not self._begun.is_file():  # else the runs of the first plan are there, whatever is asked for now
+        if not self._begun.is_file():  # an existing file describes the runs in the directory, so it is kept
             write_json(self._begun, identity)
 
     @property

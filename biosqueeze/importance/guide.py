@@ -92,7 +92,7 @@ def plan_guide(
     problem = _repair_problem(config, widths)
     may_repair = options.repair != "none" and not problem
     if options.importance is None and widths.empty and (may_repair or not _is_number(layers)):
-        name = None  # no importance was asked for, and there are no widths to choose
+        name = None  # --importance is not given, and no units of a layer are chosen
     importance = open_importance(name) if name else None
     if name and importance:
         _check_kinds(name, importance, config, widths, layers)

@@ -57,21 +57,20 @@ def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings)
     Raises:
         SqueezeError: a measuring process failed; the message has the last line of its standard error.
     """
-    for model in models:
-        _check_graphs(model)
+    _check_graphs(models)
     with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
         _load(models, settings, pool)
         _measure(models, settings, pool)
 
 
-def _check_graphs(model: MeasuredModel) -> None:
-    """Check the graphs of a model here, so that the check is no part of what its process is measured by."""
+def _check_graphs(models: Sequence[MeasuredModel]) -> None:
+    """Check each graph once, here, so that the measured processes need not: it takes time and memory."""
     from biosqueeze.backends import files_of
     from biosqueeze.backends.onnx_limits import check_limits
 
-    for file in files_of(model.checkpoint, model.spec):
-        if file.suffix == ".onnx":
-            check_limits(file)
+    files = {file for model in models for file in files_of(model.checkpoint, model.spec)}
+    for file in sorted(file for file in files if file.suffix == ".onnx"):
+        check_limits(file)
 
 
 def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Sequence[MeasuringProcess]) -> None:

@@ -51,8 +51,8 @@ class Options(StageOptions):
 
     checkpoints: Annotated[
         tuple[str, ...],
-        "Directories, Hub ids, or - for the path on standard input. The first is the baseline. What shrink --family "
-        "wrote stands for all checkpoints in it.",
+        "Directories, Hub ids, or - for the path on standard input. The first is the baseline. Of a directory of shrink "
+        "--family, all checkpoints are measured.",
         Argument(),
         OnDisk(),
     ]
@@ -113,7 +113,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
 
 
 def _members(name: str) -> tuple[str, ...]:
-    """Return the checkpoints that a name stands for: several where it is a directory of `shrink --family`."""
+    """Return the checkpoints in a directory of `shrink --family`; of any other name, the name itself."""
     return Checkpoint(Path(name).expanduser(), name).members or (name,)
 
 

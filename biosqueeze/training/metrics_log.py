@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from accelerate import Accelerator
 
 from biosqueeze.progress import warn
-from biosqueeze.training.trackers import FOLDER
+from biosqueeze.training.trackers import FOLDER, first_line
 
 METRICS_FILE = "metrics.jsonl"
 _NOT_IN_NAMES = re.compile(r"[^\w/.\- :]")  # MLflow refuses other characters, which labels may have
@@ -51,8 +51,8 @@ class MetricsLog:
             self.accelerator.log(dict(values), step=step)
         except Exception as error:  # each library has its own
             self._tracker_failed = True
-            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            warn(f"the tracker failed at step {step} ({cause}), and gets nothing more; {METRICS_FILE} has everything")
+            cause = first_line(error)
+            warn(f"the tracker failed at step {step} ({cause}), and is no longer used; {METRICS_FILE} has everything")
 
     def discard(self) -> None:
         """Remove the logs of an earlier part of this run that was killed before it saved a state."""

@@ -59,7 +59,7 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
         accelerator.init_trackers(PROJECT, config, {options.tracker: settings[options.tracker]})
     except Exception as error:  # each library has its own
         raise SqueezeError(
-            f"--tracker {options.tracker} cannot be started ({_first_line(error)}); {_ADVICE[options.tracker]}"
+            f"--tracker {options.tracker} cannot be started ({first_line(error)}); {_ADVICE[options.tracker]}"
         ) from error
     try:
         yield
@@ -68,8 +68,9 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
             try:
                 tracker.finish()
             except Exception as error:  # each library has its own
-                warn(f"the tracker could not be finished ({_first_line(error)}); metrics.jsonl has everything")
+                warn(f"the tracker could not be finished ({first_line(error)}); metrics.jsonl has everything")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or the name of its class where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
