@@ -51,8 +51,8 @@ class Options(StageOptions):
 
     checkpoints: Annotated[
         tuple[str, ...],
-        "Directories, Hub ids, or - for the path on standard input. The first is the baseline. Of a directory of shrink "
-        "--family, all checkpoints are measured.",
+        "Directories, Hub ids, or - for the path on standard input. The first is the baseline. Of a directory of "
+        "shrink --family, all checkpoints are measured.",
         Argument(),
         OnDisk(),
     ]
