@@ -1,6 +1,6 @@
 """What is said at the end of a stage: the step that was kept, the score beside the teacher's, size, what comes next."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
@@ -71,6 +71,12 @@ def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:
 def score_name(metric: str) -> str:
     """Return the name of a score as it is printed."""
     return {"f1": "F1", "micro_f1": "micro F1", "macro_f1": "macro F1"}.get(metric, metric)
+
+
+def score_heading(metrics: Iterable[str]) -> str:
+    """Return the heading of a column of scores: their name where all have the same, else "score"."""
+    names = set(metrics)
+    return score_name(names.pop()) if len(names) == 1 else "score"
 
 
 def size_of(checkpoint: Checkpoint) -> str:

@@ -67,10 +67,7 @@ def documentation_of(stage: ModuleType) -> str:
     """Return the description of the stage and the help of its options."""
     lines = [inspect.cleandoc(stage.Options.__doc__ or ""), "", "Args:"]
     lines += [f"    {field.name}: {field.help}" for field in visible_fields(stage)]
-    lines.append("    quiet: Print only warnings and errors.")
-    if stage.__name__.endswith(".predict"):
-        lines += ["", "Returns:", "    without `out`, the result's `predictions` are computed as they are read."]
-    return "\n".join(lines)
+    return "\n".join([*lines, "    quiet: Print only warnings and errors."])
 
 
 def options_of(stage: ModuleType, arguments: Mapping[str, Any]) -> StageOptions:

@@ -8,7 +8,7 @@ from typing import Any
 from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
-from biosqueeze.summaries import main_score, score_name
+from biosqueeze.summaries import main_score, score_heading
 
 
 def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -98,7 +98,8 @@ def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
     shapes = list(dict.fromkeys((row["batch_size"], row["length"]) for row in rows))
-    columns = ["checkpoint", "backend", "parameters", "MB", _score_heading(rows), "retention"]
+    scored = (row["metric"] for row in rows if row["score"] is not None)
+    columns = ["checkpoint", "backend", "parameters", "MB", score_heading(scored), "retention"]
     for size, length in shapes:
         columns += [f"ms at {size}x{length}", "speed-up"]
     lines: dict[tuple[str, str], list[str]] = {}
@@ -114,11 +115,6 @@ def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[
         line = lines.setdefault((row["checkpoint"], row["backend"]), facts)
         line += [f"{row['p50_ms']:.1f}", f"{row['speed_up']:.2f}x"]
     return columns, list(lines.values())
-
-
-def _score_heading(rows: Sequence[dict[str, Any]]) -> str:
-    metrics = {row["metric"] for row in rows if row["score"] is not None}
-    return score_name(metrics.pop()) if len(metrics) == 1 else "score"
 
 
 def _details(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:

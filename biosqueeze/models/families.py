@@ -343,6 +343,12 @@ def longest_input(config: Any) -> int:
     return int(_value(config, "max_position_embeddings", NO_LIMIT)) - family_of(config).first_position
 
 
+def unprojected_hidden(config: Any) -> int | None:
+    """Return the hidden size at which an ELECTRA would lose the projection of its embeddings; None if it has none."""
+    embedding: int = getattr(config, "embedding_size", config.hidden_size)
+    return embedding if embedding != config.hidden_size else None
+
+
 def check_length(name: str, config: Any, length: int) -> None:
     """Check that a model takes sequences of a length.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import family_of, unprojected_hidden
 from biosqueeze.options import Bounds, Excludes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
     ffn = target.ffn and next_size(neurons, target.ffn, steps, kernel_multiple(target.ffn))
     kept = target.heads and group * next_size(heads // group, target.heads // group, steps)
     narrow = target.head_size and next_size(size, target.head_size, steps)
-    while (kept or heads) * (narrow or size) == _forbidden_hidden(config):
+    while (kept or heads) * (narrow or size) == unprojected_hidden(config):
         if kept and target.heads and kept > target.heads:
             kept -= group
         elif narrow and target.head_size and narrow > target.head_size:
@@ -79,9 +79,3 @@ def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
         heads=None if kept == heads else kept,
         head_size=None if narrow == size else narrow,
     )
-
-
-def _forbidden_hidden(config: Any) -> int | None:
-    """Return the hidden size at which an ELECTRA would lose the projection of its embeddings; None if it has none."""
-    embedding: int = getattr(config, "embedding_size", config.hidden_size)
-    return embedding if embedding != config.hidden_size else None

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import family_of, unprojected_hidden
 from biosqueeze.models.head_rotation import rotate_heads, zero_dimensions
 from biosqueeze.models.layers import encoder_layers, query_group, set_sizes
 from biosqueeze.models.load import new_model, skeleton
@@ -115,10 +115,9 @@ def _check_group(config: PreTrainedConfig, heads: int) -> None:
 
 
 def _check_projection(config: PreTrainedConfig, hidden: int) -> None:
-    embedding = getattr(config, "embedding_size", config.hidden_size)
-    if embedding != config.hidden_size and hidden == embedding:
+    if hidden == unprojected_hidden(config):
         raise UsageError(
-            f"the hidden size would equal that of the embeddings, {embedding}, and a stock ELECTRA of that shape has "
+            f"the hidden size would equal that of the embeddings, {hidden}, and a stock ELECTRA of that shape has "
             "no projection between them; give another number of --heads, or another --hidden"
         )
 

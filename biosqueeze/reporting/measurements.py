@@ -8,7 +8,7 @@ from pathlib import PurePath
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
 from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation, short_names
-from biosqueeze.summaries import score_name
+from biosqueeze.summaries import score_heading, score_name
 
 _LONGEST_LABEL = 44
 _BAR_PIXELS = 90  # the slowest row's bar, at each shape
@@ -167,8 +167,7 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
     machine = f"{bench.cpu or 'unknown processor'}, {bench.threads} threads, {bench.rounds} rounds"
-    metrics = {row.metric for row in bench.rows if row.score is not None}
-    scores = score_name(metrics.pop()) if len(metrics) == 1 else "score"
+    scores = score_heading(row.metric for row in bench.rows if row.score is not None)
     return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
 
 

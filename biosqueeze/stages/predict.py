@@ -59,7 +59,7 @@ class Options(InferenceOptions):
 
     The predictions come in the order of the records: one JSON object a line with the record's id and its entities,
     labels or answers, with scores from 0 to 1 and character offsets. Without --out they are written to standard output
-    as they are computed.
+    as they are computed; in Python they are the `predictions` of the result, computed as they are read.
 
     Dynamic int8 rounds depending on the other texts in a batch. For predictions that do not depend on them, give
     --batch-size 1.
