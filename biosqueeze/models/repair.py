@@ -25,7 +25,7 @@ from biosqueeze.models.families import Family, family_of
 from biosqueeze.models.kept_rows import kept_rows
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.normal_equations import NormalEquations
-from biosqueeze.models.partial_runs import PartialRuns
+from biosqueeze.models.partial_runs import MOST_BYTES, PartialRuns
 from biosqueeze.models.streams import CalibrationText, Part, captured, parts_of_stream
 from biosqueeze.models.unit_scores import KeptUnits
 from biosqueeze.progress import track
@@ -194,20 +194,19 @@ def _repair(
     *,
     shows_progress: bool = True,
 ) -> PreTrainedModel:
-    runs, reference = PartialRuns(model), _Original(original, text)
+    runs, targets = PartialRuns(model), _Targets(original, text)
     progress = track("repair", len(stages) * len(text.batches)) if shows_progress else nullcontext()
     with torch.no_grad(), progress as bar:
-        for sites in stages:
+        for place, sites in enumerate(stages):
             fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
             wanted = [(*site.parts, (site.module, "input")) for site in sites]
+            later = [site for stage in stages[place + 1 :] for site in stage]
             for number in range(len(text.batches)):
-                expected = reference.states(sites, number)
+                expected = targets.take(sites, later, number)
                 with runs.beginning_at(sites[0].layer, number):
                     found = captured(text, number, model, wanted)
-                for fit, site, states, goal in zip(fits, sites, found, expected, strict=True):
-                    *parts, inputs = states
-                    target = torch.stack(goal).sum(0)
-                    fit.add(inputs, parts, target if site.rows is None else target[:, site.rows])
+                for fit, (*parts, inputs), target in zip(fits, found, expected, strict=True):
+                    fit.add(inputs, parts, target)
                 if bar:
                     bar.advance()
             for fit in fits:
@@ -215,21 +214,41 @@ def _repair(
     return model
 
 
-class _Original:
-    """The model that was cut. It does not change, so the output of each layer is kept for the next one."""
+class _Targets:
+    """What the original computes at sites. It runs once for all sites of a layer, until too much memory is held."""
 
     def __init__(self, model: PreTrainedModel, text: CalibrationText) -> None:
         self.model, self.text = model, text
         self.runs, self.layers = PartialRuns(model), list(encoder_layers(model))
+        self.held: dict[tuple[int, int], Tensor] = {}
+        self.bytes_left = MOST_BYTES
 
-    def states(self, sites: Sequence[_Site], number: int) -> list[list[Tensor]]:
-        """Return the reference states of sites in one layer, for a batch."""
-        layer = sites[0].reference_layer
+    def take(self, sites: Sequence[_Site], later: Sequence[_Site], number: int) -> list[Tensor]:
+        """Return the targets of sites in one layer for a batch, each (tokens, outputs).
+
+        Args:
+            sites: of one layer; each is asked for once a batch.
+            later: sites that will be asked for.
+            number: of the batch.
+        """
+        if (number, id(sites[0])) not in self.held:
+            layer = sites[0].reference_layer
+            rest = [site for site in later if site.reference_layer == layer] if self.bytes_left > 0 else []
+            for site, target in zip([*sites, *rest], self._run([*sites, *rest], layer, number), strict=True):
+                self.held[number, id(site)] = target
+                self.bytes_left -= target.nbytes
+        targets = [self.held.pop((number, id(site))) for site in sites]
+        self.bytes_left += sum(target.nbytes for target in targets)
+        return targets
+
+    def _run(self, sites: Sequence[_Site], layer: int, number: int) -> list[Tensor]:
         wanted = [site.reference for site in sites]
         if not self.runs.knows(layer, number):
             wanted += [((module, "output"),) for module in self.layers[layer : layer + 1]]  # the pass ends there
         with self.runs.beginning_at(layer, number, last=layer):
-            return captured(self.text, number, self.model, wanted)[: len(sites)]
+            states = captured(self.text, number, self.model, wanted)
+        sums = (torch.stack(parts).sum(0) for parts in states[: len(sites)])
+        return [target if site.rows is None else target[:, site.rows] for site, target in zip(sites, sums, strict=True)]
 
 
 class _Refit:

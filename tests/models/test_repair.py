@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from biosqueeze.models import partial_runs
+from biosqueeze.models import partial_runs, repair
 from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.layer_gaps import gap_errors
@@ -40,6 +40,10 @@ def total_error(model, original, text, hidden=None):
     """The summed squared distance from the original's last states, at the dimensions that are kept."""
     kept = slice(None) if hidden is None else hidden
     return sum((states(model, b) - states(original, b)[:, kept]).square().sum().item() for b in text.batches)
+
+
+def fewer_heads(family):
+    return 3 if family == "electra" else 2  # with 2, its layers would be as wide as its embeddings
 
 
 @pytest.mark.parametrize("damping", [0.0, 1e-2])
@@ -137,8 +141,7 @@ def test_nothing_cut_is_nothing_changed(family):
 def test_every_family_is_nearer_to_the_original(family):
     model = pico.model_of(family, 200, "base")
     text = text_of(model)
-    heads = 3 if family == "electra" else 2  # with 2, its layers would be as wide as its embeddings
-    cut = narrow(model, Widths(ffn=48, heads=heads))
+    cut = narrow(model, Widths(ffn=48, heads=fewer_heads(family)))
     before = total_error(cut.model, model, text, cut.kept.hidden)
     repair_width(cut.model, model, cut.kept, text)
     assert total_error(cut.model, model, text, cut.kept.hidden) < 0.98 * before
@@ -184,18 +187,22 @@ def test_padding_and_hooks_leave_no_trace():
 
 
 @pytest.mark.parametrize("family", NARROWING)
-def test_kept_outputs_change_nothing(family, monkeypatch):
+@pytest.mark.parametrize("are_heads_cut", [False, True])
+def test_kept_states_change_nothing(family, are_heads_cut, monkeypatch):
+    widths = Widths(ffn=32, heads=fewer_heads(family) if are_heads_cut else None)
     repaired = []
-    for most_bytes in (0, partial_runs.MOST_BYTES):
+    for most_bytes in (0, 60_000, partial_runs.MOST_BYTES):
         monkeypatch.setattr(PartialRuns, "__init__", functools.partialmethod(BEGIN, most_bytes=most_bytes))
+        monkeypatch.setattr(repair, "MOST_BYTES", most_bytes)
         model = pico.model_of(family, 200, "base")
         text, layers = text_of(model), (0, model.config.num_hidden_layers - 1)
-        cut = narrow(model, Widths(ffn=32))
+        cut = narrow(model, widths)
         repair_width(cut.model, model, cut.kept, text)
         shallow, _ = keep_layers(cut.model, layers)
         repair_depth(shallow, cut.model, layers, text)
         repaired.append(shallow.state_dict())
-    assert all(torch.equal(repaired[0][name], repaired[1][name]) for name in repaired[0])
+    first, *others = repaired
+    assert all(torch.equal(first[name], other[name]) for name in first for other in others)
 
 
 def test_a_pass_begins_behind_known_layers():
