@@ -99,6 +99,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             maskings=request.maskings,
             # Scores of a newly initialized head are chance.
             evaluate=data.evaluator(precision_of(training)) if trained_head else None,
+            dev_sequences=len(data.dev.windows) if data.dev else 0,
             metric=models.metric,
         )
     )

@@ -65,6 +65,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
             options=options,
             directory=inputs.directory,
             evaluate=dev.evaluator(precision_of(options)),
+            dev_sequences=len(dev.windows),
             metric=inputs.metric,
             identity=identity,
         )

@@ -48,6 +48,7 @@ class TrainingJob:
     options: TrainingOptions
     directory: Path  # of training states and metrics.jsonl
     evaluate: Callable[[Any], dict[str, float]] | None = None
+    dev_sequences: int = 0  # that `evaluate` reads
     metric: str | None = "f1"
     identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
     uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`

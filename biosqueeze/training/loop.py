@@ -34,10 +34,10 @@ from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of
-from biosqueeze.training.options import PLATEAU, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE, TrainingOptions
+from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.rng_state import RngState
-from biosqueeze.training.schedules import FixedSchedule, PlateauSchedule, set_rates
+from biosqueeze.training.schedules import FixedSchedule, PlateauSchedule, evaluations_of_plateau, set_rates
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import check_tracker, tracking
@@ -119,8 +119,9 @@ class TrainingLoop:
             most = _MOST_STEPS
         self.plateau = PlateauSchedule(most, self.options) if self.options.schedule == PLATEAU else None
         self.schedule = self.plateau or FixedSchedule(most, self.options)
-        self.eval_every = self.options.eval_every or (PLATEAU_EVAL_EVERY if self.plateau else self.per_epoch)
-        self.patience = self.options.patience or (PLATEAU_PATIENCE if self.plateau else None)
+        self.eval_every, self.patience = self.options.eval_every or self.per_epoch, self.options.patience
+        if self.plateau:
+            self.eval_every, self.patience = evaluations_of_plateau(self.options, self.per_epoch, job.dev_sequences)
         self.rates = LambdaLR(self._prepare(), self.schedule.factor)
         self.average = AveragedWeights(job.learner.model) if self.plateau else None
         accelerator.register_for_checkpointing(self.rates, *([self.average] if self.average else []))

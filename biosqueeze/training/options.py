@@ -8,7 +8,7 @@ from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
-PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE = 6_000, 200, 3
+PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EPOCHS, PLATEAU_PATIENCE = 6_000, 200, 10, 3
 
 
 def fitting_length(max_length: int, positions: int) -> int:
@@ -164,14 +164,15 @@ class TrainingOptions(WritingOptions):
     eval_every: Annotated[
         int | None,
         f"Steps between two evaluations on dev. Default: one after each epoch; {PLATEAU_EVAL_EVERY} with --schedule "
-        "plateau.",
+        f"plateau, or {PLATEAU_EVAL_EPOCHS} epochs of few examples.",
         Bounds(least=1),
         Group.DEV,
     ] = None
     patience: Annotated[
         int | None,
         "Stop after this number of evaluations on dev in a row without a better score; with --schedule plateau, let "
-        f"the learning rate fall. Default: never; {PLATEAU_PATIENCE} with --schedule plateau.",
+        "the learning rate fall. Default: never; with --schedule plateau as many as there are in "
+        f"{PLATEAU_PATIENCE * PLATEAU_EVAL_EVERY} steps, at least {PLATEAU_PATIENCE}.",
         Bounds(least=1),
         Group.DEV,
     ] = None

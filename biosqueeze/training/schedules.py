@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.options import PLATEAU_EVAL_EPOCHS, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE, TrainingOptions
 
 _DECAY = 0.1  # share of the steps, at the end, in which the rate of `wsd` falls
 _FALL = 0.25  # steps in which the rate of `plateau` falls, per step before
@@ -64,6 +64,23 @@ class PlateauSchedule:
         if self.falls_from is None or step < self.falls_from:
             return 1.0
         return max(0.0, (self.total - step) / (self.total - self.falls_from))
+
+
+def evaluations_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequences: int) -> tuple[int, int]:
+    """Return the steps between two evaluations on dev, and how many of those without a better score are too many.
+
+    With few examples the best score comes within the first steps, so evaluations are nearer to each other, but none
+    has more batches than there are between it and the next. The patience has no fewer steps than with many examples.
+
+    Args:
+        options: of the training; what is given there stands.
+        per_epoch: steps of an epoch.
+        dev_sequences: of an evaluation.
+    """
+    few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
+    every = options.eval_every or min(PLATEAU_EVAL_EVERY, few)
+    patience = max(PLATEAU_PATIENCE, math.ceil(PLATEAU_PATIENCE * PLATEAU_EVAL_EVERY / every))
+    return every, options.patience or patience
 
 
 def warm_up_and_decay(total: int, warmup: float, schedule: str = "linear") -> Callable[[int], float]:

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from biosqueeze.training import loop
+from biosqueeze.training import schedules
 from tests import pico
 from tests.cli.run import Shell, start
 from tests.stages.test_distill import metrics, tags, tune
@@ -59,7 +59,7 @@ def test_stored_outputs_need_a_known_length(words: tuple[object, ...], shell: Sh
 
 
 def test_goes_on_while_dev_scores_rise(words: tuple[object, ...], shell: Shell) -> None:
-    with mock.patch.object(loop, "PLATEAU_EVAL_EVERY", 4):
+    with mock.patch.object(schedules, "PLATEAU_EVAL_EVERY", 4):
         result = shell(*words, "--patience", 1, "--out", "student", "--json")
     assert result.code == 0, result.err
     record = json.loads(result.out)["metrics"]

@@ -12,6 +12,7 @@ from torch.nn import functional
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.batches import BatchSchedule, loader
+from biosqueeze.training.schedules import evaluations_of_plateau
 from biosqueeze.training.sources import Mixture
 from tests.training import runs
 from tests.training.test_loop import press_ctrl_c
@@ -131,3 +132,26 @@ def test_length_for_people() -> None:
     assert replace(PLATEAU, steps=None).length == "until dev scores stop rising, at most 6,000 steps"
     assert replace(PLATEAU, steps=None, hours=1.5).length == "until dev scores stop rising, at most 1.5 hours"
     assert replace(PLATEAU, schedule="linear", steps=None).length == "3 epochs"
+
+
+@pytest.mark.parametrize(
+    ("per_epoch", "dev_sequences", "given", "expected"),
+    [
+        (2, 16, {}, (20, 30)),
+        (2, 3200, {}, (100, 6)),
+        (35, 16, {}, (200, 3)),
+        (2, 16, {"eval_every": 500}, (500, 3)),
+        (2, 16, {"eval_every": 50, "patience": 2}, (50, 2)),
+    ],
+)
+def test_evaluations_by_default(
+    per_epoch: int, dev_sequences: int, given: dict[str, int], expected: tuple[int, int]
+) -> None:
+    options = FineTuningOptions(schedule="plateau", batch_size=32, **given)
+    assert evaluations_of_plateau(options, per_epoch, dev_sequences) == expected
+
+
+def test_few_examples_are_evaluated_often(tmp_path: Path) -> None:
+    options = replace(PLATEAU, eval_every=None, patience=1, steps=500, batch_size=12)
+    done = runs.run(tmp_path, options, evaluate=lambda model: {"f1": 1.0})  # 2 steps an epoch
+    assert [line["step"] for line in done.log if "dev" in line] == [20, 40, 50]
