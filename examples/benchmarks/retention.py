@@ -41,8 +41,6 @@ SETS = {
     "pubmedqa": ("pubmedqa", "nli", 512),
     "biosses": ("biosses/blurb", "similarity", 128),
 }
-# Options of `finetune`. Cosines, because 64 pairs do not suffice to learn similarity from pairs in one input.
-HEADS = {"biosses": ("--representation", "cosine")}
 # Options of `shrink`. A name is layers x hidden size; joint: the share of the encoder's parameters that is cut.
 STUDENTS = {
     "3x384": ("--layers", "1,3,5"),
@@ -84,7 +82,7 @@ class Workspace(StageRuns):
     def teacher(self, name: str) -> str:
         """Return the path of the teacher of a data set, fine-tuned where it is missing."""
         _, task, length = SETS[name]
-        words = ("--data", self.data(name), "--task", task, "--max-length", str(length), *HEADS.get(name, ()))
+        words = ("--data", self.data(name), "--task", task, "--max-length", str(length))
         return str(self.make(f"{name}.teacher", "finetune", MINILM, *words, *self.labels_alone()))
 
     def labels_alone(self) -> tuple[str, ...]:
