@@ -41,13 +41,14 @@ SETS = {
     "pubmedqa": ("pubmedqa", "nli", 512),
     "biosses": ("biosses/blurb", "similarity", 128),
 }
-# Options of `shrink`. A name is layers x hidden size; joint: the share of the encoder's parameters that is cut.
+# Options of `shrink`. A name is layers x hidden size; joint and deep: the share of the encoder's parameters that is cut.
 STUDENTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
     "6x312": ("--hidden", "312", "--ffn", "1200"),
     "joint-50": ("--layers", "4", "--heads", "10", "--ffn", "1408"),
     "joint-75": ("--layers", "3", "--heads", "9", "--ffn", "960"),
+    "deep-75": ("--layers", "4", "--heads", "6", "--ffn", "480"),
 }
 
 
