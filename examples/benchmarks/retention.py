@@ -41,7 +41,7 @@ SETS = {
     "pubmedqa": ("pubmedqa", "nli", 512),
     "biosses": ("biosses/blurb", "similarity", 128),
 }
-# Options of `shrink`. A name is layers x hidden size; joint and deep: the share of the encoder's parameters that is cut.
+# Options of `shrink`. A name is layers x hidden size, or the share of the encoder's parameters that is cut.
 STUDENTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200"),
