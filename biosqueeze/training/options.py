@@ -8,7 +8,8 @@ from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
-PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EPOCHS, PLATEAU_PATIENCE = 6_000, 200, 10, 3
+PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EPOCHS = 6_000, 200, 10
+PLATEAU_PATIENCE, PLATEAU_PATIENCE_STEPS = 6, 600
 
 
 def fitting_length(max_length: int, positions: int) -> int:
@@ -171,8 +172,8 @@ class TrainingOptions(WritingOptions):
     patience: Annotated[
         int | None,
         "Stop after this number of evaluations on dev in a row without a better score; with --schedule plateau, let "
-        "the learning rate fall. Default: never; with --schedule plateau as many as there are in "
-        f"{PLATEAU_PATIENCE * PLATEAU_EVAL_EVERY} steps, at least {PLATEAU_PATIENCE}.",
+        f"the learning rate fall. Default: never; with --schedule plateau {PLATEAU_PATIENCE}, and no fewer than there "
+        f"are in {PLATEAU_PATIENCE_STEPS} steps.",
         Bounds(least=1),
         Group.DEV,
     ] = None

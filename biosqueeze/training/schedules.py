@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from biosqueeze.training.options import PLATEAU_EVAL_EPOCHS, PLATEAU_EVAL_EVERY, PLATEAU_PATIENCE, TrainingOptions
+from biosqueeze.training.options import (
+    PLATEAU_EVAL_EPOCHS,
+    PLATEAU_EVAL_EVERY,
+    PLATEAU_PATIENCE,
+    PLATEAU_PATIENCE_STEPS,
+    TrainingOptions,
+)
 
 _DECAY = 0.1  # share of the steps, at the end, in which the rate of `wsd` falls
 _FALL = 0.25  # steps in which the rate of `plateau` falls, per step before
@@ -70,7 +76,8 @@ def evaluations_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequenc
     """Return the steps between two evaluations on dev, and how many of those without a better score are too many.
 
     With few examples the best score comes within the first steps, so evaluations are nearer to each other, but none
-    has more batches than there are between it and the next. The patience has no fewer steps than with many examples.
+    has more batches than there are between it and the next. The patience stays at hundreds of steps, because scores
+    rise slowly and vary by more than they rise.
 
     Args:
         options: of the training; what is given there stands.
@@ -79,7 +86,7 @@ def evaluations_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequenc
     """
     few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
     every = options.eval_every or min(PLATEAU_EVAL_EVERY, few)
-    patience = max(PLATEAU_PATIENCE, math.ceil(PLATEAU_PATIENCE * PLATEAU_EVAL_EVERY / every))
+    patience = max(PLATEAU_PATIENCE, math.ceil(PLATEAU_PATIENCE_STEPS / every))
     return every, options.patience or patience
 
 
