@@ -215,7 +215,7 @@ def _repair(
 
 
 class _Targets:
-    """What the original computes at sites. It runs once for all sites of a layer, until too much memory is held."""
+    """What the original computes at sites. One forward pass serves all sites of a layer, up to `MOST_BYTES`."""
 
     def __init__(self, model: PreTrainedModel, text: CalibrationText) -> None:
         self.model, self.text = model, text
@@ -227,8 +227,8 @@ class _Targets:
         """Return the targets of sites in one layer for a batch, each (tokens, outputs).
 
         Args:
-            sites: of one layer; each is asked for once a batch.
-            later: sites that will be asked for.
+            sites: of one layer. Their targets are not kept after this call.
+            later: sites of later calls; the same forward pass computes the targets of those in this layer.
             number: of the batch.
         """
         if (number, id(sites[0])) not in self.held:

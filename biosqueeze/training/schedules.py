@@ -73,16 +73,16 @@ class PlateauSchedule:
 
 
 def evaluations_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequences: int) -> tuple[int, int]:
-    """Return the steps between two evaluations on dev, and how many of those without a better score are too many.
+    """Return the steps between two evaluations on dev, and the patience as a number of evaluations.
 
-    With few examples the best score comes within the first steps, so evaluations are nearer to each other, but none
-    has more batches than there are between it and the next. The patience stays at hundreds of steps, because scores
-    rise slowly and vary by more than they rise.
+    With few training examples the best score comes within the first steps, so the interval is shorter, but never fewer
+    steps than an evaluation has batches. The patience covers hundreds of steps, because the noise of dev scores is
+    larger than their rise from one evaluation to the next.
 
     Args:
-        options: of the training; what is given there stands.
+        options: of the training; its eval_every and patience override the defaults.
         per_epoch: steps of an epoch.
-        dev_sequences: of an evaluation.
+        dev_sequences: sequences of the dev split.
     """
     few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
     every = options.eval_every or min(PLATEAU_EVAL_EVERY, few)

@@ -48,7 +48,6 @@ STUDENTS = {
     "6x312": ("--hidden", "312", "--ffn", "1200"),
     "joint-50": ("--layers", "4", "--heads", "10", "--ffn", "1408"),
     "joint-75": ("--layers", "3", "--heads", "9", "--ffn", "960"),
-    "deep-75": ("--layers", "4", "--heads", "6", "--ffn", "480"),
 }
 
 
