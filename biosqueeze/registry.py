@@ -14,7 +14,17 @@ _ROOT = Path(__file__).parent
 
 # Files in a plugin folder that all plugins share and that are no plugins themselves.
 SUPPORT = {
-    "backends": {"deployed", "finite", "onnx-export", "onnx-files", "onnx-limits", "onnx-other", "parity", "predict"},
+    "backends": {
+        "deployed",
+        "finite",
+        "onnx-export",
+        "onnx-files",
+        "onnx-limits",
+        "onnx-other",
+        "parity",
+        "predict",
+        "text-pairs",
+    },
     "importance": {
         "activations",
         "calibration",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.options import AUTO_DEVICE
 
 __all__ = [
@@ -116,12 +117,19 @@ def default_spec(checkpoint: Checkpoint) -> str:
 def open_predictor(checkpoint: Checkpoint, spec: str, threads: int | None = None) -> Predictor:
     """Load a checkpoint on the backend that `spec` names.
 
+    With a cosine head its outputs are scores of pairs of texts; where a batch has no pairs, hidden states.
+
     Raises:
         UsageError: there is no such backend.
         SqueezeError: the checkpoint lacks the files, or they are damaged.
     """
     name, precision = parse_spec(spec)
-    return _runtime(name).load(checkpoint, precision, threads)
+    predictor = _runtime(name).load(checkpoint, precision, threads)
+    if not has_cosine(checkpoint):
+        return predictor
+    from biosqueeze.backends.text_pairs import TextPairPredictor
+
+    return TextPairPredictor.of(predictor, checkpoint)
 
 
 def use_device(spec: str, device: str) -> str:

@@ -11,6 +11,7 @@ from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.models.custom_heads.load import load_headed_encoder
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import takes_token_types
@@ -86,7 +87,8 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
     """Load the checkpoint with its head, on the device of this process."""
     if threads is not None:
         torch.set_num_threads(threads)
-    model = load_headed_encoder(checkpoint) if checkpoint.custom_head else load_model(checkpoint).model
+    in_model = checkpoint.custom_head and not has_cosine(checkpoint)  # see `backends.open_predictor`
+    model = load_headed_encoder(checkpoint) if in_model else load_model(checkpoint).model
     if precision == "bf16":
         cast_products(model)
     device = own_device()

@@ -16,7 +16,7 @@ from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
 from biosqueeze.distillation.text_strata import LabelPredictor, text_strata
-from biosqueeze.distillation.unlabelled import PLAIN_TEXT_KINDS, read_unlabelled, read_with_teacher_outputs
+from biosqueeze.distillation.unlabelled import read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.progress import note, warn
@@ -105,10 +105,10 @@ class TaskDataBuilder:
         return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
     def _check_options(self) -> None:
-        settings, kind = self.settings, self.models.task_name
-        if settings.field != DataSettings.field and kind not in PLAIN_TEXT_KINDS:
+        settings, kind, plain = self.settings, self.models.task_name, self.models.reads_plain_text
+        if settings.field != DataSettings.field and not plain:
             raise UsageError(f"--field: records of the task {kind} have their own fields; leave it out")
-        if settings.has_columns and not settings.data and kind in PLAIN_TEXT_KINDS:
+        if settings.has_columns and not settings.data and plain:
             raise UsageError(
                 "--column is about labelled examples; give --data with them, or --field for a JSONL --corpus"
             )

@@ -10,15 +10,18 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze import processes
+from biosqueeze.backends.torch import input_names
 from biosqueeze.distillation.models import task_output_type
 from biosqueeze.distillation.preflight import student_of
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.model_facts import head_of
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.files import has_cosine
+from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
-from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.load import load_config, load_tokenizer, new_model
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
@@ -39,11 +42,11 @@ def step_seconds(request: DistillationRequest) -> float:
     keep_freed_memory()
     models, device = request.models, own_device()
     name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)
-    head, output_type = head_of(models.teachers[0].config), task_output_type(models.teachers, name, task)
+    output_type = task_output_type(models.teachers, name, task)
     configs = [load_config(teacher) for teacher in models.teachers]
     student = _with_outputs_of(configs[0], student_of(models, configs[0])[0])
-    teachers = [nn.Module.to(_random(config, head), device) for config in _run_in_each_step(models, configs)]
-    learner = FineTuner(_random(student, head), output_type).to(device).train()
+    teachers = [nn.Module.to(_random(config, models), device) for config in _run_in_each_step(models, configs)]
+    learner = FineTuner(_random(student, models), output_type).to(device).train()
     training = request.training
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")
     times: list[float] = []
@@ -53,7 +56,7 @@ def step_seconds(request: DistillationRequest) -> float:
             began = time.monotonic()
             with torch.no_grad():
                 for teacher in teachers:
-                    teacher(**model_inputs(teacher, moved))
+                    teacher(**{name: moved[name] for name in input_names(teacher) if name in moved})
             learner(**moved)["labels"].backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
@@ -75,8 +78,11 @@ def _run_in_each_step(models: ModelSettings, configs: Sequence[PreTrainedConfig]
     return [config for config, known in zip(configs, vocabularies, strict=True) if tokens <= known]
 
 
-def _random(config: PreTrainedConfig, head: str) -> PreTrainedModel:
-    return new_model(config, family_of(config).architecture(head), seed=0)
+def _random(config: PreTrainedConfig, models: ModelSettings) -> PreTrainedModel | HeadedEncoder:
+    """Return a model with random weights and a head as the first teacher's."""
+    teacher = models.teachers[0]
+    model = new_model(config, family_of(config).architecture(head_of(teacher.config)), seed=0)
+    return with_cosine(model, 0.0, 1.0) if has_cosine(teacher) else model
 
 
 def _batches(request: DistillationRequest, task: Task) -> Iterator[Batch]:

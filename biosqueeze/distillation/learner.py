@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of, row_mask, run_model
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
@@ -24,7 +25,13 @@ class Distiller(Learner):
     """A student and its losses; a trained projection bridges different widths (compact-transformers, W_p)."""
 
     def __init__(
-        self, student: PreTrainedModel, teacher: Teacher, loss_config: LossConfig, *, teacher_width: int, seed: int = 0
+        self,
+        student: Any,
+        teacher: Teacher,
+        loss_config: LossConfig,
+        *,
+        teacher_width: int,
+        seed: int = 0,
     ) -> None:
         """Attach the hooks, and initialize the projections with the seed."""
         super().__init__()
@@ -41,9 +48,14 @@ class Distiller(Learner):
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """Return how many units each term is a mean over."""
+        batch = self._as_texts(batch)
         units = {name: loss.UNIT for name, loss in self.losses.items()}
         counted = {unit: self._count(unit, batch) for unit in set(units.values())}
         return {name: counted[unit] for name, unit in units.items()}
+
+    def _as_texts(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the batch as the encoders read it: separately encoded texts are separate rows."""
+        return self.model.as_texts(batch) if isinstance(self.model, HeadedEncoder) else batch
 
     def _count(self, unit: str, batch: Mapping[str, Tensor]) -> int:
         match unit:
@@ -57,10 +69,11 @@ class Distiller(Learner):
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Compute each loss, unweighted: the mean over its units. Scalars."""
-        teacher = self._teacher[0].outputs(batch)
-        student = run_model(self.model, self.hooks, self.loss_config.output_spec, batch)
-        terms = self._row_losses(student.rows, teacher, batch)
-        terms |= self._layer_losses(layers_of(student.states, batch), teacher, batch)
+        texts = self._as_texts(batch)
+        teacher = self._teacher[0].outputs(texts)
+        student = run_model(self.model, self.hooks, self.loss_config.output_spec, texts)
+        terms = self._row_losses(student.rows, teacher, texts)
+        terms |= self._layer_losses(layers_of(student.states, texts), teacher, texts)
         counts = self.counts(batch)
         return {name: terms[name] / max(1, counts[name]) for name in self.weights}
 

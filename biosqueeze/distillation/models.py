@@ -3,19 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_config, output_type_of_scheme
+from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_scheme
 from biosqueeze.distillation.cut_vocabulary import cut_teacher
 from biosqueeze.distillation.layer_provenance import layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.files import task_head_in
+from biosqueeze.models.custom_heads.encoder import HeadedEncoder
+from biosqueeze.models.custom_heads.files import has_cosine, output_type_of, saved_score_range, task_head_in
+from biosqueeze.models.custom_heads.load import note_dropped_head, with_cosine
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import LoadedModel, load_config, load_model, load_tokenizer
 from biosqueeze.models.students import Student, build_student
@@ -27,11 +30,14 @@ from biosqueeze.training.options import fitting_length
 
 @dataclass(frozen=True)
 class DistillationModels:
-    """Teachers and student with their tokenizers, and the task that they share."""
+    """Teachers and student with their tokenizers, and the task that they share.
 
-    teachers: tuple[PreTrainedModel, ...]
+    A model is a PreTrainedModel, or a HeadedEncoder with the same interface.
+    """
+
+    teachers: tuple[Any, ...]
     teachers_have_head: tuple[bool, ...]  # whether each teacher was saved with its head
-    student: PreTrainedModel
+    student: Any
     student_has_head: bool
     tokenizer: PreTrainedTokenizerBase  # the student's
     teacher_tokenizers: tuple[PreTrainedTokenizerBase, ...]
@@ -53,6 +59,16 @@ class DistillationModels:
     def packs(self) -> bool:
         """Whether all models can process several packed texts in one sequence."""
         return all(family_of(model.config).supports_packing for model in (self.student, *self.teachers))
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the models encode two texts separately and compare them, so that any two texts will do."""
+        return isinstance(self.student, HeadedEncoder)
+
+    @property
+    def reads_plain_text(self) -> bool:
+        """Whether any text will do as unlabelled data; otherwise the examples are built from JSON records."""
+        return self.reads_pairs or self.task_name in ("ner", "pico", "classification")
 
     @property
     def known_task(self) -> Task:
@@ -98,6 +114,7 @@ def load_models(settings: ModelSettings) -> DistillationModels:
     )
     if settings.kind == "task":
         _check_outputs("num_labels", models)
+        models = _with_cosine_heads(models, settings) if has_cosine(first) else models
         return _with_task(models, teachers, *task_of(first, settings.task, "to distil", settings.reading))
     if models.cross_vocabulary:
         raise SqueezeError(_no_common_tokens(settings.student_name, teachers))
@@ -115,8 +132,17 @@ def _load_student(settings: ModelSettings, head: str) -> Student:
     changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
     labels = (teacher.labels if settings.kind == "task" else ()) or _placeholder_labels(teacher, head)
     loaded: LoadedModel = load_model(settings.student, head, labels=labels or None, seed=settings.seed, **changes)
+    if not has_cosine(teacher):
+        note_dropped_head(settings.student)
     layers = layers_in_teacher(settings.student, teacher)
     return Student(loaded.model, load_tokenizer(settings.student), layers, settings.student.name, loaded.has_head)
+
+
+def _with_cosine_heads(models: DistillationModels, settings: ModelSettings) -> DistillationModels:
+    """Return the models with the heads of the teachers; the student's is that of the first, for it has no weights."""
+    ranges = [saved_score_range(teacher) for teacher in settings.teachers]
+    teachers = (with_cosine(model, *scores) for model, scores in zip(models.teachers, ranges, strict=True))
+    return replace(models, teachers=tuple(teachers), student=with_cosine(models.student, *ranges[0]))
 
 
 def _placeholder_labels(teacher: Checkpoint, head: str) -> tuple[str, ...]:
@@ -181,7 +207,7 @@ def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> O
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
     recorded = teachers[0].task
     scheme = recorded.scheme if recorded else None
-    return output_type_of_scheme(scheme) if scheme else output_type_of_config(teachers[0].config)
+    return output_type_of_scheme(scheme) if scheme else output_type_of(teachers[0])
 
 
 def free_teachers(models: DistillationModels) -> None:

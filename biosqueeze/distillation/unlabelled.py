@@ -19,17 +19,17 @@ from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.incoming import open_input
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.prepared import DocumentText, prepare_corpus
+from biosqueeze.data.prepared_documents import Documents
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Task
+from biosqueeze.tasks.encoding.sequences import side_by_side
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Blocks, Ids
 
-# Kinds that read a single text, so any text will do. The examples of the others are built from JSON records.
-PLAIN_TEXT_KINDS = ("ner", "pico", "classification")
 _RECORDS_AT_ONCE = 1024
 _MEASURED = 1_000  # lines of each source whose lengths are looked at
 
@@ -59,6 +59,48 @@ class UnlabelledBlocks:
 
 
 @dataclass(frozen=True)
+class UnlabelledPairs:
+    """Pairs of consecutive sentences, each encoded separately, the score unknown.
+
+    Neighbours in a document are related, and the last sentence of one and the first of the next are not.
+    """
+
+    documents: Documents
+    length: int  # tokens of a sentence at most, special tokens included
+    output_type: OutputType
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return self.documents.sentences // 2
+
+    @property
+    def room(self) -> int:
+        """Tokens of a sentence at most, without the special tokens."""
+        return self.length - len(self.documents.corpus.frame)
+
+    @property
+    def cut(self) -> int:
+        """The number of sentences that lose their end."""
+        return int((np.diff(self.documents.edges) > self.room).sum())
+
+    def lengths_of(self, items: Ids) -> Ids:
+        """Return the lengths of both sentences together in tokens, (items,)."""
+        edges, frame = self.documents.edges, len(self.documents.corpus.frame)
+        firsts = np.stack([2 * items, 2 * items + 1])  # (2, items)
+        lengths: Ids = (np.minimum(edges[firsts + 1] - edges[firsts], self.room) + frame).sum(axis=0)
+        return lengths
+
+    def features(self, item: int) -> Features:
+        """Return the features of a pair."""
+        pair = side_by_side(*(self._sentence(number) for number in (2 * item, 2 * item + 1)))
+        return {**pair, **self.output_type.unlabelled(len(pair[INPUT_IDS]), 1)}
+
+    def _sentence(self, number: int) -> Features:
+        ids = self.documents.tokens(number, number + 1)[: self.room]
+        return {INPUT_IDS: self.documents.corpus.frame.around(ids)}
+
+
+@dataclass(frozen=True)
 class UnlabelledExamples:
     """Encoded examples without labels."""
 
@@ -78,7 +120,7 @@ class UnlabelledExamples:
 
 
 def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
-    """Encode the corpus: plain text for kinds that read a single text, JSON records for the others.
+    """Encode the corpus: plain text where any text will do, JSON records for the other kinds.
 
     Lines that are much shorter than the labelled texts are joined, up to the length of a sequence: whole abstracts
     where the labelled texts are abstracts.
@@ -86,11 +128,22 @@ def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled
     Raises:
         SqueezeError: the corpus cannot be read, or is plain text where records are needed.
     """
-    if models.task_name in PLAIN_TEXT_KINDS:
+    if models.reads_pairs:
+        return _pairs_of_sentences(settings, models)
+    if models.reads_plain_text:
         blocks = _plain_text(settings, models, labelled)
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
     return UnlabelledExamples(_encoded_records(models, settings.corpus))
+
+
+def _pairs_of_sentences(settings: DataSettings, models: DistillationModels) -> UnlabelledPairs:
+    sources = tuple((source, corpus_files(source)) for source in settings.corpus)
+    documents = DocumentText(sources, settings.field).whole(models.tokenizer)
+    pairs = UnlabelledPairs(documents, models.length, models.output_type)
+    if pairs.cut:
+        note(f"{pairs.cut:,} of {documents.sentences:,} sentences are cut to {models.length} tokens (--max-length)")
+    return pairs
 
 
 def _plain_text(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
@@ -168,9 +221,14 @@ def _sample(settings: DataSettings, models: DistillationModels, size: int) -> li
 def _examples(settings: DataSettings, models: DistillationModels) -> Iterator[Any]:
     task = models.known_task
     for source in settings.corpus:
-        if models.task_name in PLAIN_TEXT_KINDS:
+        lines = read_lines(source, settings.field) if models.reads_plain_text else iter(())
+        if models.reads_pairs:
             plain = _without_columns(task)
-            yield from (plain.example_from_record({"text": line}) for line in read_lines(source, settings.field))
+            pairs = zip(lines, lines, strict=False)  # of consecutive lines
+            yield from (plain.example_from_record({"sentence1": a, "sentence2": b}) for a, b in pairs)
+        elif models.reads_plain_text:
+            plain = _without_columns(task)
+            yield from (plain.example_from_record({"text": line}) for line in lines)
         else:
             yield from _records(source, task)
 

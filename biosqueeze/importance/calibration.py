@@ -24,6 +24,8 @@ from biosqueeze.data.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
 from biosqueeze.importance.sources import CalibrationRequest
 from biosqueeze.model_facts import head_of
+from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
+from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.progress import warn
@@ -39,7 +41,7 @@ class Calibration:
     """Batches of padded sequences, and the loss that is to stay low."""
 
     batches: Sequence[Batch] = ()
-    """Model inputs and labels, see `data.output_types`."""
+    """Model inputs and labels, see `data.output_types`; of pairs that are encoded separately, see `stack_texts`."""
     inputs: tuple[str, ...] = ()
     """The names of the model's inputs."""
     loss_sum: Callable[[Tensor, Batch], Tensor] | None = None
@@ -98,7 +100,8 @@ def read_calibration(
             break
     else:
         warn(f"{request.source} has only {count:,} tokens to calibrate on, of {request.tokens:,} that were asked for")
-    return Calibration(_batches(features, tokenizer), input_names(model), _loss_of(request, checkpoint))
+    batches = [stack_texts(batch, int(tokenizer.pad_token_id)) for batch in _batches(features, tokenizer)]
+    return Calibration(batches, input_names(model), _loss_of(request, checkpoint))
 
 
 def _task_features(
@@ -150,10 +153,22 @@ def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -
 def _loss_of(request: CalibrationRequest, checkpoint: Checkpoint) -> Callable[[Tensor, Batch], Tensor] | None:
     """Return the loss of the head: of a tagger with a CRF, that of its emissions alone."""
     if request.is_task:
-        task_of(checkpoint, None, "to calibrate")
-        tensors = tensors_of(request.output_type)
-        return lambda logits, batch: tensors.loss(logits.float(), batch) * tensors.scored(batch)
+        tensors, head = tensors_of(request.output_type), _cosine_head(checkpoint)
+
+        def loss(output: Tensor, batch: Batch) -> Tensor:
+            logits = output if head is None else head(output, batch[ATTENTION_MASK])
+            return tensors.loss(logits.float(), batch) * tensors.scored(batch)
+
+        return loss
     return _masked_loss if _predicts_masked(checkpoint) else None
+
+
+def _cosine_head(checkpoint: Checkpoint) -> CosineHead | None:
+    if not has_cosine(checkpoint):
+        return None
+    head = CosineHead()
+    head.set_range(*saved_score_range(checkpoint))
+    return head
 
 
 def _masked_loss(logits: Tensor, batch: Batch) -> Tensor:

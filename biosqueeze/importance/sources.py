@@ -5,12 +5,13 @@ from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.corpus import find_corpus
-from biosqueeze.data.output_types import OutputType, output_type_of_config
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.sample import take_sample
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
 from biosqueeze.model_facts import head_of
+from biosqueeze.models.custom_heads.files import has_cosine, output_type_of
 
 _UNTRAINED = ("base", "mlm", "pretraining")
 
@@ -45,13 +46,17 @@ def is_task_data(checkpoint: Checkpoint, source: str) -> bool:
     Raises:
         SqueezeError: there is no such source.
     """
-    if head_of(checkpoint.config) in _UNTRAINED:
+    if not _is_fine_tuned(checkpoint):
         return False
     try:
         _, task = task_of(checkpoint, None, "to calibrate")
         return task.sniff(take_sample(source)) > 0 and "train" in task.splits(source)
     except SqueezeError:  # another format: a corpus, or nothing that can be read
         return False
+
+
+def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
+    return has_cosine(checkpoint) or head_of(checkpoint.config) not in _UNTRAINED
 
 
 def check_source(checkpoint: Checkpoint, source: str) -> bool:
@@ -94,7 +99,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
     return CalibrationRequest(
         source=source,
         is_task=check_source(checkpoint, source),
-        output_type=output_type_of_config(checkpoint.config),
+        output_type=output_type_of(checkpoint),
         field=options.field,
         tokens=options.calibration_tokens,
         max_length=max_length,
@@ -113,15 +118,14 @@ def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, reques
     Raises:
         UsageError: the data have no labels for the checkpoint's head.
     """
-    head = head_of(checkpoint.config)
     if importance.NEEDS != "loss" or has_loss(checkpoint, request):
         return
-    if head in _UNTRAINED:
+    if not _is_fine_tuned(checkpoint):
         raise UsageError(
             f"--importance {name} needs a loss, and {checkpoint.name} has no head that is trained on labels or on "
             "masked tokens; give --importance wanda, which needs only text"
         )
     raise UsageError(
-        f"--importance {name} needs the labels of the task, and {request.source} has none for the {head} head of "
-        f"{checkpoint.name}; give the folder of its task to --calibration, or --importance wanda, which needs only text"
+        f"--importance {name} needs the labels of the task, and {request.source} has none for {checkpoint.name}; give "
+        "the folder of its task to --calibration, or --importance wanda, which needs only text"
     )

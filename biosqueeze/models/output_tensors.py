@@ -162,6 +162,10 @@ class ScoreTensors(OutputTensors):
     output_type: ClassVar[OutputType] = SCORE
     row_kind: ClassVar[RowKind] = NUMBER
 
+    def scored(self, batch: Batch) -> int:
+        """Return the number of scores: a batch may have a row of tokens for each of two texts."""
+        return len(batch[TARGETS])
+
     def row_labels(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return the gold numbers, (batch,)."""
         del positions

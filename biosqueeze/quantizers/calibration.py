@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.progress import warn
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def text_batches(
 ) -> tuple[Sequence["TokenBatch"], Sequence["TokenBatch"]]:
     """Return batches to calibrate with, and batches to compare on; a corpus too small for both serves as both.
 
-    A checkpoint whose task is on pairs of texts gets pairs of lines.
+    A checkpoint whose task is on pairs of texts gets pairs of lines, unless it encodes each text alone.
     """
     from biosqueeze.data.corpus import read_lines
     from biosqueeze.models.load import load_tokenizer
@@ -58,7 +59,7 @@ def text_batches(
     tokenizer = load_tokenizer(checkpoint)
     length = min(text.max_length, tokenizer.model_max_length)
     compared = chosen[text.lines :] if len(chosen) >= needed else chosen
-    in_pairs = checkpoint.task is not None and checkpoint.task.name in _ON_PAIRS
+    in_pairs = checkpoint.task is not None and checkpoint.task.name in _ON_PAIRS and not has_cosine(checkpoint)
     calibration, comparison = (
         _batches(_encoded(lines, tokenizer, length, in_pairs=in_pairs), tokenizer.pad_token_id, text.seed)
         for lines in (chosen[: text.lines], compared)

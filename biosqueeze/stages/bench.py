@@ -94,7 +94,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
-        check_custom_head(checkpoint, "bench", allowed=("crf",))
+        check_custom_head(checkpoint, "bench", allowed=("crf", "cosine"))
         check_length(checkpoint.name, config_with_family(checkpoint), max(lengths))
     alone = len(checkpoints) == 1
     models = tuple(

@@ -20,6 +20,7 @@ from biosqueeze.distillation.request import (
 )
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
+from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.models.presets import PRESETS
 from biosqueeze.options import (
     Argument,
@@ -102,8 +103,8 @@ class Options(DistillationOptions):
     ] = None
     corpus: Annotated[
         tuple[str, ...],
-        "Unlabelled text (.txt, .jsonl, .gz), a directory of it, or hub:NAME[:FIELD], repeatable. For relation, "
-        "similarity, nli and qa: JSON lines with the fields of the task.",
+        "Unlabelled text (.txt, .jsonl, .gz), a directory of it, or hub:NAME[:FIELD], repeatable. For relation, nli, "
+        "qa, and similarity of texts that are encoded together: JSON lines with the fields of the task.",
         OnDisk(),
         Common(),
         Group.DATA,
@@ -181,6 +182,11 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
         if options.is_given(name):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} is for masked text, and {teacher.name} is a teacher with a task; leave it out")
+    if options.cache_teacher and has_cosine(teacher):
+        raise UsageError(
+            f"--cache-teacher stores outputs by sequence, and {teacher.name} reads two texts in each example; leave it "
+            "out"
+        )
     if options.fit_head:
         raise UsageError(
             f"--fit-head is for the masked-language-model head of a plain encoder, and {teacher.name} is fine-tuned on "

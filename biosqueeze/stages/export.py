@@ -57,7 +57,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    check_custom_head(source, "export", allowed=("crf",))
+    check_custom_head(source, "export", allowed=("crf", "cosine"))
     parameters = None
     if _is_supported(source):
         check_tokenizer_files(source)
@@ -118,7 +118,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnxruntime import files
 
     source = open_checkpoint(options.checkpoint)
-    check_custom_head(source, "export", allowed=("crf",))
+    check_custom_head(source, "export", allowed=("crf", "cosine"))
     with open_output(_out(options, source), (source,), force=options.force) as output:
         parity = _write_graph(source, output.path, options.tolerance, options.opset or OPSET)
         copy = Checkpoint(output.path, source.name)

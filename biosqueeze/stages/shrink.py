@@ -161,7 +161,7 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     config = load_config(source)
-    check_custom_head(source, "shrink", allowed=("crf",))
+    check_custom_head(source, "shrink", allowed=("crf", "cosine"))
     check_tokenizer_files(source)
     options = with_calibration(options, source, config, narrows=options.narrows)
     out = check_output(_out(options, source), (source,), force=options.force)
@@ -252,7 +252,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.models.load import load_config
 
     source = open_checkpoint(options.checkpoint)
-    check_custom_head(source, "shrink", allowed=("crf",))
+    check_custom_head(source, "shrink", allowed=("crf", "cosine"))
     options = with_calibration(options, source, load_config(source), narrows=options.narrows)
     out = _out(options, source)
     if options.family:
@@ -292,7 +292,7 @@ def _write(
     copy_sentence_layout(source.path, output.path)
     if shrunk.scores:
         save_scores(output.path, shrunk.scores)
-    copy_head(source, output.path)  # a CRF's scores are between labels, whatever the encoder's shape
+    copy_head(source, output.path)  # none of these depends on the shape of the encoder
     record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
     return output.finish(record), {"parameters_before": before, "parameters_after": after, **shrunk.notes}
 

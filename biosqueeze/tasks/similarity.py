@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.feature_keys import INPUT_IDS, TARGETS
+from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import SCORE
 from biosqueeze.data.sample import SourceSample
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.entities import FIRST, SECOND
-from biosqueeze.tasks.encoding.sequences import Floats, SequenceWindow, TextExample, encode_sequences
+from biosqueeze.tasks.encoding.sequences import Floats, SequenceWindow, TextExample, encode_sequences, side_by_side
 from biosqueeze.tasks.metrics.labels import pearson, spearman
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.sequence_kind import SequenceKind
@@ -98,7 +97,7 @@ class Kind(SequenceKind):
         )
         sides = zip(first, second, self.label_features(examples, labels), strict=True)
         return [
-            SequenceWindow(number, {**_side_by_side(*pair), **target}) for number, (*pair, target) in enumerate(sides)
+            SequenceWindow(number, {**side_by_side(*pair), **target}) for number, (*pair, target) in enumerate(sides)
         ]
 
     def score(self, gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
@@ -127,13 +126,6 @@ class Kind(SequenceKind):
     def descriptions(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         """Return the similarity of each pair, in the unit of the data."""
         return [{"similarity": value} for value in self.predictions(rows, labels)]
-
-
-def _side_by_side(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return two encoded sentences as one window, one after the other, and to which each token belongs."""
-    ids = [first[INPUT_IDS], second[INPUT_IDS]]
-    owners = [np.full(len(own), bit, dtype=np.int64) for own, bit in zip(ids, (FIRST, SECOND), strict=True)]
-    return {INPUT_IDS: np.concatenate(ids), "entities": np.concatenate(owners)}
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -41,6 +41,10 @@ SETS = {
     "pubmedqa": ("pubmedqa", "nli", 512),
     "biosses": ("biosses/blurb", "similarity", 128),
 }
+# Options of `finetune`: read from the first token, MiniLM hardly learns from the 64 pairs of BIOSSES.
+HEADS = {"similarity": ("--representation", "cosine")}
+# Kinds of which any text is unlabelled data; the others need records.
+READS_TEXT = ("ner", "classification", "similarity")
 # Options of `shrink`. A name is layers x hidden size, or the share of the encoder's parameters that is cut.
 STUDENTS = {
     "3x384": ("--layers", "1,3,5"),
@@ -82,7 +86,7 @@ class Workspace(StageRuns):
     def teacher(self, name: str) -> str:
         """Return the path of the teacher of a data set, fine-tuned where it is missing."""
         _, task, length = SETS[name]
-        words = ("--data", self.data(name), "--task", task, "--max-length", str(length))
+        words = ("--data", self.data(name), "--task", task, *HEADS.get(task, ()), "--max-length", str(length))
         return str(self.make(f"{name}.teacher", "finetune", MINILM, *words, *self.labels_alone()))
 
     def labels_alone(self) -> tuple[str, ...]:
@@ -96,12 +100,13 @@ class Workspace(StageRuns):
     def trained(self, student: Student) -> Path:
         """Return a student, trained where it is missing."""
         start, data = self.start(student.data, student.shape), self.data(student.data)
+        task = SETS[student.data][1]
         common = (start, "--data", data, "--seed", str(student.seed))
         if student.setting == LABELS:
-            length = ("--max-length", str(SETS[student.data][2]))
-            return self.make(student.name, "finetune", *common, *length, *self.labels_alone())
+            words = [*HEADS.get(task, ()), "--max-length", str(SETS[student.data][2]), *self.labels_alone()]
+            return self.make(student.name, "finetune", *common, *words)
         words = ["--teacher", self.teacher(student.data), *self.settings[student.setting]]
-        if SETS[student.data][1] in ("ner", "classification"):  # the other kinds need records in place of text
+        if task in READS_TEXT:
             words += ["--corpus", str(self.arguments.text)]
         return self.make(student.name, "distill", *common, *words)
 

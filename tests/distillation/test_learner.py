@@ -14,6 +14,7 @@ from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig, loss_windows
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logits
+from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
@@ -282,3 +283,41 @@ def test_dropout_is_set_for_training_only(pico_ner) -> None:
     batch["labels"] = batch["input_ids"] * 0 - 100
     assert float(learner(**batch)["kl"].detach()) == pytest.approx(0.0, abs=1e-6)
     assert student.config.hidden_dropout_prob == 0.1
+
+
+@torch.no_grad()
+def test_separately_encoded_texts_are_compared_text_by_text(pico_bert) -> None:
+    student, teacher = (
+        with_cosine(model_of(pico_bert, "base", num_hidden_layers=layers), 0.0, 4.0) for layers in (2, 4)
+    )
+    texts = [[[2, 9, 8, 3], [2, 7, 3]], [[2, 5, 3], [2, 4, 6, 7, 8, 3]]]
+    ids, owners = torch.zeros(2, 9, dtype=torch.long), torch.zeros(2, 9, dtype=torch.long)
+    for row, pair in enumerate(texts):
+        joined = [(token, bit) for bit, text in enumerate(pair, 1) for token in text]
+        ids[row, : len(joined)] = torch.tensor([token for token, _ in joined])
+        owners[row, : len(joined)] = torch.tensor([bit for _, bit in joined])
+    batch = {"input_ids": ids, "attention_mask": owners.clamp(max=1), "entities": owners, "targets": torch.ones(2)}
+    config = LossConfig(
+        weights={"kl": 1.0, "hidden": 1.0, "attention": 1.0},
+        output_spec=output_spec("task", "score"),
+        layer_map=((2, 4),),
+    )
+    learner = distiller(student, teacher, config)
+    lengths = [len(text) for pair in texts for text in pair]
+    assert learner.counts(batch) == {
+        "kl": 2,
+        "hidden": sum(lengths),
+        "attention": sum(length**2 for length in lengths),
+    }
+    losses = learner(**batch)
+    states = [
+        [[model.encoder(input_ids=torch.tensor([text]))[0][0] for text in pair] for pair in texts]
+        for model in (student, teacher)
+    ]
+    own, other = (
+        torch.tensor([4 * float(cosine_similarity(*[text.mean(0) for text in pair], dim=0)) for pair in model])
+        for model in states
+    )
+    assert float(losses["kl"]) == pytest.approx(float(mse_loss(own, other)), rel=1e-4, abs=1e-8)
+    flat = [torch.cat([text for pair in model for text in pair]) for model in states]
+    assert float(losses["hidden"]) == pytest.approx(float(mse_loss(*flat)), rel=1e-4)

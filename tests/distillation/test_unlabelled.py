@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from biosqueeze.data.output_types import SINGLE
+from biosqueeze.data.output_types import SCORE, SINGLE
 from biosqueeze.distillation.request import DataSettings
 from biosqueeze.distillation.unlabelled import read_unlabelled, used_examples
 from biosqueeze.training.options import TrainingOptions
@@ -42,7 +42,12 @@ def test_lines_are_joined_where_labelled_texts_are_far_longer(
     text.write_text("\n\n".join("\n".join(document) for document in documents), encoding="utf-8")
     tokenizer = pico.tokenizer_of("bert")
     models = SimpleNamespace(
-        task_name="classification", tokenizer=tokenizer, length=LENGTH, output_type=SINGLE, labels=("no", "yes")
+        reads_pairs=False,
+        reads_plain_text=True,
+        tokenizer=tokenizer,
+        length=LENGTH,
+        output_type=SINGLE,
+        labels=("no", "yes"),
     )
     labelled = [{"input_ids": np.ones(labelled_length, dtype=np.int64)}] * 3
     blocks = read_unlabelled(DataSettings(corpus=(str(text),)), models, labelled)
@@ -59,3 +64,22 @@ def test_lines_are_joined_where_labelled_texts_are_far_longer(
     assert all(any(text in document for document in whole) for text in texts)
     assert len(documents) <= len(blocks) < len(plain)
     assert max(len(blocks.features(item)["input_ids"]) for item in range(len(blocks))) <= LENGTH
+
+
+def test_pairs_are_consecutive_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["the carcinoma", "is hepatitis", "protein of the cells", "the gene", "left over"]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines), encoding="utf-8")
+    tokenizer = pico.tokenizer_of("bert")
+    models = SimpleNamespace(reads_pairs=True, tokenizer=tokenizer, length=6, output_type=SCORE)
+    pairs = read_unlabelled(DataSettings(corpus=(str(text),)), models, [])
+    assert len(pairs) == 2
+    for item in range(2):
+        features = pairs.features(item)
+        for bit, line in enumerate(lines[2 * item : 2 * item + 2], 1):
+            own = features["input_ids"][features["entities"] == bit]
+            assert own.tolist() == tokenizer(line, truncation=True, max_length=6)["input_ids"]
+        assert np.isnan(features["targets"])
+    assert pairs.lengths_of(np.array([0, 1])).tolist() == [len(pairs.features(item)["input_ids"]) for item in (0, 1)]
+    cut = sum(len(tokenizer(line)["input_ids"]) > 6 for line in lines)
+    assert f"{cut} of 5 sentences are cut to 6 tokens" in capsys.readouterr().err

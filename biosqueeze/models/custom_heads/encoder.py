@@ -14,11 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from biosqueeze.model_facts import HEAD_FILE, HEAD_MARK
-from biosqueeze.models.custom_heads.cosine import CosineHead, mean_state, select_text
+from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
 from biosqueeze.models.custom_heads.crf import Crf
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.longformer import global_tokens
-from biosqueeze.tasks.encoding.entities import FIRST, SECOND
 
 Loss = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
 
@@ -46,24 +45,25 @@ class HeadedEncoder(nn.Module):
         return base
 
     def forward(self, *, entities: Tensor | None = None, **inputs: Tensor) -> TokenClassifierOutput:
-        """Compute logits: (batch, length, labels) of a tagger, (batch, labels) of a relation.
+        """Compute logits: (batch, length, labels) of a tagger, (batch, labels) of a relation or a similarity.
 
         Args:
-            entities: (batch, length), if it is one of the head's extra inputs.
+            entities: (batch, length), if it is one of the head's extra inputs. A cosine head takes batches as of
+                `as_texts` too, without it.
             inputs: the encoder's, (batch, length) each.
         """
         if isinstance(self.head, CosineHead) and entities is not None:
-            pair = [self._mean_state(inputs["input_ids"], entities.bitwise_and(bit) != 0) for bit in (FIRST, SECOND)]
-            return TokenClassifierOutput(logits=self.head(*pair))
+            inputs, entities = self.as_texts({**inputs, "entities": entities}), None
         if entities is not None and self.config.model_type == "longformer":
             inputs["global_attention_mask"] = global_tokens(entities)
         hidden = self.encoder(**inputs)[0]  # (batch, length, hidden), or the emissions of a CRF
         return TokenClassifierOutput(logits=self.head(hidden, inputs["attention_mask"], entities))
 
-    def _mean_state(self, input_ids: Tensor, selected: Tensor) -> Tensor:
-        """Encode one of the two texts alone, and return its mean hidden state: (batch, hidden)."""
-        ids, mask = select_text(input_ids, selected, self.config.pad_token_id or 0)
-        return mean_state(self.encoder(input_ids=ids, attention_mask=mask)[0], mask)
+    def as_texts(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a batch as the encoder reads it: with a cosine head one row for each text, see `stack_texts`."""
+        if not isinstance(self.head, CosineHead):
+            return dict(batch)
+        return stack_texts(batch, self.config.pad_token_id or 0)
 
     @property
     def supports_gradient_checkpointing(self) -> bool:

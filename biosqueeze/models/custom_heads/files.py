@@ -14,6 +14,8 @@ from biosqueeze.models.detection import config_with_family, detect_head
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from biosqueeze.data.output_types import OutputType
+
 
 def known_head(checkpoint: Checkpoint) -> str | None:
     """Return the name of the checkpoint's custom head; None for a stock one.
@@ -40,6 +42,31 @@ def task_head_in(checkpoint: Checkpoint) -> str:
     if name is None or HEAD_SPECS[name].stock_head != "base":
         return detect_head(checkpoint, config_with_family(checkpoint))
     return HEAD_SPECS[name].task_head
+
+
+def has_cosine(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint is an encoder whose mean hidden states are compared by their cosine."""
+    return known_head(checkpoint) == "cosine"
+
+
+def saved_score_range(checkpoint: Checkpoint) -> tuple[float, float]:
+    """Return the scores for cosines of 0 and of 1 of a checkpoint with a cosine head.
+
+    Raises:
+        SqueezeError: head.safetensors is damaged.
+    """
+    file = checkpoint.path / HEAD_FILE
+    arrays = _read_arrays(file)
+    if {name: array.shape for name, array in arrays.items()} != {"low": (), "high": ()}:
+        raise damaged_head(file)
+    return float(arrays["low"]), float(arrays["high"])
+
+
+def output_type_of(checkpoint: Checkpoint) -> "OutputType":
+    """Return the output type of a checkpoint's head, a custom one included."""
+    from biosqueeze.data.output_types import SCORE, output_type_of_config  # imports NumPy
+
+    return SCORE if has_cosine(checkpoint) else output_type_of_config(checkpoint.config)
 
 
 def saved_decoding_parameters(checkpoint: Checkpoint) -> "Mapping[str, NDArray[Any]]":

@@ -59,6 +59,14 @@ def build_headed_encoder(checkpoint: Checkpoint, name: str, labels: Sequence[str
     return model.eval()
 
 
+def with_cosine(encoder: PreTrainedModel, low: float, high: float) -> HeadedEncoder:
+    """Return an encoder with a cosine head, in eval mode; `low` and `high` are the scores for cosines of 0 and 1."""
+    model = HeadedEncoder(encoder, "cosine", 1)
+    model.head.set_range(low, high)
+    _freeze_pooler(encoder)
+    return model.eval()
+
+
 def set_score_range(model: HeadedEncoder, scores: Sequence[float]) -> None:
     """Set the range of a cosine head to that of the scores in train; other heads are unchanged."""
     if isinstance(model.head, CosineHead) and scores:

@@ -13,6 +13,7 @@ from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn
+from biosqueeze.tasks.encoding.entities import FIRST, SECOND
 
 Floats = NDArray[np.float32]
 TEXTS_AT_ONCE = 1024
@@ -70,6 +71,21 @@ def encode_sequences(inputs: Sequence[tuple[str, ...]], tokenizer: Tokenizer, ma
     cuts = [_framed(pieces, frame, room) for pieces in _pieces_of(inputs, tokenizer)]
     warn_of_truncation([len(cut.ids) + cut.removed for cut in cuts], max_length)
     return [{INPUT_IDS: cut.ids} | ({TOKEN_TYPE_IDS: cut.types} if texts > 1 else {}) for cut in cuts]
+
+
+def side_by_side(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return two separately encoded texts as one window, one after the other.
+
+    Args:
+        first: with `input_ids` (length,).
+        second: the same.
+
+    Returns:
+        `input_ids`, and `entities`: FIRST or SECOND, the text that each token belongs to; (both lengths,) each.
+    """
+    ids = [first[INPUT_IDS], second[INPUT_IDS]]
+    owners = [np.full(len(own), bit, dtype=np.int64) for own, bit in zip(ids, (FIRST, SECOND), strict=True)]
+    return {INPUT_IDS: np.concatenate(ids), "entities": np.concatenate(owners)}
 
 
 def sequence_windows(
