@@ -96,3 +96,29 @@ def test_stock_regression_cannot_be_the_other_teacher(teacher: Path, pairs: Path
     assert (mixed.code, "give teachers of one representation" in mixed.err) == (2, True), mixed.err
     cached = shell(*words, "--cache-teacher", "cache", "--steps", 2)
     assert (cached.code, "--cache-teacher stores outputs by sequence" in cached.err) == (2, True), cached.err
+
+
+def test_student_of_another_vocabulary(
+    teacher: Path, pairs: Path, pico_roberta: Path, shell: Shell, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(pico.sentences(40, seed=9)))
+    student = shell(
+        "distill",
+        pico_roberta,
+        "--teacher",
+        teacher,
+        "--data",
+        pairs,
+        "--corpus",
+        text,
+        "--steps",
+        3,
+        "--out",
+        "student",
+        *QUICK,
+    )
+    assert student.code == 0, student.err
+    assert "different vocabularies" in student.err
+    assert has_cosine(open_checkpoint(student.path))
+    assert score(shell, student.path, pairs, "torch") > 0.5
