@@ -80,9 +80,17 @@ LOSS_PRESETS: Mapping[str, LossPreset] = {
             source="soft labels (Hinton et al. 2015) and attention (MobileBERT: Sun et al. 2020), which reached "
             "every target of examples/benchmarks/distill_objectives.py",
         ),
+        LossPreset(
+            name="text-pairs",
+            weights={"kl": 1.0, "attention-kl": 1.0, "hidden": 1.0},
+            temperature=2.0,
+            source="the losses of `task`, and hidden states: one score of two texts says little about all their "
+            "tokens; examples/benchmarks/text_pairs.py",
+        ),
     )
 }
 DEFAULTS = {"mlm": "distilbert", "task": "task"}
+TEXT_PAIRS = "text-pairs"  # the default of teachers that encode two texts separately
 STUDENT_LOSSES = {name: preset.losses for name, preset in PRESETS.items() if preset.losses}  # on plain text
 # The best losses on a task that do not compare attention.
 WITHOUT_ATTENTION = ("kl", "hidden")

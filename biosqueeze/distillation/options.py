@@ -47,7 +47,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         f"Loss or loss preset with its weight, repeatable. Presets: {', '.join(LOSS_PRESETS)}. Losses: "
         f"{', '.join(registry.names('objectives'))}. Default on plain text: those of the --student's "
         f"paper ({', '.join(f'{name}: {losses}' for name, losses in STUDENT_LOSSES.items())}), else distilbert; "
-        "on a task: task.",
+        "on a task: task; of texts that are encoded separately: text-pairs.",
         Syntax("NAME[=WEIGHT]"),
         Suggests(lambda: (*LOSS_PRESETS, *registry.names("objectives"))),
         Common(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from biosqueeze import processes, registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
-from biosqueeze.distillation.loss_presets import STUDENT_LOSSES, formula, parse_losses
+from biosqueeze.distillation.loss_presets import STUDENT_LOSSES, TEXT_PAIRS, formula, parse_losses
 from biosqueeze.distillation.options import DistillationOptions, counted_weights
 from biosqueeze.distillation.request import (
     AugmentationSettings,
@@ -289,7 +289,7 @@ def _request(options: Options, inputs: DistillationInputs) -> DistillationReques
     return DistillationRequest(
         models=_model_settings(options, inputs),
         teacher_weights=_teacher_weights(options),
-        losses=LossSettings.of(options, None if inputs.has_task else STUDENT_LOSSES.get(str(options.student))),
+        losses=LossSettings.of(options, _default_losses(options, inputs)),
         data=_data_settings(options),
         training=options,
         maskings=options.repeated_maskings,
@@ -298,6 +298,13 @@ def _request(options: Options, inputs: DistillationInputs) -> DistillationReques
         head_steps=options.fit_head,
         warm_epochs=options.warm_epochs if options.warm_start != "none" else None,
     )
+
+
+def _default_losses(options: Options, inputs: DistillationInputs) -> str | None:
+    """Return the preset without --loss; None for that of the kind."""
+    if has_cosine(inputs.teacher):
+        return TEXT_PAIRS
+    return None if inputs.has_task else STUDENT_LOSSES.get(str(options.student))
 
 
 def _with_task_defaults(options: Options, inputs: DistillationInputs) -> Options:

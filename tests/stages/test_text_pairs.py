@@ -77,6 +77,7 @@ def test_preset_student_and_dry_run(teacher: Path, pairs: Path, shell: Shell) ->
     plan = shell(*words, "--dry-run")
     assert plan.code == 0, plan.err
     assert "until dev scores stop rising" in plan.out + plan.err
+    assert "(task: 1 kl + 1 attention-kl + 1 hidden, temperature 2)" in plan.out + plan.err
     student = shell(*words, "--steps", 2)
     assert student.code == 0, student.err
     assert has_cosine(open_checkpoint(student.path))
