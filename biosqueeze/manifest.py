@@ -40,6 +40,7 @@ class HistoryEntry:
         parents: the checkpoints that were read, by role: "parent", and for a distillation "teacher", "teacher 2", ...
         layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
             all are unchanged.
+        heads: for each layer of the model the parent's attention heads, from 0, that it has; None where all are kept.
         extra: entries of a later release, kept as they are.
     """
 
@@ -50,6 +51,7 @@ class HistoryEntry:
     sources: Mapping[str, str]
     parents: Mapping[str, ParentRef]
     layers: tuple[int, ...] | None = None
+    heads: tuple[tuple[int, ...], ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -71,6 +73,7 @@ class HistoryEntry:
             "sources": dict(self.sources),
             "parents": {role: asdict(parent) for role, parent in self.parents.items()},
             **({"layers": list(self.layers)} if self.layers is not None else {}),
+            **({"heads": [list(layer) for layer in self.heads]} if self.heads is not None else {}),
             **self.extra,
         }
 
@@ -243,8 +246,16 @@ def _parse_entry(json: JsonObject) -> HistoryEntry:
         sources=json.mapping("sources", str),
         parents=parents,
         layers=layers if json.values.get("layers") is not None else None,
+        heads=_parse_heads(json) if json.values.get("heads") is not None else None,
         extra=json.others(frozenset(HistoryEntry.__dataclass_fields__)),
     )
+
+
+def _parse_heads(json: JsonObject) -> tuple[tuple[int, ...], ...]:
+    rows = json.items("heads", list)
+    if not all(type(head) is int and head >= 0 for row in rows for head in row):
+        raise json.error("heads", "holds something else than heads counted from 0 in a list for each layer")
+    return tuple(tuple(row) for row in rows)
 
 
 def _parse_task(json: JsonObject) -> TaskRecord:

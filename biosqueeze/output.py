@@ -37,6 +37,7 @@ class StageRecord:
         notes: details of the stage, by its name.
         layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
             all are unchanged.
+        heads: for each layer of the model the parent's attention heads that it has; None where all are kept.
         left_out: files that are removed once the manifest describes them.
     """
 
@@ -48,6 +49,7 @@ class StageRecord:
     task: TaskRecord | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
+    heads: tuple[tuple[int, ...], ...] | None = None
     left_out: tuple[Path, ...] = ()
 
 
@@ -102,6 +104,7 @@ def build_manifest(path: Path, record: StageRecord) -> Manifest:
         sources=dict(record.options.sources),
         parents={role: ParentRef(c.name, c.weights_sha256()) for role, c in parents.items()},
         layers=record.layers,
+        heads=record.heads,
     )
     return Manifest(
         stage=record.stage,

@@ -17,6 +17,7 @@ from biosqueeze.distillation.loss_config import (
     check_several_teachers,
     check_temperature,
     drop_losses_without_head,
+    fewer_heads,
     with_fitted_heads,
 )
 from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
@@ -33,6 +34,7 @@ class ModelTraits:
     teacher: PreTrainedConfig  # of the first teacher
     output_type: OutputType
     source_layers: Sequence[int] | None  # for each student layer the teacher layer that it was cut from
+    source_heads: tuple[tuple[int, ...], ...] | None  # and the teacher's heads that it kept, see `heads_in_teacher`
     teachers_have_head: Sequence[bool]
     cross_vocabulary: bool
 
@@ -47,7 +49,8 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     names = [teacher.name for teacher in request.models.teachers]
     losses = _with_defaults(request, traits)
     configs = (traits.student, traits.teacher)
-    loss_config = build_loss_config(losses, request.models.kind, traits.output_type, configs, traits.source_layers)
+    sources = (traits.source_layers, traits.source_heads)
+    loss_config = build_loss_config(losses, request.models.kind, traits.output_type, configs, *sources)
     headless = [name for name, has_head in zip(names, traits.teachers_have_head, strict=True) if not has_head]
     if request.head_steps is not None:
         check_fit_head(loss_config, names, headless)
@@ -94,7 +97,8 @@ def _attention_is_missing(request: DistillationRequest, traits: ModelTraits) -> 
     """Return why losses on attention cannot be computed, "" if they can."""
     if request.cache is not None:
         return "--cache-teacher stores no attention"
-    student_heads, teacher_heads = (attention_sizes(config)[0] for config in (traits.student, traits.teacher))
-    if student_heads != teacher_heads:
+    configs = (traits.student, traits.teacher)
+    student_heads, teacher_heads = (attention_sizes(config)[0] for config in configs)
+    if student_heads != teacher_heads and not fewer_heads(configs, traits.source_heads):
         return f"the attention of {student_heads} heads cannot be compared with that of {teacher_heads}"
     return ""

@@ -1,4 +1,4 @@
-"""Find the teacher layer that each student layer was cut from, by the manifests of both. Torch-free."""
+"""Find the teacher layers and heads that a student was cut from, by the manifests of both. Torch-free."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,29 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
         None where the student was not cut from either, the teacher lacks one of its layers, or the manifests do not
         record it.
     """
+    found = _common_ancestor(student, teacher)
+    return found[1] if found else None
+
+
+def heads_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[tuple[int, ...], ...] | None:
+    """Return for each student layer the teacher's attention heads, counted from 0, that it kept.
+
+    Returns:
+        None where all are kept, where the teacher has lost heads of their common ancestor itself, or where the
+        manifests record neither.
+    """
+    found = _common_ancestor(student, teacher)
+    if found is None:
+        return None
+    ancestor, layers = found
+    if ancestor != teacher.weights_sha256() and _source_heads(ancestor, teacher.manifest) is not None:
+        return None
+    heads = _source_heads(ancestor, student.manifest)
+    return heads if heads is not None and len(heads) == len(layers) else None
+
+
+def _common_ancestor(student: Checkpoint, teacher: Checkpoint) -> tuple[str, tuple[int, ...]] | None:
+    """Return the hash of the ancestor that both have layers of, and the teacher's layers that the student has."""
     if student.manifest is None:
         return None
     teacher_hash = teacher.weights_sha256()
@@ -24,7 +47,7 @@ def layers_in_teacher(student: Checkpoint, teacher: Checkpoint) -> tuple[int, ..
         total = max(student_layers, default=0) + 1 if student_layers else 0
         teacher_layers = tuple(range(total)) if ancestor == teacher_hash else _source_layers(ancestor, teacher.manifest)
         if student_layers and teacher_layers and set(student_layers) <= set(teacher_layers):
-            return tuple(teacher_layers.index(layer) for layer in student_layers)
+            return ancestor, tuple(teacher_layers.index(layer) for layer in student_layers)
     return None
 
 
@@ -48,3 +71,18 @@ def _source_layers(ancestor: str, manifest: Manifest | None) -> tuple[int, ...] 
     if source is None:
         return tuple(range(depth)) if depth is not None else None
     return tuple(source) if len(source) == depth else None
+
+
+def _source_heads(ancestor: str, manifest: Manifest | None) -> tuple[tuple[int, ...], ...] | None:
+    """Return for each layer the heads of an ancestor, given by the hash of its weights, that it has; None for all."""
+    if manifest is None or ancestor not in _ancestors(manifest):
+        return None
+    heads: tuple[tuple[int, ...], ...] | None = None
+    for entry in manifest.history[_ancestors(manifest).index(ancestor) :]:
+        if heads is not None and entry.layers is not None:
+            heads = tuple(heads[layer] for layer in entry.layers if layer < len(heads))
+        if entry.heads is not None:
+            before = heads or tuple(tuple(range(max(layer, default=0) + 1)) for layer in entry.heads)
+            rows = zip(before, entry.heads, strict=False)
+            heads = tuple(tuple(row[head] for head in kept if head < len(row)) for row, kept in rows)
+    return heads

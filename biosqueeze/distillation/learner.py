@@ -117,7 +117,8 @@ class Distiller(Learner):
             layer = self._projected(student[student_depth], student_depth)
             window = self.loss_config.windows.get((student_depth, teacher_depth))
             seen = allowed if window is None else allowed & within_window(allowed.shape[2], window, allowed.device)
-            pair = LayerPair(layer, teacher.layers[teacher_depth], seen, self.loss_config.relation_heads)
+            states = self._compared(loss, teacher.layers[teacher_depth], student_depth)
+            pair = LayerPair(layer, states, seen, self.loss_config.relation_heads)
             value: Tensor = loss.loss(pair)
             return self.loss_config.weight_of((student_depth, teacher_depth)) * value
 
@@ -132,6 +133,11 @@ class Distiller(Learner):
         if layer.hidden is None or name not in self.projections:
             return layer
         return replace(layer, hidden=self.projections[name](layer.hidden))
+
+    def _compared(self, loss: ModuleType, teacher: LayerStates, student_depth: int) -> LayerStates:
+        """Return the teacher's states; for a loss that compares head by head, of the heads that the student kept."""
+        heads = self.loss_config.teacher_heads
+        return teacher.of_heads(heads[student_depth - 1]) if heads and getattr(loss, "SAME_HEADS", False) else teacher
 
     def _labels(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the gold label of each row: see `objectives.LogitRows`."""

@@ -38,6 +38,7 @@ class LossConfig:
     projection: Projection = "shared"
     relation_heads: int = 0  # see objectives.LayerPair
     windows: Mapping[tuple[int, int], int] = field(default_factory=dict)  # see loss_windows
+    teacher_heads: tuple[tuple[int, ...], ...] = ()  # those that each layer of a student with fewer heads kept
     dropout: float | None = None  # the student's during this training; None keeps that of its config
     fits_heads: bool = False  # whether teachers without a masked-language-model head get a fitted one
 
@@ -95,6 +96,7 @@ def build_loss_config(
     output_type: OutputType,
     configs: tuple[PreTrainedConfig, PreTrainedConfig],
     source_layers: Sequence[int] | None = None,
+    source_heads: tuple[tuple[int, ...], ...] | None = None,
 ) -> LossConfig:
     """Build the loss configuration from --loss and its companions.
 
@@ -104,6 +106,7 @@ def build_loss_config(
         output_type: of the task's head; TOKENS for mlm.
         configs: of the student and of the first teacher.
         source_layers: for each student layer the teacher layer that it was cut from, see `models.layer_maps`.
+        source_heads: for each student layer the teacher's heads that it has; None where that is unknown.
 
     Raises:
         UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
@@ -126,6 +129,7 @@ def build_loss_config(
         projection=settings.projection or preset.projection,
         relation_heads=settings.relation_heads or 0,
         windows=loss_windows(pairs, configs),
+        teacher_heads=fewer_heads(configs, source_heads),
         dropout=settings.dropout,
     )
     _check_unused_settings(settings, modules)
@@ -133,6 +137,20 @@ def build_loss_config(
         note("--projection has no effect: student and teacher have the same hidden size")
     _check_heads(loss_config, modules, student, teacher)
     return loss_config
+
+
+def fewer_heads(
+    configs: tuple[PreTrainedConfig, PreTrainedConfig], source_heads: tuple[tuple[int, ...], ...] | None
+) -> tuple[tuple[int, ...], ...]:
+    """Return the teacher's heads that each student layer has, where it has fewer and they are known; else none.
+
+    Args:
+        configs: of the student and of the first teacher.
+        source_heads: as the manifests record them, see `layer_provenance.heads_in_teacher`.
+    """
+    (own, _), (all_heads, _) = (attention_sizes(config) for config in configs)
+    known = source_heads is not None and {len(layer) for layer in source_heads} == {own}
+    return source_heads if own < all_heads and source_heads and known else ()
 
 
 def loss_windows(pairs: LayerMap, configs: tuple[PreTrainedConfig, PreTrainedConfig]) -> dict[tuple[int, int], int]:
@@ -317,7 +335,7 @@ def _check_heads(
     student_heads, student_size = attention_sizes(student)
     teacher_heads, teacher_size = attention_sizes(teacher)
     bound = [name for name, module in modules.items() if getattr(module, "SAME_HEADS", False)]
-    if bound and student_heads != teacher_heads:
+    if bound and student_heads != teacher_heads and not loss_config.teacher_heads:
         raise UsageError(
             f"--loss {', '.join(bound)} compares attention head by head, but the student has {student_heads} heads and "
             f"the teacher {teacher_heads}; use minilmv2, which needs no equal heads, or a student with {teacher_heads}"

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_scheme
 from biosqueeze.distillation.cut_vocabulary import cut_teacher
-from biosqueeze.distillation.layer_provenance import layers_in_teacher
+from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
@@ -48,6 +48,7 @@ class DistillationModels:
     output_type: OutputType = TOKENS
     metric: str = "f1"  # by which the best student is chosen
     source_layers: tuple[int, ...] | None = None  # the teacher layers that the student was cut from
+    source_heads: tuple[tuple[int, ...], ...] | None = None  # and the teacher's heads that each of its layers kept
 
     @cached_property
     def cross_vocabulary(self) -> bool:
@@ -111,6 +112,7 @@ def load_models(settings: ModelSettings) -> DistillationModels:
         tuple(tokenizers),
         fitting_length(settings.max_length, positions),
         source_layers=student.layers,
+        source_heads=None if isinstance(settings.student, str) else heads_in_teacher(settings.student, first),
     )
     if settings.kind == "task":
         _check_outputs("num_labels", models)

@@ -8,7 +8,7 @@ from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
 from biosqueeze.distillation.cut_vocabulary import tokens_in_teacher
 from biosqueeze.distillation.datasets import check_data_labels
-from biosqueeze.distillation.layer_provenance import layers_in_teacher
+from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
@@ -39,6 +39,7 @@ def check_request(request: DistillationRequest) -> LossConfig:
         teacher=teacher,
         output_type=output_type,
         source_layers=source_layers,
+        source_heads=None if isinstance(models.student, str) else heads_in_teacher(models.student, models.teachers[0]),
         teachers_have_head=[is_task or detect_head(each, load_config(each)) == "mlm" for each in models.teachers],
         cross_vocabulary=is_task and _cross_vocabulary(models),
     )

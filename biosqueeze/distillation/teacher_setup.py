@@ -53,6 +53,7 @@ def set_up_teachers(request: DistillationRequest, models: DistillationModels) ->
         teacher=models.teachers[0].config,
         output_type=models.output_type,
         source_layers=models.source_layers,
+        source_heads=models.source_heads,
         teachers_have_head=models.teachers_have_head,
         cross_vocabulary=models.cross_vocabulary,
     )

@@ -1,6 +1,7 @@
 """Cut layers and widths of a model as a guide says: choose by importance, compare with the original, repair."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -13,6 +14,7 @@ from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
 from biosqueeze.models.depth import keep_layers
 from biosqueeze.models.families import family_of
+from biosqueeze.models.layers import query_group
 from biosqueeze.models.repair import repair_depth, repair_width
 from biosqueeze.models.streams import CalibrationText
 from biosqueeze.models.unit_scores import UnitScores
@@ -27,6 +29,8 @@ class CutModel:
     model: PreTrainedModel
     layers: tuple[int, ...] | None = None
     """The original's layers that it has; None where all are kept."""
+    heads: tuple[tuple[int, ...], ...] | None = None
+    """For each of its layers the original's query heads that it has; None where all are kept."""
     differences: dict[str, float] = field(default_factory=dict)
     """From a reference on a padded batch, before any repair."""
     scores: UnitScores = field(default_factory=UnitScores)
@@ -90,6 +94,7 @@ class GuidedCut:
         scores = self._scores_of(before)
         narrowed = narrow(before, widths, scores)
         self.cut.model = narrowed.model
+        self.cut.heads = _query_heads(narrowed.kept.heads, query_group(before.config))
         self.cut.differences |= narrowed.differences
         if scores is not None:
             depth = self.cut.scores.layers
@@ -123,3 +128,10 @@ class GuidedCut:
 
     def _text(self) -> CalibrationText:
         return CalibrationText(self.calibration.batches, self.calibration.run)
+
+
+def _query_heads(kept: Sequence[Sequence[int]] | None, group: int) -> tuple[tuple[int, ...], ...] | None:
+    """Return the kept query heads of each layer from the kept units, each of which has `group` of them."""
+    if kept is None:
+        return None
+    return tuple(tuple(unit * group + head for unit in layer for head in range(group)) for layer in kept)

@@ -16,7 +16,8 @@ A file NAME.py is the loss called NAME. It defines
 Padding never contributes: rows and tokens are real ones only, and `LayerPair.allowed` masks the positions of attention.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -55,6 +56,11 @@ class LayerStates:
     key: Tensor | None = None  # (batch, heads, length, head size)
     value: Tensor | None = None  # (batch, heads, length, head size)
     bias: Tensor | None = None  # (batch, heads, query, key), added to the scores by relative positions; None is zero
+
+    def of_heads(self, heads: Sequence[int]) -> "LayerStates":
+        """Return these states with some of the heads."""
+        parts = {name: getattr(self, name) for name in ("query", "key", "value", "bias")}
+        return replace(self, **{name: part[:, list(heads)] for name, part in parts.items() if part is not None})
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,7 @@ class _ShrunkModel:
     layers: tuple[int, ...] | None  # see output.StageRecord
     notes: dict[str, Any]
     scores: "SavedScores | None" = None
+    heads: tuple[tuple[int, ...], ...] | None = None  # see output.StageRecord
 
 
 def plan(options: Options) -> Plan:
@@ -293,7 +294,14 @@ def _write(
     if shrunk.scores:
         save_scores(output.path, shrunk.scores)
     copy_head(source, output.path)  # none of these depends on the shape of the encoder
-    record = StageRecord(stage="shrink", parent=source, options=options, notes=shrunk.notes, layers=shrunk.layers)
+    record = StageRecord(
+        stage="shrink",
+        parent=source,
+        options=options,
+        notes=shrunk.notes,
+        layers=shrunk.layers,
+        heads=shrunk.heads,
+    )
     return output.finish(record), {"parameters_before": before, "parameters_after": after, **shrunk.notes}
 
 
@@ -390,4 +398,5 @@ def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _Sh
     notes = start.notes | {"layers": cut.layers, "differences": differences}
     notes |= facts_of(shape.guide, guided.calibration.tokens)
     total = start.model.config.num_hidden_layers
-    return replace(start, model=cut.model, layers=cut.layers, notes=notes, scores=guided.saved_scores(total))
+    scores = guided.saved_scores(total)
+    return replace(start, model=cut.model, layers=cut.layers, heads=cut.heads, notes=notes, scores=scores)

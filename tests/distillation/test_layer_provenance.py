@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.distillation.layer_provenance import layers_in_teacher
+from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.loss_config import build_loss_config
 from biosqueeze.distillation.request import LossSettings
 from biosqueeze.models.load import load_config
@@ -49,6 +49,40 @@ def test_teacher_fine_tuned_after_the_cut(base: Path, tmp_path: Path, shell: She
     assert provenance(student, shallow) == (1, 2)
     other = run(shell, "shrink", teacher, "--layers", "0,2,3", "--out", tmp_path / "other")
     assert provenance(student, other) is None  # it has the student's layer 3 and not its layer 1
+
+
+def heads(student: object, teacher: object) -> tuple[tuple[int, ...], ...] | None:
+    return heads_in_teacher(open_checkpoint(str(student)), open_checkpoint(str(teacher)))
+
+
+def test_heads_of_repeated_cuts(base: Path, tmp_path: Path, shell: Shell) -> None:
+    first = run(shell, "shrink", base, "--layers", "0,2,3", "--heads", "3", "--out", tmp_path / "three")
+    second = run(shell, "shrink", first, "--layers", "0,2", "--heads", "2", "--out", tmp_path / "two")
+    one, two = heads(first, base), heads(second, first)
+    assert one is not None
+    assert two is not None
+    assert [len(layer) for layer in one] == [3, 3, 3]
+    assert heads(second, base) == tuple(tuple(one[layer][head] for head in two[i]) for i, layer in enumerate((0, 2)))
+    whole = run(shell, "shrink", base, "--ffn", "32", "--out", tmp_path / "ffn")
+    assert heads(whole, base) is None  # all are kept
+
+
+def test_heads_of_a_teacher_that_lost_some_itself(base: Path, tmp_path: Path, shell: Shell) -> None:
+    student = run(shell, "shrink", base, "--heads", "2", "--out", tmp_path / "student")
+    tuned = run(shell, "finetune", base, "--data", "demo:ner", *FAST, "--out", tmp_path / "tuned")
+    assert heads(student, tuned) == heads(student, base)
+    narrower = run(shell, "shrink", tuned, "--heads", "3", "--out", tmp_path / "narrower")
+    assert heads(student, narrower) is None
+
+
+def test_attention_of_kept_heads_is_a_default_loss(base: Path, tmp_path: Path, shell: Shell) -> None:
+    teacher = run(shell, "finetune", base, "--data", "demo:ner", *FAST, "--out", tmp_path / "teacher")
+    student = run(shell, "shrink", teacher, "--layers", "0,3", "--heads", "2", "--repair", "none")
+    words = ("distill", student, "--teacher", teacher, "--data", "demo:ner", *FAST)
+    plan = shell(*words, "--dry-run")
+    assert "(task: 1 kl + 1 attention-kl," in plan.out + plan.err, plan.err
+    log = Path(run(shell, *words, "--out", tmp_path / "distilled"), "metrics.jsonl").read_text(encoding="utf-8")
+    assert json.loads(log.splitlines()[0])["attention-kl"] > 0
 
 
 def test_unknown_provenance_is_none(base: Path, tmp_path: Path, shell: Shell) -> None:

@@ -18,6 +18,7 @@ from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
+from biosqueeze.models.width import Widths, narrow
 from biosqueeze.training.chunked_loss import ChunkedTerms
 from tests import pico
 
@@ -96,6 +97,25 @@ def test_layer_pairs_and_their_weights(pair) -> None:
     )
     kl = [_attention_kl(student_out.attentions[i], teacher_out.attentions[2 * i + 1], real) for i in (0, 1)]
     assert float(losses["attention-kl"]) == pytest.approx(float(kl[0] + 3 * kl[1]), 1e-3)
+
+
+def test_attention_is_compared_with_the_heads_that_were_kept(pico_bert) -> None:
+    teacher = model_of(pico_bert)
+    student = narrow(teacher, Widths(heads=2)).model
+    student.set_attn_implementation("eager")
+    batch, kept = masked_batch(teacher), ((1, 3), (0, 2), (2, 3), (0, 3))
+    config = LossConfig(
+        weights={"attention-kl": 1.0},
+        output_spec=output_spec(),
+        layer_map=((2, 2), (4, 3)),
+        teacher_heads=kept,
+    )
+    with torch.no_grad():
+        losses = distiller(student, teacher, config)(**batch)
+        own, other = (model_outputs(model, batch).attentions for model in (student, teacher))
+    real = batch["attention_mask"].bool()
+    expected = _attention_kl(own[1], other[1][:, [0, 2]], real) + _attention_kl(own[3], other[2][:, [0, 3]], real)
+    assert float(losses["attention-kl"]) == pytest.approx(float(expected), 1e-3)
 
 
 @torch.no_grad()
