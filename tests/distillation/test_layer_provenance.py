@@ -75,10 +75,13 @@ def test_heads_of_a_teacher_that_lost_some_itself(base: Path, tmp_path: Path, sh
     assert heads(student, narrower) is None
 
 
-def test_attention_of_kept_heads_is_a_default_loss(base: Path, tmp_path: Path, shell: Shell) -> None:
+def test_attention_of_kept_heads_is_a_loss(base: Path, tmp_path: Path, shell: Shell) -> None:
     teacher = run(shell, "finetune", base, "--data", "demo:ner", *FAST, "--out", tmp_path / "teacher")
     student = run(shell, "shrink", teacher, "--layers", "0,3", "--heads", "2", "--repair", "none")
     words = ("distill", student, "--teacher", teacher, "--data", "demo:ner", *FAST)
+    default = shell(*words, "--dry-run")
+    assert "the student has fewer heads than the teacher: training on soft labels and hidden states" in default.err
+    words = (*words, "--loss", "kl", "--loss", "attention-kl")
     plan = shell(*words, "--dry-run")
     assert "(task: 1 kl + 1 attention-kl," in plan.out + plan.err, plan.err
     log = Path(run(shell, *words, "--out", tmp_path / "distilled"), "metrics.jsonl").read_text(encoding="utf-8")
