@@ -82,9 +82,8 @@ def _with_defaults(request: DistillationRequest, traits: ModelTraits) -> LossSet
         note("teacher and student have different vocabularies: training on soft labels alone, by word or by text")
         return replace(losses, loss=("kl",))
     cause = _attention_is_missing(request, traits)
-    if not cause and fewer_heads((traits.student, traits.teacher), traits.source_heads):
-        # Without hidden states such students learn less, although the attention of the heads that they kept is known.
-        cause = "the student has fewer heads than the teacher" if is_task else ""
+    if is_task and not cause and fewer_heads((traits.student, traits.teacher), traits.source_heads):
+        cause = "the student has fewer heads than the teacher"  # for attention alone, see examples/benchmarks
     if cause and is_task:
         note(f"{cause}: training on soft labels and hidden states")
         return replace(losses, loss=WITHOUT_ATTENTION)

@@ -9,7 +9,7 @@ from biosqueeze.environment import current_environment
 from biosqueeze.errors import UsageError
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import bench_rows, show_rows
-from biosqueeze.models.custom_heads.files import check_custom_head
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
     Argument,
     Bounds,
@@ -94,7 +94,7 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
-        check_custom_head(checkpoint, "bench", allowed=("crf", "cosine"))
+        check_custom_head(checkpoint, "bench", allowed=BESIDE_ENCODER)
         check_length(checkpoint.name, config_with_family(checkpoint), max(lengths))
     alone = len(checkpoints) == 1
     models = tuple(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.models.custom_heads.files import check_custom_head
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.unsupported import stock_architecture
 from biosqueeze.options import (
@@ -57,7 +57,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    check_custom_head(source, "export", allowed=("crf", "cosine"))
+    check_custom_head(source, "export", allowed=BESIDE_ENCODER)
     parameters = None
     if _is_supported(source):
         check_tokenizer_files(source)
@@ -118,7 +118,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnxruntime import files
 
     source = open_checkpoint(options.checkpoint)
-    check_custom_head(source, "export", allowed=("crf", "cosine"))
+    check_custom_head(source, "export", allowed=BESIDE_ENCODER)
     with open_output(_out(options, source), (source,), force=options.force) as output:
         parity = _write_graph(source, output.path, options.tolerance, options.opset or OPSET)
         copy = Checkpoint(output.path, source.name)

@@ -9,7 +9,7 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.corpus import find_corpus
 from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.files import check_custom_head
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -109,7 +109,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
 
     source = open_checkpoint(options.checkpoint, weights=False)
-    check_custom_head(source, "quantize", allowed=("crf", "cosine"))
+    check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
     find_corpus(text)
@@ -146,7 +146,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     source = open_checkpoint(options.checkpoint)
-    check_custom_head(source, "quantize", allowed=("crf", "cosine"))
+    check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)
     if _graph_of(source).exists():
         open_predictor(source, "onnxruntime")  # raises for a damaged graph

@@ -9,7 +9,7 @@ from biosqueeze.budgets.options import BudgetOptions
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
-from biosqueeze.models.custom_heads.files import check_custom_head, copy_head
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, copy_head
 from biosqueeze.models.gradual import GradualOptions, next_layers, next_widths
 from biosqueeze.models.presets import PRESETS, find_preset
 from biosqueeze.options import (
@@ -162,7 +162,7 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     config = load_config(source)
-    check_custom_head(source, "shrink", allowed=("crf", "cosine"))
+    check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
     check_tokenizer_files(source)
     options = with_calibration(options, source, config, narrows=options.narrows)
     out = check_output(_out(options, source), (source,), force=options.force)
@@ -253,7 +253,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.models.load import load_config
 
     source = open_checkpoint(options.checkpoint)
-    check_custom_head(source, "shrink", allowed=("crf", "cosine"))
+    check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
     options = with_calibration(options, source, load_config(source), narrows=options.narrows)
     out = _out(options, source)
     if options.family:
@@ -294,14 +294,8 @@ def _write(
     if shrunk.scores:
         save_scores(output.path, shrunk.scores)
     copy_head(source, output.path)  # none of these depends on the shape of the encoder
-    record = StageRecord(
-        stage="shrink",
-        parent=source,
-        options=options,
-        notes=shrunk.notes,
-        layers=shrunk.layers,
-        heads=shrunk.heads,
-    )
+    layers, heads, notes = shrunk.layers, shrunk.heads, shrunk.notes
+    record = StageRecord(stage="shrink", parent=source, options=options, notes=notes, layers=layers, heads=heads)
     return output.finish(record), {"parameters_before": before, "parameters_after": after, **shrunk.notes}
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from biosqueeze.data.output_types import OutputType
 
 
+# What they compute is computed beside the encoder, from its outputs, so that a graph or a cut of the encoder suffices.
+BESIDE_ENCODER = ("crf", "cosine")
+
+
 def known_head(checkpoint: Checkpoint) -> str | None:
     """Return the name of the checkpoint's custom head; None for a stock one.
 
