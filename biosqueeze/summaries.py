@@ -99,22 +99,3 @@ def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...
     if written.task is not None and written.task.data:
         return "evaluate", str(written.path)
     return "bench", source.name, str(written.path)
-
-
-def teacher_dev_score(teacher: Checkpoint, options: Any, metric: str) -> float | None:
-    """Return the score that the teacher's fine-tuning reached on the dev split of a distillation, if it is the same.
-
-    Args:
-        teacher: of the distillation.
-        options: of the distillation, with `data`, `dev_share` and `seed`.
-        metric: the score.
-    """
-    manifest = teacher.manifest
-    if manifest is None or manifest.stage != "finetune" or teacher.task is None or not manifest.history:
-        return None
-    made = manifest.history[-1].options
-    held_out = (options.dev_share, options.seed if options.dev_share else None)
-    same = (made.get("dev_share"), made.get("seed") if made.get("dev_share") else None) == held_out
-    score = manifest.metrics.get(metric)
-    is_comparable = same and teacher.task.data == options.data and not made.get("with_dev")
-    return score if is_comparable and isinstance(score, float) else None

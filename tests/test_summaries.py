@@ -6,7 +6,7 @@ import pytest
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.progress import duration
-from biosqueeze.summaries import scored, teacher_dev_score, trained_summary
+from biosqueeze.summaries import scored, trained_summary
 
 
 @pytest.mark.parametrize(
@@ -29,28 +29,6 @@ def test_duration_as_one_would_say_it(seconds, text):
 def test_score_beside_the_teachers():
     assert scored("f1", 0.7427, 0.7785) == "f1 0.7427, 95.4% of the teacher's 0.7785"
     assert scored("f1", 0.7427, None) == scored("f1", 0.7427, 0.0) == "f1 0.7427"
-
-
-@pytest.mark.parametrize(
-    ("changes", "score"),
-    [
-        ({}, 0.8),
-        ({"data": "other"}, None),
-        ({"dev_share": 0.1}, None),
-        ({"made": {"dev_share": 0.1, "seed": 0}, "dev_share": 0.1}, 0.8),
-        ({"made": {"dev_share": 0.1, "seed": 3}, "dev_share": 0.1}, None),
-        ({"made": {"with_dev": True}}, None),
-        ({"stage": "distill"}, None),
-        ({"metric": "accuracy"}, None),
-    ],
-)
-def test_teacher_score_is_of_the_same_dev_split(changes, score):
-    values = {"data": "ncbi", "dev_share": None, "made": {}, "stage": "finetune", "metric": "f1", **changes}
-    history = [SimpleNamespace(options=values["made"])]
-    manifest = SimpleNamespace(stage=values["stage"], metrics={"f1": 0.8}, history=history)
-    teacher = SimpleNamespace(manifest=manifest, task=SimpleNamespace(data="ncbi"))
-    options = SimpleNamespace(data=values["data"], dev_share=values["dev_share"], seed=0)
-    assert teacher_dev_score(teacher, options, values["metric"]) == score
 
 
 def test_step_without_scores_is_the_last(pico_ner):

@@ -10,7 +10,8 @@ The flow, one module per step; `pipeline.distill` runs all of them:
    labelled; `augmentation` adds variants of labelled examples, with words from `word_proposer`;
 5. teacher setup: `teacher_setup` selects the source of teacher outputs: live models (`teachers`), the cache on disk
    (`teacher_cache`), or outputs computed in advance by teachers with another vocabulary (`cross_vocabulary`).
-   `mlm_head` first adds masked-language-model heads, fitted by `head_fitting`, to teachers that lack one;
+   `mlm_head` first adds masked-language-model heads, fitted by `head_fitting`, to teachers that lack one.
+   `teacher_score` is the teacher's score on dev;
 6. student: `warm_start` may fine-tune it first; `learner` computes the losses in the training loop of
    `biosqueeze.training` (`training.chunked_loss`: those over a vocabulary).
 """

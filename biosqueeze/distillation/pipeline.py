@@ -15,6 +15,7 @@ from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.mlm_head import fit_missing_heads
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
+from biosqueeze.distillation.teacher_score import teacher_score
 from biosqueeze.distillation.teacher_setup import (
     TeacherSetup,
     check_cache,
@@ -78,6 +79,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     check_options(request.training, models.student, evaluated=request.data.data is not None)
     check_cache(request, setup)
     data = _load_data(request, setup)
+    goal = teacher_score(request, models, data.dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
@@ -101,6 +103,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             evaluate=data.evaluator(precision_of(training)) if trained_head else None,
             dev_sequences=len(data.dev.windows) if data.dev else 0,
             metric=models.metric,
+            goal=goal,
         )
     )
     keep_log(directory)
@@ -110,6 +113,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
+        **({"teacher_score": round(goal, 6)} if goal is not None else {}),
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
         **_use_of_text(request, data.source, summary),
     }

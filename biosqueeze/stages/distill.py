@@ -37,7 +37,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import duration, quietly
 from biosqueeze.sentence_layout import copy_sentence_layout
-from biosqueeze.summaries import teacher_dev_score, trained_summary
+from biosqueeze.summaries import trained_summary
 from biosqueeze.training.finished import resume_where_saved, take_over
 from biosqueeze.training.options import PLATEAU
 
@@ -276,8 +276,7 @@ def run(options: Options) -> Outcome:
             result.save(output.path)
             copy_sentence_layout(inputs.parent.path, output.path)
         written = output.finish(_record(options, inputs, result))
-    metric = result.models.metric
-    teacher = teacher_dev_score(inputs.teacher, options, metric) if inputs.has_task else None
+    metric, teacher = result.models.metric, result.metrics.get("teacher_score")
     summary = trained_summary(written, result.metrics, metric, teacher) if processes.is_main() else None
     return Outcome(written.path, {"metrics": result.metrics}, summary=summary)
 

@@ -50,6 +50,7 @@ class TrainingJob:
     evaluate: Callable[[Any], dict[str, float]] | None = None
     dev_sequences: int = 0  # that `evaluate` reads
     metric: str | None = "f1"
+    goal: float | None = None  # the score from which on a plateau needs less patience, such as a teacher's
     identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
     uncompared: Collection[str] = ()  # options that may differ on --resume, see `fingerprint_of`
     maskings: int | None = None  # epochs after which the random features of an item repeat; None: they never do

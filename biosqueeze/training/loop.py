@@ -37,7 +37,13 @@ from biosqueeze.training.optimisation import checkpoint_activations, optimizer_o
 from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.rng_state import RngState
-from biosqueeze.training.schedules import FixedSchedule, PlateauSchedule, evaluations_of_plateau, set_rates
+from biosqueeze.training.schedules import (
+    FixedSchedule,
+    PlateauSchedule,
+    evaluation_interval_of_plateau,
+    patience_of_plateau,
+    set_rates,
+)
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import check_tracker, tracking
@@ -119,9 +125,9 @@ class TrainingLoop:
             most = _MOST_STEPS
         self.plateau = PlateauSchedule(most, self.options) if self.options.schedule == PLATEAU else None
         self.schedule = self.plateau or FixedSchedule(most, self.options)
-        self.eval_every, self.patience = self.options.eval_every or self.per_epoch, self.options.patience
+        self.eval_every = self.options.eval_every or self.per_epoch
         if self.plateau:
-            self.eval_every, self.patience = evaluations_of_plateau(self.options, self.per_epoch, job.dev_sequences)
+            self.eval_every = evaluation_interval_of_plateau(self.options, self.per_epoch, job.dev_sequences)
         self.rates = LambdaLR(self._prepare(), self.schedule.factor)
         self.average = AveragedWeights(job.learner.model) if self.plateau else None
         accelerator.register_for_checkpointing(self.rates, *([self.average] if self.average else []))
@@ -299,14 +305,22 @@ class TrainingLoop:
 
     def _heed_patience(self) -> None:
         """Where dev scores have not risen for long enough, let the rate fall, or end the training."""
-        progress = self.progress
-        if self.patience is None or progress.stale < self.patience or progress.step >= self.total:
+        progress, patience = self.progress, self._patience()
+        if patience is None or progress.stale < patience or progress.step >= self.total:
             return
         if self.plateau is None:
             progress.stopped = True
-            note(f"stopped at step {progress.step} by --patience {self.patience}: {self._best_score()}")
+            note(f"stopped at step {progress.step} by --patience {patience}: {self._best_score()}")
         elif self.plateau.falls_from is None:
             self._fall(self._best_score())
+
+    def _patience(self) -> int | None:
+        """Return how many evaluations in a row without a better score are enough; None for any number."""
+        if self.plateau is None:
+            return self.options.patience
+        best, goal = self.progress.best_score, self.job.goal
+        reached = best is not None and goal is not None and best >= goal
+        return patience_of_plateau(self.options, self.eval_every, goal_reached=reached)
 
     def _best_score(self) -> str:
         return f"the best score on dev is {self.progress.best_score:.4f} at step {self.progress.best_step}"

@@ -9,7 +9,7 @@ from biosqueeze.progress import note
 MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
 PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EPOCHS = 6_000, 200, 10
-PLATEAU_PATIENCE, PLATEAU_PATIENCE_STEPS = 6, 600
+PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL, PLATEAU_PATIENCE_STEPS = 6, 3, 600
 
 
 def fitting_length(max_length: int, positions: int) -> int:
@@ -172,8 +172,9 @@ class TrainingOptions(WritingOptions):
     patience: Annotated[
         int | None,
         "Stop after this number of evaluations on dev in a row without a better score; with --schedule plateau, let "
-        f"the learning rate fall. Default: never; with --schedule plateau {PLATEAU_PATIENCE}, and no fewer than there "
-        f"are in {PLATEAU_PATIENCE_STEPS} steps.",
+        f"the learning rate fall. Default: never; with --schedule plateau {PLATEAU_PATIENCE}, "
+        f"{PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its teacher, and no fewer than there are in "
+        f"{PLATEAU_PATIENCE_STEPS} steps.",
         Bounds(least=1),
         Group.DEV,
     ] = None

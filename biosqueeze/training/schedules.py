@@ -10,6 +10,7 @@ from biosqueeze.training.options import (
     PLATEAU_EVAL_EPOCHS,
     PLATEAU_EVAL_EVERY,
     PLATEAU_PATIENCE,
+    PLATEAU_PATIENCE_AT_GOAL,
     PLATEAU_PATIENCE_STEPS,
     TrainingOptions,
 )
@@ -72,22 +73,34 @@ class PlateauSchedule:
         return max(0.0, (self.total - step) / (self.total - self.falls_from))
 
 
-def evaluations_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequences: int) -> tuple[int, int]:
-    """Return the steps between two evaluations on dev, and the patience as a number of evaluations.
+def evaluation_interval_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequences: int) -> int:
+    """Return the steps between two evaluations on dev.
 
     With few training examples the best score comes within the first steps, so the interval is shorter, but never fewer
-    steps than an evaluation has batches. The patience covers hundreds of steps, because the noise of dev scores is
-    larger than their rise from one evaluation to the next.
+    steps than an evaluation has batches.
 
     Args:
-        options: of the training; its eval_every and patience override the defaults.
+        options: of the training; its eval_every overrides the default.
         per_epoch: steps of an epoch.
         dev_sequences: sequences of the dev split.
     """
     few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
-    every = options.eval_every or min(PLATEAU_EVAL_EVERY, few)
-    patience = max(PLATEAU_PATIENCE, math.ceil(PLATEAU_PATIENCE_STEPS / every))
-    return every, options.patience or patience
+    return options.eval_every or min(PLATEAU_EVAL_EVERY, few)
+
+
+def patience_of_plateau(options: TrainingOptions, every: int, *, goal_reached: bool) -> int:
+    """Return how many evaluations in a row without a better score let the rate fall.
+
+    They cover hundreds of steps, because the noise of dev scores is larger than their rise from one evaluation to the
+    next, and fewer once there is no goal left.
+
+    Args:
+        options: of the training; its patience overrides the default.
+        every: steps between two evaluations.
+        goal_reached: whether the best score is that of the goal, or better.
+    """
+    least = PLATEAU_PATIENCE_AT_GOAL if goal_reached else PLATEAU_PATIENCE
+    return options.patience or max(least, math.ceil(PLATEAU_PATIENCE_STEPS / every))
 
 
 def warm_up_and_decay(total: int, warmup: float, schedule: str = "linear") -> Callable[[int], float]:

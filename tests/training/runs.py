@@ -68,12 +68,14 @@ def run(
     features: Sequence[Features] | None = None,
     evaluate: Evaluate | None = None,
     model: PreTrainedModel | None = None,
+    goal: float | None = None,
 ) -> Run:
     directory.mkdir(exist_ok=True)
     model = model or model_of()
     items = list(features or windows())
     learner = build_fine_tuner(options, model, TOKENS, items)
-    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, evaluate))
+    source = Mixture(items, None, 0.0, 0)
+    summary = train(TrainingJob("test", learner, source, options, directory, evaluate, goal=goal))
     return Run(model, summary, log_of(directory))
 
 

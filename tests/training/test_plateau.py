@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.training import schedules
 from biosqueeze.training.batches import BatchSchedule, loader
-from biosqueeze.training.schedules import evaluations_of_plateau
+from biosqueeze.training.schedules import evaluation_interval_of_plateau, patience_of_plateau
 from biosqueeze.training.sources import Mixture
 from tests.training import runs
 from tests.training.test_loop import press_ctrl_c
@@ -137,21 +138,34 @@ def test_length_for_people() -> None:
 @pytest.mark.parametrize(
     ("per_epoch", "dev_sequences", "given", "expected"),
     [
-        (2, 16, {}, (20, 30)),
-        (2, 2000, {}, (63, 10)),
-        (35, 16, {}, (200, 6)),
-        (2, 16, {"eval_every": 500}, (500, 6)),
-        (2, 16, {"eval_every": 50, "patience": 2}, (50, 2)),
+        (2, 16, {}, (20, 30, 30)),
+        (2, 2000, {}, (63, 10, 10)),
+        (35, 16, {}, (200, 6, 3)),
+        (2, 16, {"eval_every": 500}, (500, 6, 3)),
+        (2, 16, {"eval_every": 50, "patience": 2}, (50, 2, 2)),
     ],
 )
 def test_evaluations_by_default(
-    per_epoch: int, dev_sequences: int, given: dict[str, int], expected: tuple[int, int]
+    per_epoch: int, dev_sequences: int, given: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
+    """The steps between two evaluations, and how many of them are enough before and after the goal is reached."""
     options = FineTuningOptions(schedule="plateau", batch_size=32, **given)
-    assert evaluations_of_plateau(options, per_epoch, dev_sequences) == expected
+    every = evaluation_interval_of_plateau(options, per_epoch, dev_sequences)
+    before, after = (patience_of_plateau(options, every, goal_reached=reached) for reached in (False, True))
+    assert (every, before, after) == expected
 
 
 def test_few_examples_are_evaluated_often(tmp_path: Path) -> None:
     options = replace(PLATEAU, eval_every=None, patience=1, steps=500, batch_size=12)
     done = runs.run(tmp_path, options, evaluate=lambda model: {"f1": 1.0})  # 2 steps an epoch
     assert [line["step"] for line in done.log if "dev" in line] == [20, 40, 50]
+
+
+@pytest.mark.parametrize(("goal", "falls_from"), [(None, 14), (0.8, 14), (0.7, 8), (0.5, 8)])
+def test_less_patience_at_the_goal(
+    goal: float | None, falls_from: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best score is that of the first evaluation, at step 2: six more evaluations, or three at the goal."""
+    monkeypatch.setattr(schedules, "PLATEAU_PATIENCE_STEPS", 0)
+    options = replace(PLATEAU, patience=None)
+    assert runs.run(tmp_path, options, evaluate=lambda model: {"f1": 0.7}, goal=goal).summary.falls_from == falls_from
