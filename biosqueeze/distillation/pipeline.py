@@ -79,7 +79,9 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     check_options(request.training, models.student, evaluated=request.data.data is not None)
     check_cache(request, setup)
     data = _load_data(request, setup)
-    goal = teacher_score(request, models, data.dev)
+    trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
+    dev = data.dev if trained_head else None  # scores of a newly initialized head are chance
+    goal = teacher_score(request, models, dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
@@ -88,7 +90,6 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     student, training = warm_start(models, data, request.training, request.warm_epochs, directory)
     loss_config, seed = setup.loss_config, request.training.seed
     learner = Distiller(student, teacher, loss_config, teacher_width=models.teachers[0].config.hidden_size, seed=seed)
-    trained_head = models.student_has_head or loss_config.trains_head or request.warm_epochs is not None
     summary = train(
         TrainingJob(
             title="distil",
@@ -99,16 +100,15 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             options=training,
             directory=directory,
             maskings=request.maskings,
-            # Scores of a newly initialized head are chance.
-            evaluate=data.evaluator(precision_of(training)) if trained_head else None,
-            dev_sequences=len(data.dev.windows) if data.dev else 0,
+            evaluate=dev.evaluator(precision_of(training)) if dev else None,
+            dev_sequences=len(dev.windows) if dev else 0,
             metric=models.metric,
             goal=goal,
         )
     )
     keep_log(directory)
-    if trained_head and data.dev and processes.is_main() and not summary.best.get(str(models.metric)):
-        data.dev.warn_of_silence(learner.model, precision_of(training))
+    if dev and processes.is_main() and not summary.best.get(str(models.metric)):
+        dev.warn_of_silence(learner.model, precision_of(training))
     metrics = {
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),

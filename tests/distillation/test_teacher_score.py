@@ -28,22 +28,31 @@ def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({}, 0.8),
         ({"data": "other"}, None),
-        ({"dev_share": 0.1, "seed": 0}, None),
-        ({"made": {"dev_share": 0.1, "seed": 0}, "dev_share": 0.1, "seed": 0}, 0.8),
-        ({"made": {"dev_share": 0.1, "seed": 3}, "dev_share": 0.1, "seed": 0}, None),
+        ({"dev_share": 0.1}, None),
+        ({"made": {"dev_share": 0.1, "seed": 0}, "dev_share": 0.1}, 0.8),
+        ({"made": {"dev_share": 0.1, "seed": 3}, "dev_share": 0.1}, None),
         ({"made": {"with_dev": True}}, None),
         ({"stage": "distill"}, None),
         ({"metric": "accuracy"}, None),
+        ({"length": 32}, None),
+        ({"reading": {"types": ["Disease"]}}, None),
     ],
 )
 def test_recorded_score_is_of_the_same_dev_split(changes: dict[str, object], score: float | None) -> None:
-    values = {"data": "ncbi", "dev_share": None, "seed": None, "made": {}, "stage": "finetune", "metric": "f1"}
-    values |= changes
+    values = {"data": "ncbi", "dev_share": None, "made": {}, "stage": "finetune", "metric": "f1", "length": 64}
+    values |= {"reading": {}} | changes
     history = [SimpleNamespace(options=values["made"])]
     manifest = SimpleNamespace(stage=values["stage"], metrics={"f1": 0.8}, history=history)
-    teacher = SimpleNamespace(manifest=manifest, task=SimpleNamespace(data="ncbi"))
-    asked = [values[name] for name in ("metric", "data", "dev_share", "seed")]
-    assert teacher_score.recorded_score(teacher, *asked) == score
+    task = SimpleNamespace(data="ncbi", max_length=64, formulation={"scheme": "BIO"})
+    formulation = SimpleNamespace(non_defaults=lambda: {"scheme": "BIO", **values["reading"]})
+    request = SimpleNamespace(
+        models=SimpleNamespace(teachers=[SimpleNamespace(manifest=manifest, task=task)]),
+        data=SimpleNamespace(data=values["data"], dev_share=values["dev_share"], seed=0),
+    )
+    models = SimpleNamespace(
+        metric=values["metric"], length=values["length"], known_task=SimpleNamespace(formulation=formulation)
+    )
+    assert teacher_score.recorded_score(request, models) == score
 
 
 def test_evaluated_where_nothing_is_recorded(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
@@ -52,13 +61,11 @@ def test_evaluated_where_nothing_is_recorded(tuned: Path, tags: Path, shell: She
     evaluated = shell("evaluate", tuned, "--data", moved, "--split", "dev", "--json")
     expected = json.loads(evaluated.out)["metrics"]["f1"]
     for data in (tags, moved):
-        with mock.patch.object(teacher_score, "recorded_score", wraps=teacher_score.recorded_score) as recorded:
-            made = shell(
-                *("distill --student distil --steps 2 --teacher", tuned, "--data", data, *QUICK),
-                *("--out", f"of-{data.name}", "--json"),
-            )
+        made = shell(
+            *("distill --student distil --steps 2 --teacher", tuned, "--data", data, *QUICK),
+            *("--out", f"of-{data.name}", "--json"),
+        )
         assert made.code == 0, made.err
-        assert recorded.called
         assert json.loads(made.out)["metrics"]["teacher_score"] == pytest.approx(expected, abs=1e-6)
         assert f"teacher: dev f1 {expected:.4f}" in made.err
         assert f"of the teacher's {expected:.4f}" in made.err
@@ -86,3 +93,12 @@ def test_ends_sooner_where_it_is_reached(score: float, falls_from: int, tuned: P
         )
     assert made.code == 0, made.err
     assert json.loads(made.out)["metrics"]["rate_falls_from"] == falls_from
+
+
+def test_not_of_a_student_that_is_not_scored(tuned: Path, tags: Path, shell: Shell) -> None:
+    """No loss trains the new head of this student, so there is nothing to compare."""
+    student = tuned.parent / "untuned-bert"
+    made = shell("distill", student, "--teacher", tuned, "--data", tags, "--loss", "hidden", "--steps", 2, *QUICK)
+    assert made.code == 0, made.err
+    assert "saved without a head" in made.err
+    assert "teacher: dev" not in made.err
