@@ -193,10 +193,15 @@ class ProgressBar:
     what: str
     total: int | None
     done: int = 0
+    at_most: bool = False
     _bar: "Progress | None" = None
     _task: "TaskID | None" = None
     _started: float = field(default_factory=time.monotonic)
     _last_line: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Note what was done before."""
+        self._done_before = self.done
 
     def advance(self, amount: int = 1, **facts: Any) -> None:
         """Add to the number of items done; facts (loss=0.31, speed="812 tokens/s") are shown beside it."""
@@ -208,20 +213,25 @@ class ProgressBar:
             self._last_line = time.monotonic()
             note(f"{self.what}: {self.done}{self._of_total()}{self._eta()}  {text}".rstrip())
 
-    def set_total(self, total: int) -> None:
+    def set_total(self, total: int, *, at_most: bool = False) -> None:
         """Change the number of items, where it is found out in between."""
-        self.total = total
+        self.total, self.at_most = total, at_most
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=total)
+            self._bar.update(self._task, total=total, left=_beside_time(at_most))
 
     def _of_total(self) -> str:
         return f"/{self.total}" if self.total else ""
 
     def _eta(self) -> str:
-        if not self.total or not self.done:
+        done_here = self.done - self._done_before
+        if not self.total or done_here <= 0:
             return ""
-        left = (time.monotonic() - self._started) / self.done * (self.total - self.done)
-        return f", {left:.0f} s left"
+        seconds = (time.monotonic() - self._started) / done_here * (self.total - self.done)
+        return f", {'at most ' if self.at_most else ''}{duration(seconds)} left"
+
+
+def _beside_time(at_most: bool) -> str:
+    return "at most" if at_most else "left"
 
 
 def _short(value: Any) -> str:
@@ -229,33 +239,34 @@ def _short(value: Any) -> str:
 
 
 @contextmanager
-def track(what: str, total: int | None = None, done: int = 0) -> Iterator[ProgressBar]:
+def track(what: str, total: int | None = None, done: int = 0, *, at_most: bool = False) -> Iterator[ProgressBar]:
     """Show progress with an estimate of the time left.
 
     Args:
         what: the label of the bar.
         total: number of items; None where it is unknown.
         done: number of items that an interrupted run did before.
+        at_most: whether the work may end before all items are done.
     """
     console = _console()
     if _state.level < Level.NORMAL or not console.is_terminal or console.quiet:
-        yield ProgressBar(what, total, done)
+        yield ProgressBar(what, total, done, at_most)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     # With a loss and a speed, the bar fits into 80 columns.
     known: tuple[ProgressColumn, ...] = (
-        BarColumn(bar_width=12),
+        BarColumn(bar_width=9),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("{task.fields[left]}"),
     )
     counted = known if total else (TextColumn("{task.completed:,}"),)
     name, facts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[facts]}"))
     with Progress(name, *counted, facts, console=console) as bar:
-        task = bar.add_task(plain_text(what), total=total, completed=done, facts="")
+        task = bar.add_task(plain_text(what), total=total, completed=done, facts="", left=_beside_time(at_most))
         former, _state.bar = _state.bar, bar
         try:
-            yield ProgressBar(what, total, done, bar, task)
+            yield ProgressBar(what, total, done, at_most, bar, task)
         finally:
             _state.bar = former

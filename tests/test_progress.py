@@ -34,6 +34,31 @@ def test_bar_fits_into_80_columns(terminal: Terminal) -> None:
     assert "…" not in last
 
 
+def test_bar_with_an_upper_bound_fits_too(terminal: Terminal) -> None:
+    with progress.track("fine-tune", 30_000, at_most=True) as bar:
+        bar.advance(1, loss=0.000123456, speed="16,506 tokens/s")
+        bar.set_total(20_000, at_most=True)
+        bar.advance(12_345, loss=0.000123456, speed="16,506 tokens/s")
+    last = terminal.getvalue().splitlines()[-2]
+    assert "12346/20000" in last
+    assert "at most loss 0.0001235  16,506 tokens/s" in last
+    assert "…" not in last
+
+
+def test_time_left_counts_from_where_work_went_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    clock = 0.0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock))
+    bar = progress.ProgressBar("fine-tune", 3_000, done=2_000, at_most=True, _started=0.0, _last_line=0.0)
+    clock = 400.0
+    bar.advance(10)
+    bar.set_total(2_110)
+    clock = 720.0
+    bar.advance(10)
+    assert "fine-tune: 2010/3000, at most 11 h 0 min left" in terminal.getvalue()
+    assert "fine-tune: 2020/2110, 54 min left" in terminal.getvalue()
+
+
 def test_log_lines_go_above_the_bar(terminal: Terminal) -> None:
     with progress.track("work", 3) as bar:
         assert progress._state.bar is not None

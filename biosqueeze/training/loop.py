@@ -183,11 +183,12 @@ class TrainingLoop:
         with ExitStack() as contexts:
             contexts.enter_context(self.log.opened())
             contexts.enter_context(tracking(self.accelerator, self.options, self.job.directory, self.progress.step))
-            bar = contexts.enter_context(track(self.job.title, self.total, self.progress.step))
+            shown = track(self.job.title, self.total, self.progress.step, at_most=self._may_end_early())
+            bar = contexts.enter_context(shown)
             for result in () if self.progress.stopped else self._steps():
                 self._after_step(result, started)
                 speed = self.progress.tokens / self.progress.seconds
-                bar.set_total(self._expected_steps())
+                bar.set_total(self._expected_steps(), at_most=self._may_end_early())
                 bar.advance(1, loss=result.terms["loss"], speed=f"{speed:,.0f} tokens/s")
                 if self.progress.stopped or self.progress.step >= self.total:
                     break
@@ -200,6 +201,12 @@ class TrainingLoop:
             return self.total
         steps_per_second = self.progress.step / self.progress.seconds
         return min(self.total, round(steps_per_second * self.options.hours * 3600))
+
+    def _may_end_early(self) -> bool:
+        """Return whether the training ends before its last step if dev scores stop rising."""
+        if self.plateau:
+            return self.plateau.falls_from is None
+        return self.options.patience is not None
 
     def _resume(self) -> None:
         peak_rates = list(self.rates.base_lrs)
