@@ -75,7 +75,7 @@ class Workspace(StageRuns):
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        inputs = {name: str(getattr(arguments, name)) for name in ("data", "text", "teacher_lr")}
+        inputs = {name: str(getattr(arguments, name)) for name in ("data", "text", "teacher_lr", "teacher_patience")}
         super().__init__(arguments.out, arguments.threads, inputs)
         self.settings = {LABELS: (), "default": (), **dict(map(_setting, arguments.setting))}
 
@@ -87,6 +87,8 @@ class Workspace(StageRuns):
         """Return the path of the teacher of a data set, fine-tuned where it is missing."""
         _, task, length = SETS[name]
         words = ("--data", self.data(name), "--task", task, *HEADS.get(task, ()), "--max-length", str(length))
+        patience = self.arguments.teacher_patience
+        words += ("--patience", str(patience)) if patience else ()
         return str(self.make(f"{name}.teacher", "finetune", MINILM, *words, *self.labels_alone()))
 
     def labels_alone(self) -> tuple[str, ...]:
@@ -230,6 +232,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--setting", action="append", default=[], help='"NAME: OPTIONS OF DISTILL", repeatable')
     parser.add_argument("--settings", type=names, help="names of the settings to run; default: all")
     parser.add_argument("--teacher-lr", default="2e-4")
+    parser.add_argument("--teacher-patience", type=int, help="of the teachers; default: that of finetune")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
