@@ -31,7 +31,7 @@ from stage_runs import StageRuns, metrics_of
 
 BASE = "demo:minilm"
 SCREENED = "ncbi-disease"
-# Options that the teachers of README.md are fine-tuned with.
+# Options that the teachers of results/distilling_tasks.md are fine-tuned with.
 TEACHERS = {
     SCREENED: ("--epochs", "10", "--lr", "2e-4"),
     "bc5cdr-chem": ("--epochs", "6", "--lr", "2e-4", "--label-all-pieces"),

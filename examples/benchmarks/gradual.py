@@ -1,4 +1,4 @@
-"""A gradual cut against a cut at once, with equal training: see README.md.
+"""A gradual cut against a cut at once, with equal training: see results/shrinking.md.
 
     python gradual.py NCBI_DISEASE --out gradual
     python gradual.py NCBI_DISEASE --steps-of 2,4 --seeds 3 --steps 1200

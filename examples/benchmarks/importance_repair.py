@@ -1,12 +1,13 @@
-"""F1 of cut taggers by importance, before and after repair, and after distillation: see README.md.
+"""F1 of cut taggers by importance, before and after repair, and after distillation: see results/shrinking.md.
 
     python importance_repair.py NCBI_DISEASE --cuts ffn-40,joint-50 --seeds 1
     python importance_repair.py NCBI_DISEASE BC2GM --distill                    # both whole tables: many hours
     python importance_repair.py NCBI_DISEASE BC2GM --parts joint --distill      # a part of them, into the same --out
 
 MiniLM (6 layers x 384, 12 heads, ffn 1536) is fine-tuned once for each data set, or given with --teachers. Every score
-is a file in OUT/records; runs that have one are skipped, so parts can be added, in any order. The table has what there
-is. A cut by magnitude without repair reads no data and is made once; the others once for each seed of --calibration.
+is a file in OUT/records; runs that have one are skipped, so parts can be added, in any order. The tables have what
+there is. A cut by magnitude without repair reads no data and is made once; the others once for each seed of their
+calibration.
 """
 
 import argparse
@@ -14,7 +15,9 @@ import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from stage_runs import StageRuns
 
@@ -37,26 +40,40 @@ CUTS = {  # the share of the encoder's parameters that is cut; of ffn-40, of the
 }
 PARTS = ("depth", "ffn", "width", "joint")
 LAYERS_ONLY = ("block-influence", "leave-one-out")
+STATES = ("cut", "cut and repaired", "cut, repaired, distilled")
 DEFAULT = "default"  # without --importance: layers by the loss after repair, the rest by Fisher
 
 
 def main() -> None:
-    """Fine-tune, cut, evaluate, and print the table."""
+    """Fine-tune, cut, evaluate, and print the tables."""
     options = parse()
     inputs = {name: str(getattr(options, name)) for name in ("tokens", "steps", "distill_steps", "lr")}
     runs = StageRuns(options.out, options.threads, inputs)
-    teachers = options.teachers or [fine_tune(runs, data, options.steps) for data in options.data]
-    rows: list[Sequence[str]] = []
-    for data, teacher in zip(options.data, teachers, strict=True):
-        rows.append([data.name, "none", "", f"{f1_of(runs, f'{data.name}-teacher', teacher, data):.2f}", "", ""])
-        for cut in options.cuts.split(","):
-            for importance in options.importances.split(","):
-                if applies(importance, cut):
-                    rows.append(Cell(runs, options, data, teacher, cut, importance).row())
-                    print(" | ".join(rows[-1]), flush=True)
-    table = markdown(["data", "cut", "importance", "F1, cut", "F1, repaired", "F1, distilled"], rows)
-    (options.out / "table.md").write_text(table + "\n", encoding="utf-8")
-    print(table)
+    parts = []
+    for number, data in enumerate(options.data):
+        teacher = options.teachers[number] if options.teachers else fine_tune(runs, data, options.steps)
+        whole = f1_of(runs, f"{data.name}-teacher", teacher, data)
+        cells = [Cell(runs, options, data, teacher, *names) for names in product(options.cuts, options.importances)]
+        cells = [cell for cell in cells if applies(cell.importance, cell.cut)]
+        for seed, cell in product(range(0 if options.table else options.seeds), cells):
+            cell.run(seed)
+        parts += [f"{data.name}: the teacher has {whole:.2f}.", *tables(cells)]
+    text = "\n\n".join(parts)
+    (options.out / "table.md").write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+def tables(cells: Sequence["Cell"]) -> list[str]:
+    """Return a table of cuts and importances for each of `STATES` that was recorded."""
+    scores = {(cell.cut, cell.importance): cell.scores() for cell in cells}
+    cuts, importances = ({key[place]: None for key in scores} for place in (0, 1))
+    parts = []
+    for number, state in enumerate(STATES):
+        filled = {key: mean_and_deviation(states[number]) for key, states in scores.items()}
+        rows = [[cut, *(filled.get((cut, importance), "") for importance in importances)] for cut in cuts]
+        if any(filled.values()):
+            parts.append(markdown([state, *importances], rows))
+    return parts
 
 
 def parse() -> argparse.Namespace:
@@ -75,10 +92,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--distill-steps", help="steps of the distillation; default: one epoch")
     parser.add_argument("--lr", default="4e-4", help="of the distillation")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print the tables of the records, and cut nothing")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    options.cuts = options.cuts or ",".join(cut for cut in CUTS if cut.partition("-")[0] in parts)
-    unknown = [name for name in [*parts, *options.cuts.split(",")] if name not in (*PARTS, *CUTS)]
+    in_parts = [cut for cut in CUTS if cut.partition("-")[0] in parts]
+    options.cuts = options.cuts.split(",") if options.cuts else in_parts
+    options.importances = options.importances.split(",")
+    unknown = [name for name in [*parts, *options.cuts] if name not in (*PARTS, *CUTS)]
     if unknown or (options.teachers and len(options.teachers) != len(options.data)):
         parser.error(f"unknown: {unknown}" if unknown else "give --teachers one checkpoint for each directory")
     return options
@@ -99,7 +119,7 @@ def fine_tune(runs: StageRuns, data: Path, steps: str) -> Path:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the table: a data set, a cut and an importance."""
+    """A data set, a cut and an importance."""
 
     runs: StageRuns
     options: argparse.Namespace
@@ -108,48 +128,36 @@ class Cell:
     cut: str
     importance: str
 
-    def row(self) -> Sequence[str]:
-        """Return the mean F1 over seeds: cut, repaired, distilled."""
-        seeds = range(self.options.seeds)
-        alone = [self.cut_alone(seed) for seed in self.seeds_alone()]
-        pairs = [self.repaired(seed) for seed in seeds]
-        repaired, distilled = [pair[0] for pair in pairs], [pair[1] for pair in pairs if pair[1] is not None]
-        scores = (mean_and_deviation(values) for values in (alone, repaired, distilled))
-        return (self.data.name, self.cut, self.importance, *scores)
+    def run(self, seed: int) -> None:
+        """Cut, repair and, if that is asked for, distil, where there is no record of it."""
+        alone, repaired, distilled = self.names(seed)
+        if seed in self.seeds_alone() and not self.runs.record(alone):
+            calibration = () if self.importance == "magnitude" else self.calibration()
+            cut = self.shrink(alone, seed, ("--repair", "none", *calibration))
+            f1_of(self.runs, alone, cut, self.data)
+            shutil.rmtree(cut)
+        if not self.runs.record(distilled if self.options.distill else repaired):
+            cut = self.shrink(repaired, seed, ("--repair", "least-squares", *self.calibration()))
+            f1_of(self.runs, repaired, cut, self.data)
+            if self.options.distill:
+                student = self.distil(distilled, cut)
+                f1_of(self.runs, distilled, student, self.data)
+                shutil.rmtree(student)
+            shutil.rmtree(cut)
 
     def seeds_alone(self) -> range:
         """Return the seeds of cuts without repair: one where no data are read, none where only the repair chooses."""
         return range({DEFAULT: 0, "magnitude": 1}.get(self.importance, self.options.seeds))
 
-    def cut_alone(self, seed: int) -> float:
-        """Return the F1 of the cut alone."""
-        name = self.name("none", seed)
-        if not self.runs.record(name):
-            calibration = () if self.importance == "magnitude" else self.calibration()
-            cut = self.shrink(name, seed, ("--repair", "none", *calibration))
-            f1_of(self.runs, name, cut, self.data)
-            shutil.rmtree(cut)
-        return f1_of(self.runs, name, self.teacher, self.data)
+    def scores(self) -> tuple[Sequence[float], ...]:
+        """Return the recorded F1 in percent of the seeds, for each of `STATES`."""
+        names = zip(*map(self.names, range(self.options.seeds)), strict=True)
+        return tuple(tuple(f1(record) for name in state if (record := self.runs.record(name))) for state in names)
 
-    def repaired(self, seed: int) -> tuple[float, float | None]:
-        """Return the F1 of the repaired cut, and after distillation if that is asked for."""
-        name, runs = self.name("least-squares", seed), self.runs
-        last = f"{name}-distilled" if self.options.distill else name
-        if not runs.record(last):
-            cut = self.shrink(name, seed, ("--repair", "least-squares", *self.calibration()))
-            f1_of(runs, name, cut, self.data)
-            if self.options.distill:
-                distilled = self.distil(last, cut)
-                f1_of(runs, last, distilled, self.data)
-                shutil.rmtree(distilled)
-            shutil.rmtree(cut)
-        repaired = f1_of(runs, name, self.teacher, self.data)
-        known = runs.record(f"{name}-distilled")
-        return repaired, 100 * float(known["metrics"]["f1"]) if known else None
-
-    def name(self, repair: str, seed: int) -> str:
-        """Return the name of a run."""
-        return f"{self.data.name}-{self.cut}-{self.importance}-{repair}-{seed}"
+    def names(self, seed: int) -> tuple[str, ...]:
+        """Return the names of the records of a seed, for each of `STATES`."""
+        cell = f"{self.data.name}-{self.cut}-{self.importance}"
+        return f"{cell}-none-{seed}", f"{cell}-least-squares-{seed}", f"{cell}-least-squares-{seed}-distilled"
 
     def calibration(self) -> tuple[str, ...]:
         """Return the options of the calibration data."""
@@ -174,6 +182,11 @@ def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path) -> float:
     if record is None:
         words = ["evaluate", str(checkpoint), "--data", str(data), "--task", "ner"]
         record = runs.save_record(name, runs.biosqueeze(name, words))
+    return f1(record)
+
+
+def f1(record: dict[str, Any]) -> float:
+    """Return the F1 of a record, in percent."""
     return 100 * float(record["metrics"]["f1"])
 
 

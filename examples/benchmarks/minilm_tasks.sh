@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tune all-MiniLM-L6-v2 on the BLURB tasks under DATA: the table in README.md.
+# Fine-tune all-MiniLM-L6-v2 on the BLURB tasks under DATA: the table in results/fine_tuning.md.
 #   bash minilm_tasks.sh DATA [SEEDS]      `biosqueeze tasks blurb DATA` lists which data sets are found
 set -euo pipefail
 data=$1 seeds=${2:-3}

@@ -1,4 +1,4 @@
-"""Which losses carry over how a teacher compares separately encoded texts: see README.md.
+"""Which losses carry over how a teacher compares separately encoded texts: see results/distilling_tasks.md.
 
     python text_pairs.py TEACHER TEXT BIOSSES --out text-pairs
 
