@@ -64,7 +64,7 @@ def _budget(path: Path) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as Markdown."""
-    columns = ("backend", "requested", "layers x heads x neurons", "ms predicted", "ms measured", "off by", "x predicted")
+    columns = ("backend", "target", "layers x heads x neurons", "ms predicted", "ms measured", "off by", "x predicted")
     lines = [_line(*columns, "x measured"), _line(*("---" for _ in range(len(columns) + 1)))]
     for row in rows:
         predicted = row["predicted"]
