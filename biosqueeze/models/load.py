@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.initialization import no_init_weights
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from biosqueeze.checkpoint import Checkpoint
@@ -105,19 +107,23 @@ def load_model(
     architecture = family.architecture(kind)
     # Before any memory is allocated for sizes in config.json, they must be those of the weights.
     named, missing = _match(skeleton(config, architecture), checkpoint, tensors, warn_unused=head == "as-is")
-    model = new_model(config, architecture, seed=seed, attention=attention)
+    model = new_model(config, architecture, seed=seed, attention=attention, random_weights=bool(missing))
     model.load_state_dict(named, strict=False)
     return LoadedModel(model, missing, has_head=not any(_is_head(name, model) for name in missing))
 
 
-def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa") -> PreTrainedModel:
-    """Build a float32 model of a stock class with random weights from the seed, in eval mode.
+def new_model(
+    config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa", random_weights: bool = True
+) -> PreTrainedModel:
+    """Build a float32 model of a stock class, in eval mode.
 
     Args:
         config: the model's.
         architecture: a class of transformers.
         seed: of the weights.
         attention: transformers' attention implementation; families without SDPA always have the eager one.
+        random_weights: whether they are drawn. Without, they are undefined, for a caller that sets every one of them:
+            drawing those of a large encoder takes seconds.
 
     Raises:
         SqueezeError: transformers rejects the config's values.
@@ -133,12 +139,14 @@ def new_model(config: PreTrainedConfig, architecture: str, *, seed: int, attenti
     build: Any = getattr(transformers, architecture)._from_config
     supported = attention if family_of(config).supports_sdpa else "eager"
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), nullcontext() if random_weights else no_init_weights():
             torch.manual_seed(seed)
             model: Any = build(config, attn_implementation=supported, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
         cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
+    if not random_weights:
+        model.tie_weights()  # what is left undrawn is left untied too
     mark_question(model)
     built: PreTrainedModel = model.eval()
     return built

@@ -47,12 +47,12 @@ DEFAULT = "default"  # without --importance: layers by the loss after repair, th
 def main() -> None:
     """Fine-tune, cut, evaluate, and print the tables."""
     options = parse()
-    inputs = {name: str(getattr(options, name)) for name in ("tokens", "steps", "distill_steps", "lr")}
+    inputs = {name: str(getattr(options, name)) for name in ("tokens", "steps", "distill_steps", "lr", "backend")}
     runs = StageRuns(options.out, options.threads, inputs)
     parts = []
     for number, data in enumerate(options.data):
         teacher = options.teachers[number] if options.teachers else fine_tune(runs, data, options.steps)
-        whole = f1_of(runs, f"{data.name}-teacher", teacher, data)
+        whole = f1_of(runs, f"{data.name}-teacher", teacher, data, options.backend)
         cells = [Cell(runs, options, data, teacher, *names) for names in product(options.cuts, options.importances)]
         cells = [cell for cell in cells if applies(cell.importance, cell.cut)]
         for seed, cell in product(range(0 if options.table else options.seeds), cells):
@@ -91,6 +91,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--distill", action="store_true", help="distil each repaired model")
     parser.add_argument("--distill-steps", help="steps of the distillation; default: one epoch")
     parser.add_argument("--lr", default="4e-4", help="of the distillation")
+    parser.add_argument("--backend", default="torch", help="of the evaluations; torch:bf16 halves their time")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print the tables of the records, and cut nothing")
     options = parser.parse_args()
@@ -134,16 +135,20 @@ class Cell:
         if seed in self.seeds_alone() and not self.runs.record(alone):
             calibration = () if self.importance == "magnitude" else self.calibration()
             cut = self.shrink(alone, seed, ("--repair", "none", *calibration))
-            f1_of(self.runs, alone, cut, self.data)
+            self.score(alone, cut)
             shutil.rmtree(cut)
         if not self.runs.record(distilled if self.options.distill else repaired):
             cut = self.shrink(repaired, seed, ("--repair", "least-squares", *self.calibration()))
-            f1_of(self.runs, repaired, cut, self.data)
+            self.score(repaired, cut)
             if self.options.distill:
                 student = self.distil(distilled, cut)
-                f1_of(self.runs, distilled, student, self.data)
+                self.score(distilled, student)
                 shutil.rmtree(student)
             shutil.rmtree(cut)
+
+    def score(self, name: str, checkpoint: Path) -> None:
+        """Record the test F1 of a cut model, where there is no record of it."""
+        f1_of(self.runs, name, checkpoint, self.data, self.options.backend)
 
     def seeds_alone(self) -> range:
         """Return the seeds of cuts without repair: one where no data are read, none where only the repair chooses."""
@@ -176,11 +181,11 @@ class Cell:
         return self.runs.make(name, "distill", str(student), *words, "--batch-size", "16")
 
 
-def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path) -> float:
+def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str) -> float:
     """Return the F1 on the test split, in percent; of a run with a record, that of the record."""
     record = runs.record(name)
     if record is None:
-        words = ["evaluate", str(checkpoint), "--data", str(data), "--task", "ner"]
+        words = ["evaluate", str(checkpoint), "--data", str(data), "--task", "ner", "--backend", backend]
         record = runs.save_record(name, runs.biosqueeze(name, words))
     return f1(record)
 

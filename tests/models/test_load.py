@@ -46,6 +46,11 @@ def test_every_head_loads(tmp_path, family, head):
     assert type(loaded.model).__name__ == checkpoint.config["architectures"][0]
     assert loaded.has_head and not loaded.missing
     assert not loaded.model.training and loaded.model.dtype == torch.float32
+    whole = type(loaded.model).from_pretrained(checkpoint.path).state_dict()
+    assert loaded.model.state_dict().keys() == whole.keys()
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in loaded.model.state_dict().items())
+    tied = loaded.model.all_tied_weights_keys.items()
+    assert all(loaded.model.get_parameter(name) is loaded.model.get_parameter(other) for name, other in tied)
     if (family, head) != ("longformer", "sequence-classification"):  # which gives the first token global attention
         assert torch.equal(hidden(loaded.model), hidden(reference))
 
