@@ -20,9 +20,11 @@ class NormalEquations:
         self._moment = torch.zeros(inputs + bias, outputs, dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
 
-    def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """Add rows: (rows, inputs) and (rows, outputs), float64."""
+    def add(self, inputs: Tensor, outputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add rows: (rows, inputs) and (rows, outputs), float64; with weights (rows,), the errors are multiplied."""
         extended = torch.cat([inputs, inputs.new_ones(len(inputs), int(self.bias))], dim=1)
+        if weights is not None:
+            extended, outputs = extended * weights[:, None], outputs * weights[:, None]
         self._gram.addmm_(extended.T, extended)
         self._moment.addmm_(extended.T, outputs)
         self._squares += outputs.square().sum()

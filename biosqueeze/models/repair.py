@@ -5,6 +5,11 @@ After a cut, the linear layers that read what is left are fitted to what the ori
 repaired, so that later layers make up for the errors of earlier ones. A layer that writes to the residual stream is
 fitted to the difference between the original's stream and the cut model's (Park et al. 2024, "K-prune", section 4.2).
 
+The streams of a few tokens, such as [CLS], are ten times as large as the others' (Sun et al. 2024, "Massive
+Activations"), and their squared errors would decide a fit alone. So after a cut of width the error of a token counts
+relative to the standard deviation of its stream, by which the next norm divides. After a cut of depth it counts as it
+is: that keeps more, see examples/benchmarks/results/shrinking.md.
+
 * Fewer neurons: the FFN's output layer.
 * Fewer heads and hidden dimensions: every linear layer of the encoder, the scale and bias of its norms, and a
   classifier that reads the hidden states.
@@ -64,7 +69,7 @@ def repair_width(
         text: to calibrate on.
     """
     stages = _narrowed_stages(model, original, kept) if kept.hidden is not None else _ffn_stages(model, original)
-    return _repair(model, original, stages, text)
+    return _repair(model, original, stages, text, relative=True)
 
 
 def repair_depth(
@@ -192,13 +197,15 @@ def _repair(
     stages: Sequence[Sequence[_Site]],
     text: CalibrationText,
     *,
+    relative: bool = False,
     shows_progress: bool = True,
 ) -> PreTrainedModel:
+    """Repair a model stage by stage; `relative` is how errors of the stream count, see the module's docstring."""
     runs, targets = PartialRuns(model), _Targets(original, text)
     progress = track("repair", len(stages) * len(text.batches)) if shows_progress else nullcontext()
     with torch.no_grad(), progress as bar:
         for place, sites in enumerate(stages):
-            fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
+            fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site, relative=relative) for site in sites]
             wanted = [(*site.parts, (site.module, "input")) for site in sites]
             later = [site for stage in stages[place + 1 :] for site in stage]
             for number in range(len(text.batches)):
@@ -254,14 +261,16 @@ class _Targets:
 class _Refit:
     """A linear layer: its weights change by the least-squares fit of what is missing in the stream."""
 
-    def __init__(self, site: _Site) -> None:
+    def __init__(self, site: _Site, *, relative: bool) -> None:
         self.module = site.module
+        self.relative = relative and len(site.parts) > 1  # the others do not write to the stream
         has_bias = site.module.bias is not None
         self.equations = NormalEquations(site.module.in_features, site.module.out_features, bias=has_bias)
 
     def add(self, inputs: Tensor, parts: Sequence[Tensor], target: Tensor) -> None:
         """Add a batch: inputs (tokens, inputs); parts and target (tokens, outputs)."""
-        self.equations.add(inputs, target - torch.stack(list(parts)).sum(0))
+        weights = target.std(dim=1).reciprocal().nan_to_num(posinf=0.0) if self.relative else None
+        self.equations.add(inputs, target - torch.stack(list(parts)).sum(0), weights)
 
     def finish(self) -> None:
         """Change the weights."""

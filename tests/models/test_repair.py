@@ -99,27 +99,32 @@ def test_layers_after_a_gap_are_fitted():
     assert changed == fitted | {f"encoder.layer.0.output.LayerNorm.{kind}" for kind in ("weight", "bias")}
 
 
-def test_first_ffn_is_the_least_squares_solution():
+def test_first_ffn_is_the_weighted_least_squares_solution():
+    """The error of a token counts relative to the standard deviation of its stream, which the layer's norm reads."""
     model = pico.model_of("bert", 200, "base")
     cut = narrow(model, Widths(ffn=32))
     text = text_of(model)
-    seen, wanted = [], []
+    seen, wanted, streams = [], [], []
     module = cut.model.encoder.layer[0].output.dense
     before = copy.deepcopy(module)
     handles = [
         module.register_forward_pre_hook(lambda _m, args: seen.append(args[0])),
         model.encoder.layer[0].output.dense.register_forward_hook(lambda _m, _a, out: wanted.append(out)),
+        model.encoder.layer[0].output.LayerNorm.register_forward_pre_hook(lambda _m, args: streams.append(args[0])),
     ]
     for batch in text.batches:
         states(cut.model, batch), states(model, batch)
     for handle in handles:
         handle.remove()
     real = [batch["attention_mask"].bool() for batch in text.batches]
-    inputs = torch.cat([each[mask] for each, mask in zip(seen, real, strict=True)]).double()
-    outputs = torch.cat([each[mask] for each, mask in zip(wanted, real, strict=True)]).double()
-    missing = outputs - before.double()(inputs)
-    ridge = (DAMPING * inputs.square().sum(0).mean()).sqrt() * torch.eye(32, 33)
-    extended = torch.cat([torch.cat([inputs, torch.ones(len(inputs), 1)], 1), ridge])
+    inputs, outputs, stream = (
+        torch.cat([each[mask] for each, mask in zip(rows, real, strict=True)]).double()
+        for rows in (seen, wanted, streams)
+    )
+    scale = stream.std(dim=1, keepdim=True)
+    missing = (outputs - before.double()(inputs)) / scale
+    ridge = (DAMPING * (inputs / scale).square().sum(0).mean()).sqrt() * torch.eye(32, 33)
+    extended = torch.cat([torch.cat([inputs, torch.ones(len(inputs), 1)], 1) / scale, ridge])
     goal = torch.cat([missing, torch.zeros(32, 32)])
     expected = np.linalg.lstsq(extended.detach().numpy(), goal.detach().numpy(), rcond=None)[0]
     repair_width(cut.model, model, cut.kept, text)
