@@ -11,7 +11,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.backends.torch import input_names
-from biosqueeze.distillation.labelled_sample import labelled_sample
 from biosqueeze.distillation.models import task_output_type
 from biosqueeze.distillation.preflight import student_of
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
@@ -24,13 +23,15 @@ from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
 from biosqueeze.models.load import load_config, load_tokenizer, new_model
+from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 
-_STEPS = 4
+_EXAMPLES, _STEPS = 512, 4
 
 
 def step_seconds(request: DistillationRequest) -> float:
@@ -50,7 +51,7 @@ def step_seconds(request: DistillationRequest) -> float:
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")
     times: list[float] = []
     with training_layers(learner, training, processes.count()), autocast:
-        for batch in _batches(request):
+        for batch in _batches(request, task):
             moved = {name: tensor.to(device) for name, tensor in batch.items()}
             began = time.monotonic()
             with torch.no_grad():
@@ -84,10 +85,14 @@ def _random(config: PreTrainedConfig, models: ModelSettings) -> PreTrainedModel 
     return with_cosine(model, 0.0, 1.0) if has_cosine(teacher) else model
 
 
-def _batches(request: DistillationRequest) -> Iterator[Batch]:
-    """Yield a few batches of labelled examples."""
+def _batches(request: DistillationRequest, task: Task) -> Iterator[Batch]:
+    """Yield a few batches of the first labelled examples."""
     models, training = request.models, request.training
-    padding = int(load_tokenizer(models.checkpoints[-1]).pad_token_id)
-    source = Mixture(labelled_sample(request), None, 0.0, padding)
+    examples = task.read(str(request.data.data), ("train",)).splits["train"][:_EXAMPLES]
+    tokenizer = load_tokenizer(models.checkpoints[-1])
+    positions = min(load_tokenizer(checkpoint).model_max_length for checkpoint in models.checkpoints)
+    length = fitting_length(models.max_length, positions)
+    windows = task.encode(examples, models.teachers[0].labels, tokenizer, length)
+    source = Mixture([window.features for window in windows], None, 0.0, int(tokenizer.pad_token_id))
     schedule = BatchSchedule(source, training.batch_size, training.seed, total=_STEPS)
     return islice(loader(schedule, workers=0), _STEPS)

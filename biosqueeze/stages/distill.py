@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze import processes, registry
 from biosqueeze.checkpoint import Checkpoint
@@ -124,11 +124,7 @@ class Options(DistillationOptions):
         Group.DATA,
     ] = None
     lr: Annotated[float, "Peak learning rate; it rises linearly from 0 and falls as --schedule says."] = 5e-4
-    batch_size: Annotated[
-        int,
-        "Sequences in a batch, per process; where it is not given, --data with more than 128 tokens on average come "
-        "in batches of 16, with more than 256 in batches of 8.",
-    ] = 32
+    batch_size: Annotated[int, "Sequences in a batch, per process."] = 32
     max_length: Annotated[
         int,
         "Tokens in a sequence; longer inputs are split into windows (text, ner, pico, qa) or cut. Default on a task: "
@@ -227,8 +223,7 @@ def plan(options: Options) -> Plan:
             *(fitting if losses.fits_heads else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
             f"{formula(losses.weights)}, temperature {losses.temperature:g})",
-            f"train on {', '.join(sources)}{augmented}: {options.length}{time}, lr {options.lr:g}, batches of "
-            f"{options.batch_size}",
+            f"train on {', '.join(sources)}{augmented}: {options.length}{time}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(inputs.teacher),
         parameters_after=parameters_of(inputs.student)
@@ -314,28 +309,16 @@ def _default_losses(options: Options, inputs: DistillationInputs) -> str | None:
 def _with_task_defaults(options: Options, inputs: DistillationInputs) -> Options:
     """Return the options with the defaults of a task where they were not given.
 
-    --max-length is that of the teacher's fine-tuning; with a dev split the training goes on while its scores rise, in
-    smaller batches where the examples are long.
+    --max-length is that of the teacher's fine-tuning; with a dev split the training goes on while its scores rise.
     """
-    from biosqueeze.distillation.labelled_sample import usual_batch_size
     from biosqueeze.finetuning.finetuned_checkpoint import recorded_length
 
-    if not inputs.has_task:
-        return options
-    if recorded := recorded_length(inputs.teacher):
-        options = _with_default(options, "max_length", recorded, "teacher")
-    if not options.data:
-        return options
-    if not any(map(options.is_given, ("epochs", "steps"))):
-        options = _with_default(options, "schedule", PLATEAU, "task")
-    return _with_default(options, "batch_size", usual_batch_size(_request(options, inputs)), "data")
-
-
-def _with_default(options: Options, name: str, value: Any, source: str) -> Options:
-    """Return the options with a value where none was given and the default is another one."""
-    if options.is_given(name) or value == getattr(options, name):
-        return options
-    return replace(options, **{name: value}, sources={**options.sources, name: source})
+    recorded = recorded_length(inputs.teacher) if inputs.has_task else None
+    if recorded and not options.is_given("max_length"):
+        options = replace(options, max_length=recorded, sources={**options.sources, "max_length": "teacher"})
+    if inputs.has_task and options.data and not any(map(options.is_given, ("epochs", "steps", "schedule"))):
+        options = replace(options, schedule=PLATEAU, sources={**options.sources, "schedule": "task"})
+    return options
 
 
 def _model_settings(options: Options, inputs: DistillationInputs) -> ModelSettings:

@@ -6,9 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from transformers import AutoTokenizer
 
-from biosqueeze.distillation import labelled_sample
 from biosqueeze.training import schedules
 from tests import pico
 from tests.cli.run import Shell, start
@@ -52,32 +50,6 @@ def test_plan_of_a_student_without_the_teachers_head(
     result = shell("distill", tmp_path / "plain", "--teacher", tuned, "--data", tags, "--dry-run", "--json")
     assert result.code == 0, result.err
     assert "6,000 steps (about " in json.loads(result.out)["steps"][-1]
-
-
-@pytest.mark.parametrize(
-    ("of_mean", "options", "size"), [(33, (), 32), (31, (), 16), (1, (), 8), (1, ("--batch-size", 32), 32)]
-)
-def test_long_examples_come_in_smaller_batches(
-    of_mean: int,
-    options: tuple[object, ...],
-    size: int,
-    words: tuple[object, ...],
-    tuned: Path,
-    tags: Path,
-    shell: Shell,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sentences = [block.splitlines() for block in (tags / "train.tsv").read_text().split("\n\n") if block.strip()]
-    tokenizer = AutoTokenizer.from_pretrained(tuned)
-    encoded = [
-        tokenizer([line.split("\t")[0] for line in lines], is_split_into_words=True)["input_ids"] for lines in sentences
-    ]
-    monkeypatch.setattr(labelled_sample, "_TOKENS", of_mean * sum(map(len, encoded)) / len(encoded))
-    plan = shell(*words, *options, "--steps", 1, "--dry-run", "--json")
-    assert json.loads(plan.out)["steps"][-1].endswith(f", batches of {size}")
-    result = shell(*words, *options, "--steps", 1, "--out", "student")
-    assert result.code == 0, result.err
-    assert json.loads(Path("student/biosqueeze.json").read_text())["history"][-1]["options"]["batch_size"] == size
 
 
 def test_stored_outputs_need_a_known_length(words: tuple[object, ...], shell: Shell) -> None:
