@@ -61,7 +61,7 @@ def _trial(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
 def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: Calibration) -> tuple[int, ...]:
     """Return the layers to keep, ascending: each time the layer is removed without which the repaired rest loses least.
 
-    Tried are the layers that the one before can make up for most, see `gap_errors`; the first layer is always kept.
+    Tried are the layers that the one before can make up for most, see `gap_errors`, and the first where few are left.
     What is lost is measured on text that the repair has not seen: on its own text, a repair of several gaps hides it.
 
     Args:
@@ -72,12 +72,12 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
     fitted, held_out = calibration.samples(_TOKENS)
     text, loss = CalibrationText(fitted.batches, fitted.run), _LossAfterCut(model, held_out)
     kept, current = tuple(range(model.config.num_hidden_layers)), model
-    with track("choose layers", sum(min(_TRIED, count - 1) for count in range(keep + 1, len(kept) + 1))) as bar:
+    with track("choose layers", sum(min(_TRIED, count) for count in range(keep + 1, len(kept) + 1))) as bar:
         while len(kept) > keep:
             errors = gap_errors(current, text)
-            easiest = sorted(range(1, len(kept)), key=lambda index: errors[index - 1])[:_TRIED]
+            easiest = sorted(range(1, len(kept)), key=lambda index: errors[index - 1])
             tried = []
-            for index in easiest:
+            for index in [*easiest, 0][:_TRIED]:
                 layers = kept[:index] + kept[index + 1 :]
                 shallow = _trial(model, layers)
                 repair_depth(shallow, model, layers, text, shows_progress=False)

@@ -225,6 +225,14 @@ def test_layers_are_chosen_by_the_loss_after_repair(calibrated, labelled):
     assert choose_layers_after_repair(model, 1, calibration) == (0,)
 
 
+def test_the_first_of_few_layers_can_go(calibrated):
+    model, calibration = calibrated("bert")
+    for layer in model.bert.encoder.layer[:3]:
+        silence(layer)
+    model.bert.encoder.layer[3].attention.output.dense.weight.data *= 100  # no FFN makes up for what it mixes
+    assert choose_layers_after_repair(model, 1, replace(calibration, loss_sum=None)) == (3,)
+
+
 def test_samples_of_calibration_data_are_disjoint(calibrated):
     _, calibration = calibrated("bert")
     many = replace(calibration, batches=[calibration.batches[0]] * 12)
