@@ -5,10 +5,10 @@ After a cut, the linear layers that read what is left are fitted to what the ori
 repaired, so that later layers make up for the errors of earlier ones. A layer that writes to the residual stream is
 fitted to the difference between the original's stream and the cut model's (Park et al. 2024, "K-prune", section 4.2).
 
-The streams of a few tokens, such as [CLS], are ten times as large as the others' (Sun et al. 2024, "Massive
-Activations"), and their squared errors would decide a fit alone. So after a cut of width the error of a token counts
-relative to the standard deviation of its stream, by which the next norm divides. After a cut of depth it counts as it
-is: that keeps more, see examples/benchmarks/results/shrinking.md.
+The streams of a few tokens, of MiniLM that of [CLS], are up to ten times as large as the others' (Sun et al. 2024,
+"Massive Activations"), and their squared errors would decide a fit alone. So after a cut of width the error of a token
+counts relative to the standard deviation of its stream, by which the next norm divides. After a cut of depth it counts
+as it is: that keeps more, see examples/benchmarks/results/shrinking.md.
 
 * Fewer neurons: the FFN's output layer.
 * Fewer heads and hidden dimensions: every linear layer of the encoder, the scale and bias of its norms, and a
