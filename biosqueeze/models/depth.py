@@ -113,7 +113,7 @@ def keep_layers(model: PreTrainedModel, layers: Sequence[int]) -> tuple[PreTrain
     config = shallow_config(model.config, layers)
     warn_irregular(model.config, layers)
     model = with_first_layer(model, layers[0])
-    shallow = new_model(config, type(model).__name__, seed=0, random_weights=False)
+    shallow = new_model(config, type(model).__name__, seed=None)
     if family.shares_layers:
         return shallow, _share_weights(model, shallow)
     renumbered = {f"{family.layers}.{old}.": f"{family.layers}.{new}." for new, old in enumerate(layers)}

@@ -107,23 +107,22 @@ def load_model(
     architecture = family.architecture(kind)
     # Before any memory is allocated for sizes in config.json, they must be those of the weights.
     named, missing = _match(skeleton(config, architecture), checkpoint, tensors, warn_unused=head == "as-is")
-    model = new_model(config, architecture, seed=seed, attention=attention, random_weights=bool(missing))
+    model = new_model(config, architecture, seed=seed if missing else None, attention=attention)
     model.load_state_dict(named, strict=False)
     return LoadedModel(model, missing, has_head=not any(_is_head(name, model) for name in missing))
 
 
 def new_model(
-    config: PreTrainedConfig, architecture: str, *, seed: int, attention: str = "sdpa", random_weights: bool = True
+    config: PreTrainedConfig, architecture: str, *, seed: int | None, attention: str = "sdpa"
 ) -> PreTrainedModel:
     """Build a float32 model of a stock class, in eval mode.
 
     Args:
         config: the model's.
         architecture: a class of transformers.
-        seed: of the weights.
+        seed: of the random weights. None leaves them undefined, for a caller that sets every one of them: drawing those
+            of a large encoder takes seconds.
         attention: transformers' attention implementation; families without SDPA always have the eager one.
-        random_weights: whether they are drawn. Without, they are undefined, for a caller that sets every one of them:
-            drawing those of a large encoder takes seconds.
 
     Raises:
         SqueezeError: transformers rejects the config's values.
@@ -139,13 +138,13 @@ def new_model(
     build: Any = getattr(transformers, architecture)._from_config
     supported = attention if family_of(config).supports_sdpa else "eager"
     try:
-        with torch.random.fork_rng(devices=[]), nullcontext() if random_weights else no_init_weights():
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]), no_init_weights() if seed is None else nullcontext():
+            torch.manual_seed(seed or 0)
             model: Any = build(config, attn_implementation=supported, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
         cause = " ".join(str(error).split()) or type(error).__name__
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
-    if not random_weights:
+    if seed is None:
         model.tie_weights()  # what is left undrawn is left untied too
     mark_question(model)
     built: PreTrainedModel = model.eval()

@@ -21,7 +21,7 @@ class NormalEquations:
         self._squares = torch.zeros((), dtype=torch.float64)
 
     def add(self, inputs: Tensor, outputs: Tensor, weights: Tensor | None = None) -> None:
-        """Add rows: (rows, inputs) and (rows, outputs), float64; with weights (rows,), the errors are multiplied."""
+        """Add rows: (rows, inputs) and (rows, outputs), float64; weights (rows,) multiply their errors."""
         extended = torch.cat([inputs, inputs.new_ones(len(inputs), int(self.bias))], dim=1)
         if weights is not None:
             extended, outputs = extended * weights[:, None], outputs * weights[:, None]

@@ -89,7 +89,7 @@ def with_rows(
         name: _rows(tensor.movedim(axes[name], 0), sources, seed).movedim(0, axes[name]) if name in axes else tensor
         for name, tensor in model.state_dict().items()
     }
-    changed = new_model(config, architecture, seed=seed, random_weights=False)
+    changed = new_model(config, architecture, seed=None)
     changed.load_state_dict(state, strict=True)
     return changed, _compare(model, changed, sources)
 

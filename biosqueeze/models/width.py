@@ -160,7 +160,7 @@ def narrow(model: PreTrainedModel, widths: Widths, scores: UnitScores | None = N
         pruning.cut_head_size(widths.head_size)
     if config.hidden_size != model.config.hidden_size:
         pruning.cut_hidden(config, type(model).__name__)
-    stock = new_model(config, type(model).__name__, seed=0, random_weights=False)
+    stock = new_model(config, type(model).__name__, seed=None)
     stock.load_state_dict(pruning.pruned.state_dict(), strict=True)
     rebuilt, reference = float_outputs(stock, pruning.batch), float_outputs(pruning.pruned, pruning.batch)
     pruning.differences["stock model"] = check_same_outputs("rebuilding the narrower model", rebuilt, reference)
