@@ -10,6 +10,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from biosqueeze.models.cheap_dropout import dropout
+
 SDPA = "sdpa"
 TRAINING = "biosqueeze"
 # Implementations that support a bool mask (batch, 1, length, length), which packed blocks need.
@@ -64,7 +66,7 @@ def attention_forward(
     scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(2, 3)
     if attention_mask is not None:
         scores = scores + additive_mask(attention_mask, scores.dtype)
-    attended = nn.functional.dropout(torch.softmax(scores, dim=-1), options.get("dropout", 0.0)) @ value
+    attended = dropout(torch.softmax(scores, dim=-1), options.get("dropout", 0.0)) @ value
     return attended.transpose(1, 2).contiguous(), None
 
 

@@ -5,11 +5,16 @@ seeds come from torch's generator, so a saved training state determines the mask
 backward pass in place of being stored.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 _VALUES = 2**16
 _SEEDS = 2**62
@@ -32,9 +37,14 @@ class DropMask:
         """What the elements that are kept are to be multiplied by, so that the mean stays the same."""
         return _VALUES / (_VALUES - self._dropped_values)
 
+    @property
+    def drops(self) -> bool:
+        """Return whether any element may be dropped."""
+        return self._dropped_values > 0
+
     def applied(self, tensor: Tensor) -> Tensor:
         """Return a contiguous tensor with the dropped elements set to 0, without the scale."""
-        if not self._dropped_values:
+        if not self.drops:
             return tensor
         kept = self._bits(tensor.numel()).ge_(self._dropped_values - _VALUES // 2).view(tensor.shape)  # 0 or 1
         if tensor.element_size() == kept.element_size():
@@ -51,3 +61,43 @@ class DropMask:
             0, 2**64 - 1, size=-(-count // 4), dtype=np.uint64, endpoint=True
         )
         return torch.from_numpy(words.view(np.int16))[:count]
+
+
+@contextmanager
+def cheap_dropout(model: nn.Module) -> Iterator[None]:
+    """Use `dropout` in the dropout modules of a model inside the block."""
+    modules: list[Any] = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    for module in modules:
+        module.forward = partial(_forward, module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+def _forward(module: nn.Dropout, inputs: Tensor) -> Tensor:
+    return dropout(inputs, module.p if module.training else 0.0)
+
+
+def dropout(inputs: Tensor, probability: float) -> Tensor:
+    """Drop elements and scale the others up, with a `DropMask` in uncompiled bf16 training on a CPU, else by torch."""
+    is_low = inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if not is_low or torch.compiler.is_compiling() or probability == 1:
+        return functional.dropout(inputs, probability)
+    mask = DropMask.drawn(probability)
+    if not mask.drops:
+        return inputs
+    result: Tensor = _Dropped.apply(inputs, mask)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, mask: DropMask) -> Tensor:
+        ctx.mask = mask
+        return mask.applied(inputs).mul_(mask.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.mask.applied(gradients[0]).mul_(ctx.mask.scale), None

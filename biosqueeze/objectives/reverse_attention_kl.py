@@ -8,7 +8,8 @@ student ignore some of the keys that the teacher attends to, and its gradient va
 from torch import Tensor
 
 from biosqueeze.objectives import LayerPair
-from biosqueeze.objectives._relations import attention_sides, divergence
+from biosqueeze.objectives._divergence import divergence
+from biosqueeze.objectives._relations import attention_sides
 
 KINDS = ("mlm", "task")
 READS = "attention"
@@ -21,4 +22,4 @@ NEEDS_TEACHER_LOGITS = False
 def loss(pair: LayerPair) -> Tensor:
     """Sum D(student || teacher) of the attention distributions over queries; mean over heads. Scalar."""
     student, teacher = attention_sides(pair)
-    return divergence(teacher, student, pair.allowed)
+    return divergence(student, teacher, pair.allowed)

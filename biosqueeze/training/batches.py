@@ -111,6 +111,11 @@ class BatchSchedule:
     def _global_batch_size(self) -> int:
         return self.batch_size * self.processes
 
+    @property
+    def mean_tokens(self) -> float:
+        """Return the tokens of a full batch of all processes, on average."""
+        return float(self.source.length(self.draw(0)).mean()) * self._global_batch_size
+
     def longest_positions(self) -> list[Position]:
         """Return the longest items of the first epoch, as many as one process gets at once."""
         items = self.draw(0)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from biosqueeze.models.attention import training_attention
+from biosqueeze.models.cheap_dropout import cheap_dropout
 from biosqueeze.models.fast_layers import fast_layers
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions
@@ -11,9 +12,10 @@ from biosqueeze.training.options import TrainingOptions
 
 @contextmanager
 def training_layers(learner: Learner, options: TrainingOptions, processes: int) -> Iterator[None]:
-    """Use the attention for training inside the block, and fast layers where they are neither wrapped nor compiled."""
+    """Use the attention and dropout for training inside the block, and fast layers if neither wrapped nor compiled."""
     plain = processes == 1 and not options.compile and not options.gradient_checkpointing
     with ExitStack() as contexts:
+        contexts.enter_context(cheap_dropout(learner))
         for encoder in learner.encoders():
             contexts.enter_context(training_attention(encoder.base_model))
             if learner.fast_layers and plain:

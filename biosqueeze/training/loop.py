@@ -127,7 +127,10 @@ class TrainingLoop:
         self.schedule = self.plateau or FixedSchedule(most, self.options)
         self.eval_every = self.options.eval_every or self.per_epoch
         if self.plateau:
-            self.eval_every = evaluation_interval_of_plateau(self.options, self.per_epoch, job.dev_sequences)
+            tokens = batches.mean_tokens * self.options.accumulate
+            self.eval_every = evaluation_interval_of_plateau(
+                self.options, self.per_epoch, dev_sequences=job.dev_sequences, tokens=tokens
+            )
         self.rates = LambdaLR(self._prepare(), self.schedule.factor)
         self.average = AveragedWeights(job.learner.model) if self.plateau else None
         accelerator.register_for_checkpointing(self.rates, *([self.average] if self.average else []))

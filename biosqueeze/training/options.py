@@ -8,7 +8,8 @@ from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
-PLATEAU_STEPS, PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EPOCHS = 6_000, 200, 10
+PLATEAU_STEPS, PLATEAU_EVAL_EPOCHS = 6_000, 10
+PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EVERY_LONG, PLATEAU_EVAL_TOKENS = 200, 100, 400_000
 PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL, PLATEAU_PATIENCE_STEPS = 6, 3, 600
 
 
@@ -164,8 +165,9 @@ class TrainingOptions(WritingOptions):
     ] = None
     eval_every: Annotated[
         int | None,
-        f"Steps between two evaluations on dev. Default: one after each epoch; {PLATEAU_EVAL_EVERY} with --schedule "
-        f"plateau, or {PLATEAU_EVAL_EPOCHS} epochs of few examples.",
+        f"Steps between two evaluations on dev. Default: one after each epoch; with --schedule plateau "
+        f"{PLATEAU_EVAL_EVERY}, down to {PLATEAU_EVAL_EVERY_LONG} of long sequences, and {PLATEAU_EVAL_EPOCHS} epochs "
+        "of few examples.",
         Bounds(least=1),
         Group.DEV,
     ] = None

@@ -9,6 +9,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from biosqueeze.training.options import (
     PLATEAU_EVAL_EPOCHS,
     PLATEAU_EVAL_EVERY,
+    PLATEAU_EVAL_EVERY_LONG,
+    PLATEAU_EVAL_TOKENS,
     PLATEAU_PATIENCE,
     PLATEAU_PATIENCE_AT_GOAL,
     PLATEAU_PATIENCE_STEPS,
@@ -73,19 +75,23 @@ class PlateauSchedule:
         return max(0.0, (self.total - step) / (self.total - self.falls_from))
 
 
-def evaluation_interval_of_plateau(options: TrainingOptions, per_epoch: int, dev_sequences: int) -> int:
+def evaluation_interval_of_plateau(
+    options: TrainingOptions, per_epoch: int, *, dev_sequences: int, tokens: float
+) -> int:
     """Return the steps between two evaluations on dev.
 
-    With few training examples the best score comes within the first steps, so the interval is shorter, but never fewer
-    steps than an evaluation has batches.
+    The interval is shorter where a step takes long, on long sequences, and with few training examples, where the best
+    score comes within the first steps; but never shorter than an evaluation has batches.
 
     Args:
         options: of the training; its eval_every overrides the default.
         per_epoch: steps of an epoch.
         dev_sequences: sequences of the dev split.
+        tokens: of a step.
     """
+    of_tokens = max(PLATEAU_EVAL_EVERY_LONG, round(PLATEAU_EVAL_TOKENS / tokens))
     few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
-    return options.eval_every or min(PLATEAU_EVAL_EVERY, few)
+    return options.eval_every or min(PLATEAU_EVAL_EVERY, of_tokens, few)
 
 
 def patience_of_plateau(options: TrainingOptions, every: int, *, goal_reached: bool) -> int:

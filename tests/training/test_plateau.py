@@ -136,21 +136,24 @@ def test_length_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_epoch", "dev_sequences", "given", "expected"),
+    ("per_epoch", "dev_sequences", "tokens", "given", "expected"),
     [
-        (2, 16, {}, (20, 30, 30)),
-        (2, 2000, {}, (63, 10, 10)),
-        (35, 16, {}, (200, 6, 3)),
-        (2, 16, {"eval_every": 500}, (500, 6, 3)),
-        (2, 16, {"eval_every": 50, "patience": 2}, (50, 2, 2)),
+        (2, 16, 1_000, {}, (20, 30, 30)),
+        (2, 2000, 1_000, {}, (63, 10, 10)),
+        (35, 16, 1_000, {}, (200, 6, 3)),
+        (35, 16, 2_500, {}, (160, 6, 4)),
+        (35, 16, 9_000, {}, (100, 6, 6)),
+        (2, 16, 9_000, {}, (20, 30, 30)),
+        (2, 16, 9_000, {"eval_every": 500}, (500, 6, 3)),
+        (2, 16, 1_000, {"eval_every": 50, "patience": 2}, (50, 2, 2)),
     ],
 )
 def test_evaluations_by_default(
-    per_epoch: int, dev_sequences: int, given: dict[str, int], expected: tuple[int, int, int]
+    per_epoch: int, dev_sequences: int, tokens: float, given: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
     """The steps between two evaluations, and how many of them are enough before and after the goal is reached."""
     options = FineTuningOptions(schedule="plateau", batch_size=32, **given)
-    every = evaluation_interval_of_plateau(options, per_epoch, dev_sequences)
+    every = evaluation_interval_of_plateau(options, per_epoch, dev_sequences=dev_sequences, tokens=tokens)
     before, after = (patience_of_plateau(options, every, goal_reached=reached) for reached in (False, True))
     assert (every, before, after) == expected
 
