@@ -296,7 +296,7 @@ class TrainingLoop:
             self._evaluate()
             self._heed_patience()
         if self._has_to_fall():
-            self._fall("no more time is left")
+            self._fall()
         if self.job.probe and self.job.probe.is_due(step, self.total):
             self._probe(self.job.probe)
         if self._in_any_process(self.interrupt.is_set()):
@@ -314,15 +314,14 @@ class TrainingLoop:
             self.best.update(scores, self.progress)
 
     def _heed_patience(self) -> None:
-        """Where dev scores have not risen for long enough, let the rate fall, or end the training."""
+        """End the training where dev scores have not risen for long enough, unless the rate falls already."""
         progress, patience = self.progress, self._patience()
         if patience is None or progress.stale < patience or progress.step >= self.total:
             return
-        if self.plateau is None:
+        if self.plateau is None or self.plateau.falls_from is None:
             progress.stopped = True
-            note(f"stopped at step {progress.step} by --patience {patience}: {self._best_score()}")
-        elif self.plateau.falls_from is None:
-            self._fall(self._best_score())
+            best = f"{progress.best_score:.4f} at step {progress.best_step}"
+            note(f"stopped at step {progress.step}: the best score on dev is still {best}")
 
     def _patience(self) -> int | None:
         """Return how many evaluations in a row without a better score are enough; None for any number."""
@@ -332,22 +331,19 @@ class TrainingLoop:
         reached = best is not None and goal is not None and best >= goal
         return patience_of_plateau(self.options, self.eval_every, goal_reached=reached)
 
-    def _best_score(self) -> str:
-        return f"the best score on dev is {self.progress.best_score:.4f} at step {self.progress.best_step}"
-
     def _has_to_fall(self) -> bool:
         """Return whether a constant rate has to fall now for the training to end within --steps or --hours."""
-        if self.plateau is None or self.plateau.falls_from is not None:
+        if self.plateau is None or self.plateau.falls_from is not None or self.progress.stopped:
             return False
         hours = self.progress.seconds / 3600
         is_late = self.options.hours is not None and hours >= self.plateau.share_before_fall * self.options.hours
         return self._in_any_process(is_late) or self.progress.step >= self.plateau.latest_fall
 
-    def _fall(self, why: str) -> None:
+    def _fall(self) -> None:
         """Let the rate of a plateau fall from now on."""
         assert self.plateau
         self.plateau.falls_from = self.progress.falls_from = self.progress.step
-        note(f"step {self.progress.step}: {why}; the learning rate falls to 0 until step {self.total}")
+        note(f"step {self.progress.step}: the learning rate falls to 0 until step {self.total}, the last one")
 
     def _probe(self, probe: Probe) -> None:
         began = time.monotonic()

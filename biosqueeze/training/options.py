@@ -35,8 +35,9 @@ def parse_betas(text: str) -> tuple[float, float]:
 EPOCHS = "Passes over the training data. Unused with --steps."
 SCHEDULES = (
     "How the learning rate falls to 0 after the warm-up. wsd (warm-up, stable, decay): in the last tenth of the "
-    "steps. plateau: in the last fifth, once dev scores no longer rise; the mean of the weights of the last steps "
-    f"is scored and kept, and without --epochs, --steps or --hours it ends after {PLATEAU_STEPS:,} steps at most."
+    "steps. plateau: once dev scores no longer rise, the training ends at the constant rate; in the last fifth of "
+    f"--epochs, --steps or --hours, by default of {PLATEAU_STEPS:,} steps, the rate falls. The mean of the weights of "
+    "the last steps is scored and kept."
 )
 
 
@@ -173,10 +174,9 @@ class TrainingOptions(WritingOptions):
     ] = None
     patience: Annotated[
         int | None,
-        "Stop after this number of evaluations on dev in a row without a better score; with --schedule plateau, let "
-        f"the learning rate fall. Default: never; with --schedule plateau {PLATEAU_PATIENCE}, "
-        f"{PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its teacher, and no fewer than there are in "
-        f"{PLATEAU_PATIENCE_STEPS} steps.",
+        "Stop after this number of evaluations on dev in a row without a better score. Default: never; with "
+        f"--schedule plateau {PLATEAU_PATIENCE}, {PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its "
+        f"teacher, and no fewer than there are in {PLATEAU_PATIENCE_STEPS} steps.",
         Bounds(least=1),
         Group.DEV,
     ] = None

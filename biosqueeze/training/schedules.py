@@ -35,10 +35,11 @@ class FixedSchedule:
 
 
 class PlateauSchedule:
-    """A constant rate for as long as dev scores rise, then a linear fall to 0.
+    """A constant rate for as long as dev scores rise, and a linear fall to 0 before a limit that they do not reach.
 
     Hu et al. 2024 (MiniCPM, section 4.2) and Haegele et al. 2024 (section 3): a constant rate with a fall over the last
-    fifth of the steps reaches what a schedule of a length known beforehand reaches.
+    fifth of the steps reaches what a schedule of a length known beforehand reaches. Where dev scores have stopped
+    rising, a fall brings nothing to the mean of the weights that is scored, so the training ends.
     """
 
     share_before_fall = 1 / (1 + _FALL)  # of all steps
@@ -95,7 +96,7 @@ def evaluation_interval_of_plateau(
 
 
 def patience_of_plateau(options: TrainingOptions, every: int, *, goal_reached: bool) -> int:
-    """Return how many evaluations in a row without a better score let the rate fall.
+    """Return how many evaluations in a row without a better score end the training.
 
     They cover hundreds of steps, because the noise of dev scores is larger than their rise from one evaluation to the
     next, and fewer once there is no goal left.

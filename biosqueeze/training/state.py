@@ -42,7 +42,7 @@ class Progress:
     best: dict[str, float] = field(default_factory=dict)
     stale: int = 0  # evaluations on dev in a row without a better score
     falls_from: int | None = None  # the step from which the rate of `plateau` falls
-    stopped: bool = False  # stopped early by --patience: a resumed run takes no further step
+    stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
     failed: bool = False  # the run failed after this state, so some options may differ on --resume
     means: dict[str, float] = field(default_factory=dict)  # see failures.LossMonitor
     highest: float = 0.0

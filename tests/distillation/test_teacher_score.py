@@ -80,8 +80,8 @@ def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, 
     assert "teacher_score" not in json.loads(made.out)["metrics"]
 
 
-@pytest.mark.parametrize(("score", "falls_from"), [(0.0, 12), (2.0, 21)])
-def test_ends_sooner_where_it_is_reached(score: float, falls_from: int, tuned: Path, tags: Path, shell: Shell) -> None:
+@pytest.mark.parametrize(("score", "steps"), [(0.0, 12), (2.0, 21)])
+def test_ends_sooner_where_it_is_reached(score: float, steps: int, tuned: Path, tags: Path, shell: Shell) -> None:
     """No score is better than that of the first evaluation, at step 3: three more, or six."""
     with (
         mock.patch.multiple(schedules, PLATEAU_EVAL_EVERY=3, PLATEAU_PATIENCE_STEPS=0),
@@ -92,7 +92,7 @@ def test_ends_sooner_where_it_is_reached(score: float, falls_from: int, tuned: P
             *("--steps", 60, "--schedule", "plateau", "--out", "of", "--json"),
         )
     assert made.code == 0, made.err
-    assert json.loads(made.out)["metrics"]["rate_falls_from"] == falls_from
+    assert json.loads(made.out)["metrics"]["steps"] == steps
 
 
 def test_not_of_a_student_that_is_not_scored(tuned: Path, tags: Path, shell: Shell) -> None:

@@ -67,3 +67,13 @@ def test_without_gradients_the_value_is_the_same() -> None:
     with torch.no_grad():
         value = divergence(first, second, PADDED)
     assert torch.equal(value, divergence(first, second, PADDED))
+
+
+def test_float32_is_computed_in_float32() -> None:
+    first, second = sides(3, 0, 0), sides(4, 10, 0)
+    exact = torch.autograd.grad(divergence(first, second, PADDED), second[:2])
+    single = [Sides(*(tensor.float() for tensor in each[:2])) for each in (first, second)]
+    with torch.autocast("cpu", torch.bfloat16):
+        value = divergence(*single, PADDED)
+    for gradient, expected in zip(torch.autograd.grad(value, single[1][:2]), exact, strict=True):
+        torch.testing.assert_close(gradient, expected.float(), rtol=1e-4, atol=1e-5)
