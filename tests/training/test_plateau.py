@@ -21,7 +21,7 @@ from tests.training.test_loop import press_ctrl_c
 PLATEAU = FineTuningOptions(
     schedule="plateau", steps=40, eval_every=2, patience=2, warmup=0.1, batch_size=4, lr=1e-3, precision="fp32", seed=3
 )
-# The best at step 4 is not exceeded at 6 and 8, which ends the training. Where step 10 is the last, the rate falls from 8.
+# The best at step 4 is not exceeded at 6 and 8, which ends the training. If step 10 is the last, the rate falls from 8.
 LIMITED = replace(PLATEAU, steps=10, patience=3, warmup=0.4)
 SCORES = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.9}
 
