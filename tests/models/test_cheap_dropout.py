@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from biosqueeze.models.cheap_dropout import cheap_dropout, dropout
 
@@ -70,3 +71,16 @@ def test_fp32_has_the_masks_of_torch() -> None:
         expected = functional.dropout(inputs, 0.3)
         torch.manual_seed(0)
         assert torch.equal(dropout(inputs, 0.3), expected)
+
+
+def test_layers_that_are_computed_again_drop_the_same() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8))
+    inputs, gradients = torch.randn(16, 8), []
+    with cheap_dropout(model):
+        for compute in (model, lambda inputs: checkpoint(model, inputs, use_reentrant=False)):
+            torch.manual_seed(0)
+            compute(inputs).square().sum().backward()
+            gradients.append(model[0].weight.grad.clone())
+            model.zero_grad()
+    assert gradients[0].any()
+    assert torch.equal(*gradients)
