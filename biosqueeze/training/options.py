@@ -166,7 +166,7 @@ class TrainingOptions(WritingOptions):
     ] = None
     eval_every: Annotated[
         int | None,
-        f"Steps between two evaluations on dev. Default: one after each epoch; with --schedule plateau "
+        "Steps between two evaluations on dev. Default: one after each epoch; with --schedule plateau "
         f"{PLATEAU_EVAL_EVERY}, down to {PLATEAU_EVAL_EVERY_LONG} of long sequences, and {PLATEAU_EVAL_EPOCHS} epochs "
         "of few examples.",
         Bounds(least=1),
