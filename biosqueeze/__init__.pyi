@@ -327,7 +327,6 @@ def quantize(
     observer: Literal["minmax", "kl"] = "minmax",
     max_length: int = 128,
     embeddings: bool = True,
-    reduce_range: Literal["auto", "yes", "no"] = "auto",
     slim: bool = False,
     tolerance: float = 0.8,
     out: str | PathLike[str] | None = None,

@@ -28,6 +28,7 @@ _CPU_FLAGS = (
     "asimddp",
     "i8mm",
 )
+_VNNI_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,16 @@ def cpu_flags() -> tuple[str, ...]:
     """Return those of the processor's instruction sets that matter for speed."""
     present = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
     return tuple(flag for flag in _CPU_FLAGS if flag in present)
+
+
+def lacks_vnni() -> bool:
+    """Return whether this is an x86 processor without VNNI.
+
+    It adds two products of an 8-bit activation and an 8-bit weight in 16 bits, where they can overflow. With weights
+    of 7 bits they cannot.
+    """
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return is_x86 and not _VNNI_FLAGS & set(cpu_flags())
 
 
 def _version(package: str) -> str | None:

@@ -17,6 +17,7 @@ SUPPORT = {
     "backends": {
         "deployed",
         "finite",
+        "int8-overflow",
         "onnx-export",
         "onnx-files",
         "onnx-limits",
@@ -38,7 +39,7 @@ SUPPORT = {
         "sources",
         "store",
     },
-    "quantizers": {"calibration", "comparison", "onnx-graph", "weight-range"},
+    "quantizers": {"calibration", "comparison", "onnx-graph", "weight-scales"},
     "tasks": {"formulation", "sequence-kind", "sniffing"},
 }
 

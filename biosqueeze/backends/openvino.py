@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
+from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
@@ -32,6 +33,11 @@ class OpenVinoPredictor:
 
     def __init__(self, path: Path, precision: str = "fp32", threads: int | None = None) -> None:
         check_limits(path)
+        if precision == "int8" and overflows(path):
+            raise SqueezeError(
+                f"OpenVINO's int8 products of {path} would overflow on this processor, which has no VNNI; quantize "
+                "again (biosqueeze quantize --method inc-static), or use onnxruntime:int8"
+            )
         core = _openvino().Core()
         settings: dict[str, Any] = {
             "PERFORMANCE_HINT": "LATENCY",
@@ -72,7 +78,7 @@ def check_precision(compiled: Any, path: Path, precision: str) -> None:
         SqueezeError: it does not, because of the processor or of the graph's quantization.
     """
     if precision == "bf16" and compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != "bf16":
-        raise SqueezeError("OpenVINO does not support bfloat16 on this processor; use openvino or torch:bf16")
+        raise SqueezeError("OpenVINO does not support bfloat16 on this processor; use --backend openvino")
     if precision == "int8" and not _has_int8_products(compiled):
         raise SqueezeError(
             f"OpenVINO would compute {path} in float32: it has int8 products only for fixed activation ranges; "
@@ -98,8 +104,10 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the precisions whose file exists, if OpenVINO is installed; bf16 has no file and is on request only."""
-    usable = ("fp32", "int8") if _has_fixed_ranges(checkpoint) else ("fp32",)
-    return tuple(p for p in usable if _is_installed() and (checkpoint.path / FILES[p]).is_file())
+    int8 = checkpoint.path / FILES["int8"]
+    has_int8 = _has_fixed_ranges(checkpoint) and int8.is_file() and not overflows(int8)
+    usable = {"fp32": (checkpoint.path / FILES["fp32"]).is_file(), "int8": has_int8}
+    return tuple(precision for precision, has_file in usable.items() if has_file and _is_installed())
 
 
 def check_installed() -> None:

@@ -13,7 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.models.custom_heads.load import load_headed_encoder
-from biosqueeze.models.device import own_device
+from biosqueeze.models.device import own_device, warn_of_slow_bf16
 from biosqueeze.models.families import takes_token_types
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.load import load_model
@@ -90,6 +90,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
     in_model = checkpoint.custom_head and not has_cosine(checkpoint)  # see `backends.open_predictor`
     model = load_headed_encoder(checkpoint) if in_model else load_model(checkpoint).model
     if precision == "bf16":
+        warn_of_slow_bf16("--backend torch")
         cast_products(model)
     device = own_device()
     torch.nn.Module.to(model, device)  # in place

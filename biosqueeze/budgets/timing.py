@@ -162,9 +162,8 @@ class TimingRequest:
 
 def _quantize(checkpoint: Checkpoint, source: Path, target: Path) -> None:
     from biosqueeze.quantizers import QuantizationJob, onnx_dynamic
-    from biosqueeze.quantizers.weight_range import reduces_range
 
-    job = QuantizationJob(checkpoint=checkpoint, source=source, target=target, reduce_range=reduces_range("auto"))
+    job = QuantizationJob(checkpoint=checkpoint, source=source, target=target)
     onnx_dynamic.quantize(job)
 
 

@@ -7,6 +7,7 @@ import torch
 from biosqueeze import processes
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options.values import AUTO_DEVICE
+from biosqueeze.progress import warn
 
 
 @dataclass
@@ -45,6 +46,23 @@ def own_device() -> torch.device:
         return _selected.device
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return torch.device(kind.type, processes.local_index()) if kind else torch.device("cpu")
+
+
+def has_bf16() -> bool:
+    """Return whether the GPU, or else the CPU, has units for bf16 matrix products."""
+    if own_device().type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def warn_of_slow_bf16(instead: str) -> None:
+    """Warn if bf16 takes several times as long as fp32 on this device.
+
+    Args:
+        instead: the option that is faster here.
+    """
+    if not has_bf16():
+        warn(f"this processor has no units for bf16, which takes several times as long as fp32; give {instead}")
 
 
 def is_selected() -> bool:

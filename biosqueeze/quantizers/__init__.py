@@ -32,8 +32,6 @@ class QuantizationJob:
     """Calibration batches: `input_ids` and `attention_mask`, int64 (batch, length), padded to their longest."""
     embeddings: bool = True
     """Store embedding tables as int8 too, with one scale per row."""
-    reduce_range: bool = False
-    """Weights of seven bits, for processors whose int8 products saturate at 16 bits."""
     observer: str = "minmax"
     """How static ranges are derived from calibration: minmax or kl."""
 

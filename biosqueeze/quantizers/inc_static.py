@@ -13,7 +13,7 @@ from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
-from biosqueeze.quantizers.onnx_graph import fold_weights, save, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_weights, prevent_overflow, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
 USES = frozenset({"calibration_samples", "observer"})
@@ -32,6 +32,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     write_onnx(model, job.target, traced=_converted(prepared, example_inputs(model)))
     graph = onnx.load(job.target)
     external_data(job.target).unlink(missing_ok=True)  # the int8 weights fit into one file
+    prevent_overflow(graph)
     folded = fold_weights(graph)
     tables = shrink_embeddings(graph) if job.embeddings else 0
     save(graph, str(job.target))

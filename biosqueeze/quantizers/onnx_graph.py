@@ -9,6 +9,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from biosqueeze.quantizers.weight_scales import weight_scales
+
 Array = NDArray[Any]
 
 # Smaller tables (token types) would save less than three more nodes cost.
@@ -74,6 +76,17 @@ def _is_matrix(tensor: onnx.TensorProto | None) -> TypeGuard[onnx.TensorProto]:
     return tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
 
 
+def prevent_overflow(model: onnx.ModelProto) -> None:
+    """Give the matrices that QuantizeLinear reads the scales of `weight_scales`; their zero points must be zero."""
+    graph = IndexedGraph(model)
+    for quantize in graph.graph.node:
+        if quantize.op_type == "QuantizeLinear" and _is_matrix(graph.weights.get(quantize.input[0])):
+            outputs = _axis(quantize)
+            scales = weight_scales(np.moveaxis(graph.array(quantize.input[0]), outputs, 1))
+            _, dequantize = _clip_and_dequantize(graph, quantize)
+            quantize.input[1] = dequantize.input[1] = graph.add(f"{quantize.input[0]}.scales", scales)
+
+
 def fold_weights(model: onnx.ModelProto) -> int:
     """Store weights as the int8 values that their QuantizeLinear computes at every start.
 
@@ -107,16 +120,13 @@ def _fold_casts(graph: IndexedGraph) -> set[int]:
 def _fold(graph: IndexedGraph, quantize: onnx.NodeProto) -> set[int]:
     """Fold one weight; return the ids of the nodes that it replaces."""
     name, axis = quantize.input[0], _axis(quantize)
+    clip, dequantize = _clip_and_dequantize(graph, quantize)
     values = _quantized(graph, quantize, axis)
     replaced = {id(quantize)}
-    clip = graph.only_consumer(quantize.output[0], "Clip")
     if clip is not None:
         low, high = (graph.array(bound) for bound in clip.input[1:3])
         values = np.clip(values, low, high).astype(values.dtype)
         replaced.add(id(clip))
-    dequantize = graph.only_consumer((clip or quantize).output[0], "DequantizeLinear")
-    if dequantize is None:
-        raise ValueError(f"the quantized weight {name} has other consumers than one DequantizeLinear")
     transpose = graph.only_consumer(dequantize.output[0], "Transpose")
     if transpose is not None and values.ndim == 2:
         values = values.T
@@ -126,6 +136,15 @@ def _fold(graph: IndexedGraph, quantize: onnx.NodeProto) -> set[int]:
     dequantize.input[0] = graph.add(f"{name}.int8", values)
     _set_axis(dequantize, axis)
     return replaced
+
+
+def _clip_and_dequantize(graph: IndexedGraph, quantize: onnx.NodeProto) -> tuple[onnx.NodeProto | None, onnx.NodeProto]:
+    """Return the nodes behind the QuantizeLinear of a weight."""
+    clip = graph.only_consumer(quantize.output[0], "Clip")
+    dequantize = graph.only_consumer((clip or quantize).output[0], "DequantizeLinear")
+    if dequantize is None:
+        raise ValueError(f"the quantized weight {quantize.input[0]} has other consumers than one DequantizeLinear")
+    return clip, dequantize
 
 
 def _quantized(graph: IndexedGraph, quantize: onnx.NodeProto, axis: int) -> Array:

@@ -28,7 +28,6 @@ from biosqueeze.progress import note
 from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
-from biosqueeze.quantizers.weight_range import reduces_range
 from biosqueeze.summaries import next_after_export, size_of
 
 if TYPE_CHECKING:
@@ -78,11 +77,6 @@ class Options(WritingOptions):
     ] = "minmax"
     max_length: Annotated[int, "Tokens in a sequence of calibration and comparison.", Bounds(least=3)] = 128
     embeddings: Annotated[bool, "Store the embedding tables as int8 too, one scale per row."] = True
-    reduce_range: Annotated[
-        Literal["auto", "yes", "no"],
-        "Weights of 7 bits, for x86 processors without VNNI. auto: if this processor has none.",
-        UsedBy("quantizers", "method"),
-    ] = "auto"
     slim: Annotated[
         bool,
         "Leave out the float weights and graphs: only what the int8 runtime needs. It can be evaluated, measured and "
@@ -156,7 +150,7 @@ def run(options: Options) -> Outcome:
         if not _graph_of(copy).is_file():
             remedy = f"quantize what `biosqueeze export {source.name} --tolerance ...` writes"
             export_checked(copy, _EXPORT_TOLERANCE, remedy)
-        facts = {"method": options.method, **quantizer.quantize(_job(options, copy, quantizer, calibration))}
+        facts = {"method": options.method, **quantizer.quantize(_job(options, copy, calibration))}
         parity = check_agreement(copy, compared, options.tolerance, _remedies(quantizer))
         metrics = {"quantize": {**parity.as_dict(), **graph_sizes(copy)}}
         record = StageRecord(
@@ -197,9 +191,7 @@ def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
     )
 
 
-def _job(
-    options: Options, copy: Checkpoint, quantizer: "Quantizer", calibration: "Sequence[TokenBatch]"
-) -> QuantizationJob:
+def _job(options: Options, copy: Checkpoint, calibration: "Sequence[TokenBatch]") -> QuantizationJob:
     from biosqueeze.backends.onnxruntime import FILES
 
     return QuantizationJob(
@@ -208,11 +200,13 @@ def _job(
         target=copy.path / FILES["int8"],
         batches=calibration,
         embeddings=options.embeddings,
-        reduce_range="reduce_range" in quantizer.USES and reduces_range(options.reduce_range),
         observer=options.observer,
     )
 
 
 def _remedies(quantizer: "Quantizer") -> str:
+    from biosqueeze.models.device import has_bf16
+
     others = ", --observer kl, other --calibration" if quantizer.NEEDS_CALIBRATION else ""
-    return f"another --method{others}, or bfloat16 without quantizing (--backend torch:bf16, or openvino:bf16)"
+    bf16 = ", or bfloat16 without quantizing (--backend torch:bf16, or openvino:bf16)" if has_bf16() else ""
+    return f"another --method{others}{bf16}"

@@ -12,7 +12,7 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 
 from biosqueeze import processes
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.device import is_selected, own_device
+from biosqueeze.models.device import is_selected, own_device, warn_of_slow_bf16
 from biosqueeze.progress import warn
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.precision import precision_of
@@ -50,6 +50,8 @@ def build_accelerator(job: TrainingJob) -> Accelerator:
 
 def _accelerator(job: TrainingJob) -> Accelerator:
     options = job.options
+    if options.precision == "bf16":
+        warn_of_slow_bf16("--precision auto")
     return Accelerator(
         mixed_precision="bf16" if precision_of(options) == "bf16" else "no",
         step_scheduler_with_optimizer=False,

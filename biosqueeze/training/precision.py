@@ -1,16 +1,7 @@
 """Resolve --precision to fp32 or bf16."""
 
-import torch
-
-from biosqueeze.models.device import own_device
+from biosqueeze.models.device import has_bf16
 from biosqueeze.training.options import TrainingOptions
-
-
-def has_bf16() -> bool:
-    """Return whether the GPU, or else the CPU, has units for bf16 matrix products."""
-    if own_device().type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def precision_of(options: TrainingOptions) -> str:

@@ -90,3 +90,21 @@ def test_the_cpu_can_be_named(shell: Shell, pico_ner: Path) -> None:
     named, default = (shell("predict", pico_ner, "--text", "aspirin", *words) for words in (("--device", "cpu"), ()))
     assert named.code == 0, named.err
     assert json.loads(named.out) == json.loads(default.out)
+
+
+@pytest.mark.parametrize(
+    ("words", "faster"),
+    [
+        ("predict {} --text aspirin --backend torch:bf16", "--backend torch"),
+        ("finetune {} --data demo:ner --task ner --steps 1 --precision bf16 --out out", "--precision auto"),
+    ],
+)
+@pytest.mark.parametrize("units", [True, False])
+def test_slow_bf16_is_a_warning(
+    shell: Shell, pico_ner: Path, monkeypatch: pytest.MonkeyPatch, words: str, faster: str, units: bool
+) -> None:
+    monkeypatch.setattr(device, "has_bf16", lambda: units)
+    result = shell(*words.format(pico_ner).split())
+    assert result.code == 0, result.err
+    assert ("no units for bf16" in result.err) is not units
+    assert (f"give {faster}" in result.err) is not units

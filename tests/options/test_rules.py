@@ -41,8 +41,8 @@ class ExampleOptions(StageOptions):
     indent: Annotated[int, "An indent.", OnlyWith("format", "json")] = 2
     out: Annotated[str | None, "A file.", Data()] = None
     force: Annotated[bool, "Replace it.", Requires("out")] = False
-    method: Annotated[str, "A method.", Choices("quantizers")] = "inc-static"
-    reduce_range: Annotated[str, "For some methods.", UsedBy("quantizers", "method")] = "auto"
+    method: Annotated[str, "A method.", Choices("quantizers")] = "onnx-dynamic"
+    observer: Annotated[str, "For some methods.", UsedBy("quantizers", "method")] = "minmax"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ class ExampleOptions(StageOptions):
         ({"format": "jsno"}, "--format must be json or text, not 'jsno'. Did you mean 'json'?"),
         ({"out": "-", "force": True}, "--force needs --out"),
         ({"method": "inc"}, "--method must be inc-static or onnx-dynamic, not 'inc'."),
-        ({"reduce_range": "yes"}, "--reduce-range is not for --method inc-static; leave it out, or give --method onnx"),
+        ({"observer": "kl"}, "--observer is not for --method onnx-dynamic; leave it out, or give --method inc-static"),
         ({"checkpoint": "x", "preset": "b"}, "give either CHECKPOINT (or - in a pipe) or --preset, and not both; both"),
     ],
 )
@@ -94,7 +94,7 @@ def test_hints_name_the_conditions() -> None:
         "widths": "not with --cache",
         "indent": "only with --format json",
         "force": "needs --out",
-        "reduce_range": "only with --method onnx-dynamic",
+        "observer": "only with --method inc-static",
     }
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from biosqueeze import registry
+from biosqueeze import environment, registry
+from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico
@@ -25,7 +26,8 @@ def _outputs(path, batch):
 
 @pytest.mark.parametrize("method", registry.names("quantizers"))
 @pytest.mark.parametrize(("family", "head"), pico.GRAPHS)
-def test_every_family_and_head(method, family, head, exported, quantized_graph) -> None:
+def test_every_family_and_head(method, family, head, exported, quantized_graph, monkeypatch) -> None:
+    monkeypatch.setattr(environment, "lacks_vnni", lambda: True)
     source = open_checkpoint(str(exported(family, head)))
     float_graph, int8 = source.path / "onnx" / "model.onnx", quantized_graph(method, family, head)
     vocabulary, padding = source.config["vocab_size"], source.config["pad_token_id"]
@@ -39,3 +41,4 @@ def test_every_family_and_head(method, family, head, exported, quantized_graph) 
         cosine = (expected * actual).sum() / np.linalg.norm(expected) / np.linalg.norm(actual)
         assert cosine > 0.99
         assert (expected != actual).any()
+    assert not overflows(int8.path)

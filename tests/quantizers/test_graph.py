@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from biosqueeze.quantizers.onnx_graph import fold_transposes, fold_weights, shrink_embeddings
+from biosqueeze.quantizers.onnx_graph import fold_transposes, fold_weights, prevent_overflow, shrink_embeddings
+from biosqueeze.quantizers.weight_scales import rounded
 
 
 def model_of(nodes, weights, inputs, output="y"):
@@ -66,6 +67,25 @@ def test_folding_changes_no_output(axis, transpose, clip) -> None:
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     assert types == {"W.int8": TensorProto.INT8, "scale": TensorProto.FLOAT, "zero": TensorProto.INT8}
     np.testing.assert_array_equal(run(model, x=x), expected)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scales_without_overflow(axis, transpose, clip) -> None:
+    model = quantized_linear(axis, clip=clip, transpose=transpose)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    weight = np.moveaxis(numpy_helper.to_array(tensors["W"]), axis, 1)
+    zero = np.zeros(weight.shape[1], np.int8)
+    tensors["zero"].CopyFrom(numpy_helper.from_array(zero, "zero"))
+    tensors["high"].CopyFrom(numpy_helper.from_array(np.int8(127), "high"))
+    tensors["low"].CopyFrom(numpy_helper.from_array(np.int8(-127), "low"))
+    prevent_overflow(model)
+    fold_weights(model)
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    folded = stored["W.int8"]
+    folded = folded if folded.shape == weight.shape else folded.T  # 6 x 4, so the shape tells
+    np.testing.assert_array_equal(folded, rounded(weight, stored["W.scales"]))
 
 
 def test_casts_of_zero_points_are_computed() -> None:

@@ -11,10 +11,8 @@ import pytest
 from biosqueeze import registry
 from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.quantizers import weight_range
 from biosqueeze.quantizers.calibration import CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import note_comparison
-from biosqueeze.quantizers.weight_range import reduces_range
 from biosqueeze.stages import quantize
 from tests import pico
 from tests.graphs import with_other_weights
@@ -169,22 +167,6 @@ def test_warning_only_when_calibrating_on_the_sample(exported, capfd) -> None:
     assert "only a sample" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("machine", "flags", "expected"),
-    [
-        ("x86_64", ["avx2"], True),
-        ("x86_64", ["avx2", "avx_vnni"], False),
-        ("x86_64", ["avx512f", "avx512_vnni"], False),
-        ("aarch64", [], False),
-    ],
-)
-def test_seven_bits_only_on_x86_without_vnni(monkeypatch, machine, flags, expected) -> None:
-    monkeypatch.setattr(weight_range.platform, "machine", lambda: machine)
-    monkeypatch.setattr(weight_range.environment, "cpu_flags", lambda: tuple(flags))
-    assert reduces_range("auto") is expected
-    assert (reduces_range("yes"), reduces_range("no")) == (True, False)
-
-
 def test_plan_names_every_step(shallow, exported, shell) -> None:
     fresh = shell("quantize", shallow("bert", "token-classification"), "--dry-run", "--method", "inc-static", "--json")
     plan = json.loads(fresh.out)
@@ -205,7 +187,6 @@ def test_plan_names_every_step(shallow, exported, shell) -> None:
         (("--method", "onnx-dynamc"), "onnx-dynamic"),
         (("--observer", "kl"), "--observer is not for --method onnx-dynamic"),
         (("--calibration-samples", "9"), "--calibration-samples is not for --method onnx-dynamic"),
-        (("--method", "inc-static", "--reduce-range", "yes"), "--reduce-range is not for --method inc-static"),
         (("--calibration-field", "abstract"), "--calibration-field needs --calibration"),
     ],
 )

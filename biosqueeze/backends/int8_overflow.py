@@ -1,0 +1,64 @@
+"""Whether sums of int8 products fit into 16 bits, which x86 processors without VNNI add them in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biosqueeze import environment
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST = 128
+"""The largest sum of two weights whose products with unsigned 8-bit activations fit: 255 x 128 < 2^15."""
+
+
+def pair_sums(weight: NDArray[Any]) -> NDArray[Any]:
+    """Return the largest sums that the products of two neighbouring inputs can have, for each output.
+
+    The processors add the products of the inputs 0 and 1, 2 and 3, and so on. Activations are not negative, so the sum
+    is largest where both weights of a pair with the same sign take part.
+
+    Args:
+        weight: (inputs, outputs).
+
+    Returns:
+        (outputs,), in units of the weights; divided by the largest activation.
+    """
+    pairs = np.concatenate([weight, np.zeros_like(weight[: len(weight) % 2])]).reshape(-1, 2, weight.shape[1])
+    sums: NDArray[Any] = np.maximum(pairs.clip(0).sum(1), -pairs.clip(max=0).sum(1)).max(0)
+    return sums
+
+
+def overflows(path: Path) -> bool:
+    """Return whether products of an int8 graph can overflow on this processor; False for a damaged file."""
+    return environment.lacks_vnni() and any(largest > MOST for largest in _largest_sums(path))
+
+
+def _is_transposed(product: "onnx.NodeProto") -> bool:
+    """Return whether its matrix is (outputs, inputs)."""
+    return any(attribute.name == "transB" and attribute.i for attribute in product.attribute)
+
+
+def _largest_sums(path: Path) -> Iterator[int]:
+    import onnx
+
+    try:
+        graph = onnx.load(path).graph
+    except Exception:  # protobuf's errors differ between its implementations; the runtime explains the damage
+        return
+    dequantized = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    products = [node for node in graph.node if node.op_type in ("MatMul", "MatMulInteger", "Gemm")]
+    transposed = {dequantized.get(node.input[1], node.input[1]): _is_transposed(node) for node in products}
+    tables = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    for tensor in graph.initializer:
+        if tensor.data_type != onnx.TensorProto.INT8 or tensor.name in tables:
+            continue
+        weight = onnx.numpy_helper.to_array(tensor).astype(np.int32)
+        if tensor.name in transposed and weight.ndim == 2:
+            yield pair_sums(weight.T if transposed[tensor.name] else weight).max(initial=0)
+        else:  # of another tool: the order of its inputs is not known
+            yield 2 * np.abs(weight).max(initial=0)
