@@ -1,6 +1,6 @@
 """Whether sums of int8 products fit into 16 bits, which x86 processors without VNNI add them in."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,21 @@ if TYPE_CHECKING:
 
 MOST = 128
 """The largest sum of two weights whose products with unsigned 8-bit activations fit: 255 x 128 < 2^15."""
+
+
+_known: Collection[str] | None = None
+
+
+def use_known(overflowing: Collection[str]) -> None:
+    """Let `overflows` look paths up in this process, whose parent has read the graphs.
+
+    Reading them takes time and memory, which a measuring process would add to those of the runtime.
+
+    Args:
+        overflowing: resolved paths of the graphs that overflow.
+    """
+    global _known
+    _known = overflowing
 
 
 def pair_sums(weight: NDArray[Any]) -> NDArray[Any]:
@@ -35,6 +50,8 @@ def pair_sums(weight: NDArray[Any]) -> NDArray[Any]:
 
 def overflows(path: Path) -> bool:
     """Return whether products of an int8 graph can overflow on this processor; False for a damaged file."""
+    if _known is not None:
+        return str(path.resolve()) in _known
     return environment.lacks_vnni() and any(largest > MOST for largest in _largest_sums(path))
 
 

@@ -57,23 +57,35 @@ def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings)
     Raises:
         SqueezeError: a measuring process failed; the message has the last line of its standard error.
     """
-    _check_graphs(models)
+    overflowing = _check_graphs(models)
     with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
-        _load(models, settings, pool)
+        _load(models, settings, pool, overflowing)
         _measure(models, settings, pool)
 
 
-def _check_graphs(models: Sequence[MeasuredModel]) -> None:
-    """Check each graph once, here, so that the measured processes need not: it takes time and memory."""
+def _check_graphs(models: Sequence[MeasuredModel]) -> list[str]:
+    """Check each graph once, here, so that the measured processes need not: it takes time and memory.
+
+    Returns:
+        the paths of those whose int8 products overflow on this processor.
+    """
     from biosqueeze.backends import files_of
+    from biosqueeze.backends.int8_overflow import overflows
     from biosqueeze.backends.onnx_limits import check_limits
 
     files = {file for model in models for file in files_of(model.checkpoint, model.spec)}
-    for file in sorted(file for file in files if file.suffix == ".onnx"):
+    graphs = sorted(file.resolve() for file in files if file.suffix == ".onnx")
+    for file in graphs:
         check_limits(file)
+    return [str(file) for file in graphs if overflows(file)]
 
 
-def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Sequence[MeasuringProcess]) -> None:
+def _load(
+    models: Sequence[MeasuredModel],
+    settings: MeasuringSettings,
+    pool: Sequence[MeasuringProcess],
+    overflowing: Sequence[str],
+) -> None:
     """Load and warm up one model after the other, so that they do not slow down each other's load time."""
     with progress.track("load", len(pool)) as bar:
         for model, process in zip(models, pool, strict=True):
@@ -86,6 +98,7 @@ def _load(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool: Se
                 "vocabulary": model.checkpoint.config["vocab_size"],
                 "shapes": settings.shapes,
                 "warmup": settings.warmup,
+                "overflowing": overflowing,
             }
             model.load_seconds = process.request(request)["load_seconds"]
             bar.advance()

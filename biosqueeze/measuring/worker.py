@@ -3,7 +3,7 @@
 Both are one JSON object a line (`->` to the worker, `<-` back):
 
     -> {"path": ..., "name": ..., "spec": "torch", "threads": 2, "device": "cpu",
-        "vocabulary": 30522, "shapes": [[1, 128]], "warmup": 3}
+        "vocabulary": 30522, "shapes": [[1, 128]], "warmup": 3, "overflowing": []}
     <- {"load_seconds": 0.8}                       import of the runtime included; every shape has run `warmup` times
     -> {"shape": [1, 128], "seconds": 0.5}
     <- {"milliseconds": [23.1, 22.9, ...]}         at least three runs
@@ -26,6 +26,7 @@ import numpy as np
 
 from biosqueeze.backends import Batch, Predictor, open_predictor, parse_spec, use_device
 from biosqueeze.backends.finite import check_finite
+from biosqueeze.backends.int8_overflow import use_known
 from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
@@ -41,6 +42,7 @@ Reply = Callable[[Mapping[str, Any]], None]
 def serve(requests: Iterator[Mapping[str, Any]], reply: Reply, clock: Callable[[], float] = time.perf_counter) -> None:
     """Load the model that the first request names, and process the other requests until there are no more."""
     first = next(requests)
+    use_known(first["overflowing"])
     started = clock()
     checkpoint = Checkpoint(Path(first["path"]), first["name"])
     if parse_spec(first["spec"])[0] == "torch":

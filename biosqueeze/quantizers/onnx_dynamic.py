@@ -1,13 +1,10 @@
 """Dynamic quantization by ONNX Runtime: int8 weights, activation ranges computed at run time. No calibration."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.onnx_model import ONNXModel
 
@@ -23,11 +20,8 @@ USES: frozenset[str] = frozenset()
 
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
-    model = read_graph(job.source)
-    fold_transposes(model)
-    ONNXModel(model).replace_gemm_with_matmul()
-    matrices = _matrices(model)
-    kept_float = _classifier_products(model, matrices)
+    model = _float_graph(job.source)
+    kept_float = _classifier_products(model)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"
         _drop_weight_shapes(model)
@@ -40,7 +34,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
             nodes_to_exclude=kept_float,
         )
         model = onnx.load(raw)
-    _prevent_overflow(model, matrices)
+    _prevent_overflow(model, _float_graph(job.source))  # read again: keeping it would add to the peak memory
     tables = shrink_embeddings(model) if job.embeddings else 0
     save(model, str(job.target))
     return {
@@ -51,17 +45,25 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     }
 
 
-def _matrices(model: onnx.ModelProto) -> dict[str, NDArray[np.float32]]:
-    """Return the weights (inputs, outputs) of the matrix products by name."""
+def _float_graph(source: Path) -> onnx.ModelProto:
+    """Return the graph in which all products with weights are MatMul, of a matrix (inputs, outputs)."""
+    model = read_graph(source)
+    fold_transposes(model)
+    ONNXModel(model).replace_gemm_with_matmul()
+    return model
+
+
+def _matrices(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Return the weights of the matrix products by name."""
     read = {node.input[1] for node in model.graph.node if node.op_type == "MatMul"}
-    tensors = (tensor for tensor in model.graph.initializer if tensor.name in read and len(tensor.dims) == 2)
-    return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}
+    return {t.name: t for t in model.graph.initializer if t.name in read and len(t.dims) == 2}
 
 
-def _classifier_products(model: onnx.ModelProto, matrices: Mapping[str, NDArray[np.float32]]) -> list[str]:
+def _classifier_products(model: onnx.ModelProto) -> list[str]:
     """Return the names of matrix products with few outputs: the classifier."""
+    matrices = _matrices(model)
     products = (node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in matrices)
-    return [node.name for node in products if matrices[node.input[1]].shape[1] <= FEW_OUTPUTS]
+    return [node.name for node in products if matrices[node.input[1]].dims[1] <= FEW_OUTPUTS]
 
 
 def _drop_weight_shapes(model: onnx.ModelProto) -> None:
@@ -75,11 +77,12 @@ def _drop_weight_shapes(model: onnx.ModelProto) -> None:
     model.graph.value_info.extend(others)
 
 
-def _prevent_overflow(model: onnx.ModelProto, matrices: Mapping[str, NDArray[np.float32]]) -> None:
+def _prevent_overflow(model: onnx.ModelProto, floats: onnx.ModelProto) -> None:
     """Replace int8 weights and their scales by those of `weight_scales`."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    for name, matrix in matrices.items():
+    for name, tensor in _matrices(floats).items():
         if f"{name}_quantized" in tensors:
+            matrix = onnx.numpy_helper.to_array(tensor)
             scales = weight_scales(matrix)
             for suffix, values in (("_quantized", rounded(matrix, scales)), ("_scale", scales)):
                 tensors[name + suffix].CopyFrom(onnx.numpy_helper.from_array(values, name + suffix))

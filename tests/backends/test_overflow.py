@@ -1,5 +1,7 @@
 """int8 products are exact where a processor without VNNI would add two of them in 16 bits, or are refused."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper, numpy_helper
 
 from biosqueeze import environment
-from biosqueeze.backends import openvino
+from biosqueeze.backends import int8_overflow, openvino
 from biosqueeze.backends.int8_overflow import MOST, overflows, pair_sums
 from biosqueeze.backends.onnxruntime import OnnxPredictor
 from biosqueeze.errors import SqueezeError
@@ -95,6 +97,15 @@ def test_onnxruntime_is_exact(graph, kind, weight, rows) -> None:
 def test_what_overflows(graph, kind, monkeypatch, weight, lacks, expected) -> None:
     monkeypatch.setattr(environment, "lacks_vnni", lambda: lacks)
     assert overflows(graph(kind, weight)) is expected
+
+
+def test_known_graphs_are_not_read(graph, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(int8_overflow, "_known", None)  # and restore it
+    path = graph("static", 64)
+    int8_overflow.use_known([str(path.resolve())])
+    monkeypatch.chdir(tmp_path)
+    assert overflows(Path(path.name))
+    assert not overflows(graph("static", 127))
 
 
 def test_pairs_of_a_known_order_may_have_a_large_weight(graph, kind, monkeypatch) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
+from biosqueeze.backends import int8_overflow
 from biosqueeze.errors import SqueezeError
 from biosqueeze.measuring import worker, worker_pool
 from biosqueeze.measuring.worker_pool import measuring_processes
@@ -37,12 +38,13 @@ class SlowPredictor:
 
 def first_request(path, **changes):
     defaults = {"path": str(path), "name": "it", "spec": "torch", "threads": 1, "device": "cpu", "vocabulary": 100}
-    return {**defaults, "shapes": [[1, 4], [2, 8]], "warmup": 1, **changes}
+    return {**defaults, "shapes": [[1, 4], [2, 8]], "warmup": 1, "overflowing": [], **changes}
 
 
 def serve(monkeypatch, requests, seconds=0.1):
     clock = Clock()
     slow = SlowPredictor(clock, seconds)
+    monkeypatch.setattr(int8_overflow, "_known", None)  # and restore it
     monkeypatch.setattr(worker, "open_predictor", lambda *_: slow)
     replies = []
     worker.serve(iter(requests), replies.append, clock)
