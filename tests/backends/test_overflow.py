@@ -35,11 +35,11 @@ def kind(request):
 
 @pytest.fixture
 def graph(tmp_path):
-    """`graph(kind, weight)` multiplies ids of 0 to 255 by a matrix whose values are all `weight`."""
+    """`graph(kind, weight)` multiplies ids of 0 to 255 by the matrix `weight`, or one of that value."""
 
     def write(kind, weight=127):
         weights = {
-            "W": np.full((INNER, OUTER), weight, np.int8),
+            "W": np.broadcast_to(weight, (INNER, OUTER)).astype(np.int8),
             "scale": np.float32(1),
             "zero": np.uint8(0),
             "W.scale": np.ones(OUTER, np.float32),
@@ -71,7 +71,7 @@ def graph(tmp_path):
         used = {name for node in nodes for name in node.input}
         tensors = [numpy_helper.from_array(np.asarray(v), name) for name, v in weights.items() if name in used]
         body = helper.make_graph(nodes, "sums", [ids], [result], tensors)
-        path = tmp_path / f"{kind}-{weight}.onnx"
+        path = tmp_path / f"{kind}.onnx"
         onnx.save(helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
         return path
 
@@ -105,7 +105,7 @@ def test_known_graphs_are_not_read(graph, monkeypatch, tmp_path) -> None:
     int8_overflow.use_known([str(path.resolve())])
     monkeypatch.chdir(tmp_path)
     assert overflows(Path(path.name))
-    assert not overflows(graph("static", 127))
+    assert not overflows(graph("gemm", 127))
 
 
 def test_pairs_of_a_known_order_may_have_a_large_weight(graph, kind, monkeypatch) -> None:
@@ -138,10 +138,19 @@ def test_openvino_refuses_what_would_overflow(graph, monkeypatch) -> None:
         openvino.OpenVinoPredictor(graph("static"), "int8")
 
 
-def test_openvino_is_exact_at_the_bound(graph) -> None:
-    pytest.importorskip("openvino")
-    output = openvino.OpenVinoPredictor(graph("static", MOST // 2), "int8").predict(large_ids())
-    np.testing.assert_array_equal(output, np.full((4, OUTER), 255.0 * MOST // 2 * (INNER - 1)))
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_rounded_weights_are_computed_exactly(graph, runtime, rows) -> None:
+    pytest.importorskip(runtime)
+    random = np.random.default_rng(0)
+    weight = random.normal(size=(INNER, OUTER)).astype(np.float32)
+    values = rounded(weight, weight_scales(weight))
+    values[:4] = [[1], [127], [127], [1]]  # large neighbours that are no pair
+    path = graph("static", values)
+    ids = random.choice([0, 255], size=(rows, INNER), p=[0.3, 0.7])
+    predictor = OnnxPredictor(path) if runtime == "onnxruntime" else openvino.OpenVinoPredictor(path, "int8")
+    output = predictor.predict({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    np.testing.assert_array_equal(output, ids @ values.astype(np.float64))
 
 
 @given(MATRICES)
