@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 MOST = 128
 """The largest sum of two weights whose products with unsigned 8-bit activations fit: 255 x 128 < 2^15."""
 
-
 _known: Collection[str] | None = None
 
 
@@ -52,21 +51,25 @@ def overflows(path: Path) -> bool:
     """Return whether products of an int8 graph can overflow on this processor; False for a damaged file."""
     if _known is not None:
         return str(path.resolve()) in _known
-    return environment.lacks_vnni() and any(largest > MOST for largest in _largest_sums(path))
+    return environment.lacks_vnni() and _has_large_sums(path)
 
 
-def _is_transposed(product: "onnx.NodeProto") -> bool:
-    """Return whether its matrix is (outputs, inputs)."""
-    return any(attribute.name == "transB" and attribute.i for attribute in product.attribute)
-
-
-def _largest_sums(path: Path) -> Iterator[int]:
+def _has_large_sums(path: Path) -> bool:
     import onnx
 
     try:
-        graph = onnx.load(path).graph
-    except Exception:  # protobuf's errors differ between its implementations; the runtime explains the damage
-        return
+        model = onnx.load(path, load_external_data=False)
+        if any(tensor.data_type == onnx.TensorProto.INT8 for tensor in model.graph.initializer):
+            onnx.load_external_data_for_model(model, str(path.parent))
+        return any(largest > MOST for largest in _largest_sums(model.graph))
+    except Exception:  # protobuf's and NumPy's errors have no base class; the runtime explains the damage
+        return False
+
+
+def _largest_sums(graph: "onnx.GraphProto") -> Iterator[int]:
+    """Yield the largest sum of each int8 weight, except embedding tables."""
+    import onnx
+
     dequantized = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
     products = [node for node in graph.node if node.op_type in ("MatMul", "MatMulInteger", "Gemm")]
     transposed = {dequantized.get(node.input[1], node.input[1]): _is_transposed(node) for node in products}
@@ -79,3 +82,8 @@ def _largest_sums(path: Path) -> Iterator[int]:
             yield pair_sums(weight.T if transposed[tensor.name] else weight).max(initial=0)
         else:  # of another tool: the order of its inputs is not known
             yield 2 * np.abs(weight).max(initial=0)
+
+
+def _is_transposed(product: "onnx.NodeProto") -> bool:
+    """Return whether its matrix is (outputs, inputs)."""
+    return any(attribute.name == "transB" and attribute.i for attribute in product.attribute)

@@ -104,10 +104,11 @@ def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
 
 def available(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the precisions whose file exists, if OpenVINO is installed; bf16 has no file and is on request only."""
+    if not _is_installed():
+        return ()
     int8 = checkpoint.path / FILES["int8"]
-    has_int8 = _has_fixed_ranges(checkpoint) and int8.is_file() and not overflows(int8)
-    usable = {"fp32": (checkpoint.path / FILES["fp32"]).is_file(), "int8": has_int8}
-    return tuple(precision for precision, has_file in usable.items() if has_file and _is_installed())
+    usable = ("fp32", "int8") if _has_fixed_ranges(checkpoint) and not overflows(int8) else ("fp32",)
+    return tuple(precision for precision in usable if (checkpoint.path / FILES[precision]).is_file())
 
 
 def check_installed() -> None:

@@ -11,8 +11,8 @@ _LARGEST = 127
 def weight_scales(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return one scale for each output, so that rounded weights are within int8 and their pairs within 16 bits.
 
-    Pairs of large weights with the same sign are rare, so the scales are 1.3 times those of the full range rather than
-    twice as large, as weights of 7 bits would need.
+    Two large neighbours with the same sign are rare, so most scales are far less than twice those of the full range,
+    which weights of 7 bits would need.
 
     Args:
         weight: (inputs, outputs).

@@ -108,6 +108,21 @@ def test_known_graphs_are_not_read(graph, monkeypatch, tmp_path) -> None:
     assert not overflows(graph("gemm", 127))
 
 
+@pytest.mark.parametrize("damage", ["cut", "dims"])
+def test_damage_is_left_to_the_runtime(graph, kind, monkeypatch, damage) -> None:
+    monkeypatch.setattr(environment, "lacks_vnni", lambda: True)
+    path = graph(kind)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:200])
+    else:
+        model = onnx.load(path)
+        (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == "W")
+        tensor.dims[0] += 1
+        path.write_bytes(model.SerializeToString())
+    with pytest.raises(SqueezeError, match="ONNX Runtime cannot load"):
+        OnnxPredictor(path)
+
+
 def test_pairs_of_a_known_order_may_have_a_large_weight(graph, kind, monkeypatch) -> None:
     monkeypatch.setattr(environment, "lacks_vnni", lambda: True)
     path = graph(kind, 64)
