@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from biosqueeze.data.blocks import Ids
+from biosqueeze.data.prepared_corpus import Corpus
 from biosqueeze.data.shards import Shard, ShardEntry, open_shard
-
-if TYPE_CHECKING:
-    from biosqueeze.data.prepared import Corpus
 
 _EDGES, _STARTS = "sentences.npy", "documents.npy"
 
@@ -21,7 +19,7 @@ _EDGES, _STARTS = "sentences.npy", "documents.npy"
 class Documents:
     """Documents, each with its sentences; both are numbered over all shards. The arrays are mapped into memory."""
 
-    corpus: "Corpus"
+    corpus: Corpus
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Documents, (self.corpus,)

@@ -10,7 +10,7 @@ import numpy as np
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.feature_keys import TEACHER
-from biosqueeze.data.prepared import Corpus
+from biosqueeze.data.prepared_corpus import Corpus
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import Blocks, Mixture
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from biosqueeze.data import prepared
 from biosqueeze.data.blocks import Frame
-from biosqueeze.data.prepared import Packed, open_corpus, prepare_corpus
+from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.prepared_corpus import Packed, open_corpus
 from biosqueeze.errors import SqueezeError
 from tests import pico
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.data.blocks import EncodedDocuments, Frame
-from biosqueeze.data.prepared import Corpus
+from biosqueeze.data.prepared_corpus import Corpus
 from biosqueeze.data.prepared_documents import Documents, write_document_index
 from biosqueeze.data.sentence_pairs import SentencePairs, group_sentences, truncate
 from biosqueeze.data.shards import ShardLayout, write_shards

@@ -100,7 +100,7 @@ def test_a_damaged_shard_is_not_opened(tmp_path, damage):
 _READ_ALL = """
 import re, sys
 from pathlib import Path
-from biosqueeze.data.prepared import Packed, open_corpus
+from biosqueeze.data.prepared_corpus import Packed, open_corpus
 
 def private_memory():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1000
