@@ -134,7 +134,7 @@ DAMAGED = {
     "records.json": b'[{"id": 1, "text": "a"}]',
     "cut.json": b'{"documents": [{"id": 1, "passages": [',
     "endless.txt": b"a" * (3 << 20),
-    "bomb.txt.gz": gzip.compress(b"\n" * (20 << 20)),
+    "bomb.txt.gz": gzip.compress((b" " * 65_535 + b"\n") * 320),
     "digits.jsonl": b'{"text": "a", "id": ' + b"1" * 5000 + b"}",
     "deep.jsonl": b'{"text": ' + b"[" * 5000 + b"]" * 5000 + b"}",
     "cut.tar.gz": gzip.compress(b"x" * 5000)[:30],
