@@ -99,8 +99,9 @@ def text_strata(
     rng = np.random.default_rng(seed)
     sample = rng.permutation(len(labelled))[:SAMPLE]
     order = _sample_of(text, rng)
-    with track("compare the text with the labelled data", len(order)) as bar:
+    with track("compare the text with the labelled data", len(sample) + len(order), at_most=True) as bar:
         known = predictor.holds([labelled[item] for item in sample])
+        bar.advance(len(sample))
         strata = LabelStrata(known.mean(axis=0), predictor.background(labelled, known.shape[1]))
         aim = strata.shares(strata.of_sequences(known))
         found = np.empty(0, dtype=np.int64)
