@@ -39,7 +39,7 @@ SUPPORT = {
         "sources",
         "store",
     },
-    "quantizers": {"calibration", "comparison", "onnx-graph", "weight-scales"},
+    "quantizers": {"calibration", "comparison", "divided-linears", "onnx-graph", "outlier-channels", "weight-scales"},
     "tasks": {"formulation", "sequence-kind", "sniffing"},
 }
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.models.custom_heads.files import has_cosine
-from biosqueeze.progress import warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 SAMPLE = "demo:text"
 COMPARED_LINES = 64
 """Lines to compare on; none of them is calibrated on, if the corpus has enough."""
+OUTLIER_LINES = 64
+"""Lines on which a method without calibration looks for outlier channels: those of the sample show them too."""
 _BATCH_SIZE = 8
 _ON_PAIRS = ("nli", "similarity", "qa")
 # Lines are sampled from the beginning of a corpus: this many times the number that is needed.
@@ -35,7 +36,7 @@ class CalibrationText:
     field: str
     """Field of a .jsonl record with the text."""
     lines: int
-    """Lines to calibrate with; 0 for a method without calibration."""
+    """Lines to calibrate with."""
     max_length: int
     """Tokens in a sequence."""
     seed: int
@@ -51,8 +52,6 @@ def text_batches(
     from biosqueeze.data.corpus import read_lines
     from biosqueeze.models.load import load_tokenizer
 
-    if text.lines and text.source is None:
-        warn(f"calibrating on {SAMPLE}, which is only a sample; give --calibration with text like that to be read")
     needed = text.lines + COMPARED_LINES
     first_lines = list(itertools.islice(read_lines(text.source or SAMPLE, text.field), _SAMPLED_FROM * needed))
     chosen = Random(text.seed).sample(first_lines, min(len(first_lines), needed))

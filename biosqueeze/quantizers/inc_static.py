@@ -13,15 +13,19 @@ from biosqueeze.backends.torch import input_names
 from biosqueeze.models.load import load_model
 from biosqueeze.progress import track
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
+from biosqueeze.quantizers.divided_linears import divide_linears
 from biosqueeze.quantizers.onnx_graph import fold_weights, prevent_overflow, save, shrink_embeddings
 
 NEEDS_CALIBRATION = True
 USES = frozenset({"calibration_samples", "observer"})
+_OUTLIER_BATCHES = 8  # to find outlier channels on
 
 
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`: weights int8 per output channel, activations uint8 with one fixed range each."""
     model = load_model(job.checkpoint, attention="eager").model
+    kept_float = narrow_layers(model)
+    divided = divide_linears(model, job.batches[:_OUTLIER_BATCHES], kept_float)
     prepared = _prepared(model, job.observer)
     names = input_names(model)
     with torch.no_grad(), track("calibrate", len(job.batches)) as progress:
@@ -41,8 +45,9 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
         "activations": "uint8 static",
         "observer": job.observer,
         "int8_weights": folded,
+        "divided_inputs": divided,
         "int8_embedding_tables": tables,
-        "kept_float": list(narrow_layers(model)),
+        "kept_float": list(kept_float),
         "calibration_sequences": sum(len(batch["input_ids"]) for batch in job.batches),
     }
 

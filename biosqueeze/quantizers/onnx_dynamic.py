@@ -1,6 +1,10 @@
-"""Dynamic quantization by ONNX Runtime: int8 weights, activation ranges computed at run time. No calibration."""
+"""Dynamic quantization by ONNX Runtime: int8 weights, activation ranges computed at run time.
+
+Text only shows which channels of the activations are outliers.
+"""
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from biosqueeze.backends.onnx_export import silence_libraries
 from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
 from biosqueeze.quantizers.onnx_graph import fold_transposes, save, shrink_embeddings
+from biosqueeze.quantizers.outlier_channels import Maxima, channel_maxima, divide_outliers
 from biosqueeze.quantizers.weight_scales import rounded, weight_scales
 
 NEEDS_CALIBRATION = False
@@ -21,7 +26,10 @@ USES: frozenset[str] = frozenset()
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`; the weights' scales are per output channel."""
     model = _float_graph(job.source)
-    kept_float = _classifier_products(model)
+    kept_float = [node.name for node, matrix in _products(model) if _is_classifier(matrix)]
+    channels = {node.input[0]: matrix.dims[0] for node, matrix in _products(model) if not _is_classifier(matrix)}
+    maxima = channel_maxima(job.source, channels, job.batches)
+    divided = _divide_outliers(model, maxima)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"
         _drop_weight_shapes(model)
@@ -34,12 +42,15 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
             nodes_to_exclude=kept_float,
         )
         model = onnx.load(raw)
-    _prevent_overflow(model, _float_graph(job.source))  # read again: keeping it would add to the peak memory
+    floats = _float_graph(job.source)  # read again: keeping it would add to the peak memory
+    _divide_outliers(floats, maxima)
+    _prevent_overflow(model, floats)
     tables = shrink_embeddings(model) if job.embeddings else 0
     save(model, str(job.target))
     return {
         "weights": "int8 per channel",
         "activations": "uint8 dynamic",
+        "divided_inputs": divided,
         "int8_embedding_tables": tables,
         "kept_float": kept_float,
     }
@@ -59,11 +70,22 @@ def _matrices(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return {t.name: t for t in model.graph.initializer if t.name in read and len(t.dims) == 2}
 
 
-def _classifier_products(model: onnx.ModelProto) -> list[str]:
-    """Return the names of matrix products with few outputs: the classifier."""
+def _products(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.TensorProto]]:
+    """Return the matrix products with weights, and the weights."""
     matrices = _matrices(model)
-    products = (node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in matrices)
-    return [node.name for node in products if matrices[node.input[1]].dims[1] <= FEW_OUTPUTS]
+    nodes = (node for node in model.graph.node if node.op_type == "MatMul")
+    return [(node, matrices[node.input[1]]) for node in nodes if node.input[1] in matrices]
+
+
+def _is_classifier(matrix: onnx.TensorProto) -> bool:
+    """Return whether a matrix has few outputs."""
+    return int(matrix.dims[1]) <= FEW_OUTPUTS
+
+
+def _divide_outliers(model: onnx.ModelProto, maxima: Mapping[str, Maxima]) -> int:
+    """Divide the outlier channels of the inputs of the products that become int8; return the number of inputs."""
+    products = [node for node, matrix in _products(model) if not _is_classifier(matrix)]
+    return divide_outliers(model, products, maxima)
 
 
 def _drop_weight_shapes(model: onnx.ModelProto) -> None:

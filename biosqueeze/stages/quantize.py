@@ -24,9 +24,9 @@ from biosqueeze.options import (
     WritingOptions,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.quantizers import QuantizationJob
-from biosqueeze.quantizers.calibration import COMPARED_LINES, SAMPLE, CalibrationText, text_batches
+from biosqueeze.quantizers.calibration import COMPARED_LINES, OUTLIER_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
 from biosqueeze.summaries import next_after_export, size_of
 
@@ -182,10 +182,12 @@ def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
 
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
+    if quantizer.NEEDS_CALIBRATION and not options.calibration:
+        warn(f"calibrating on {SAMPLE}, which is only a sample; give --calibration with text like that to be read")
     return CalibrationText(
         source=options.calibration,
         field=options.calibration_field,
-        lines=options.calibration_samples if quantizer.NEEDS_CALIBRATION else 0,
+        lines=options.calibration_samples if quantizer.NEEDS_CALIBRATION else OUTLIER_LINES,
         max_length=options.max_length,
         seed=options.seed,
     )

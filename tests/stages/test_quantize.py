@@ -11,6 +11,7 @@ import pytest
 from biosqueeze import registry
 from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import SqueezeError
 from biosqueeze.quantizers.calibration import CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.stages import quantize
@@ -159,12 +160,17 @@ def test_small_corpus_is_used_for_both(exported, tmp_path) -> None:
     assert (len(calibration[0]["input_ids"]), len(compared[0]["input_ids"])) == (2, 2)
 
 
-def test_warning_only_when_calibrating_on_the_sample(exported, capfd) -> None:
-    source = open_checkpoint(str(exported("bert", "token-classification")))
-    _batches(source, None, 0)
-    assert "warning" not in capfd.readouterr().err
-    _batches(source, None, 256)
-    assert "only a sample" in capfd.readouterr().err
+def test_only_static_methods_warn_of_the_sample(exported, shell, fake, tmp_path) -> None:
+    source = exported("bert", "token-classification")
+    dynamic = shell("quantize", source, "--out", tmp_path / "int8")
+    assert (dynamic.code, "only a sample" in dynamic.err) == (0, False), dynamic.err
+
+    def fails(_job):
+        raise SqueezeError("no int8 today")
+
+    fake(fails)
+    static = shell("quantize", source, "--out", tmp_path / "static")
+    assert (static.code, "only a sample" in static.err) == (1, True), static.err
 
 
 def test_plan_names_every_step(shallow, exported, shell) -> None:
