@@ -6,7 +6,7 @@
 Compared are the graph of `biosqueeze quantize`, the same without a division of outlier channels, and what ONNX
 Runtime's own `quantize_dynamic` makes of the same float graph: weights of 8 bits, whose sums of two products overflow
 without VNNI, the same computed exactly with the session option `session.x64quantprecision`, and weights of 7 bits. The
-graphs run in turns, on one thread; the times are the least of all rounds.
+graphs run in turns on each batch, on one thread; the times are the least of all rounds.
 """
 
 import argparse
@@ -45,9 +45,9 @@ def main() -> None:
     batches, _ = text_batches(text, checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         sessions = make_sessions(options.checkpoint, Path(folder))
-        runs = [{name: run(session, batches) for name, session in sessions.items()} for _ in range(options.rounds)]
+        rounds = [run(sessions, batches) for _ in range(options.rounds)]
     print(f"{environment.cpu_name()}, {'no ' if environment.lacks_vnni() else ''}VNNI, {options.lines} lines\n")
-    print(markdown(["weights", "RMSE of the outputs", "same predictions", "s"], rows(runs)))
+    print(markdown(["weights", "RMSE of the outputs", "same predictions", "s"], rows(rounds)))
 
 
 def make_sessions(checkpoint: Path, folder: Path) -> dict[str, onnxruntime.InferenceSession]:
@@ -84,26 +84,31 @@ def session_of(path: Path, *, exact: bool = False) -> onnxruntime.InferenceSessi
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def run(session: onnxruntime.InferenceSession, batches: Sequence["TokenBatch"]) -> tuple[NDArray[np.float32], float]:
-    """Return the outputs (tokens or texts, labels) without padding, and the seconds that they took."""
-    names = [value.name for value in session.get_inputs()]
-    feeds = [{name: batch.get(name, np.zeros_like(batch["input_ids"])) for name in names} for batch in batches]
-    started = time.perf_counter()
-    outputs = [session.run(None, feed)[0] for feed in feeds]
-    seconds = time.perf_counter() - started
-    if outputs[0].ndim == 3:
-        outputs = [values[feed["attention_mask"] == 1] for values, feed in zip(outputs, feeds, strict=True)]
-    return np.concatenate(outputs), seconds
+def run(
+    sessions: Mapping[str, onnxruntime.InferenceSession], batches: Sequence["TokenBatch"]
+) -> dict[str, tuple[NDArray[np.float32], float]]:
+    """Return the outputs (tokens or texts, labels) of each session without padding, and the seconds that they took."""
+    names = [value.name for value in next(iter(sessions.values())).get_inputs()]
+    outputs = {name: list[NDArray[np.float32]]() for name in sessions}
+    seconds = dict.fromkeys(sessions, 0.0)
+    for batch in batches:
+        feed = {name: batch.get(name, np.zeros_like(batch["input_ids"])) for name in names}
+        for name, session in sessions.items():
+            started = time.perf_counter()
+            values = session.run(None, feed)[0]
+            seconds[name] += time.perf_counter() - started
+            outputs[name].append(values[feed["attention_mask"] == 1] if values.ndim == 3 else values)
+    return {name: (np.concatenate(outputs[name]), seconds[name]) for name in sessions}
 
 
-def rows(runs: Sequence[Mapping[str, tuple[NDArray[np.float32], float]]]) -> list[list[str]]:
+def rows(rounds: Sequence[Mapping[str, tuple[NDArray[np.float32], float]]]) -> list[list[str]]:
     """Return a row for each graph: its outputs compared with the float graph's, and its least time."""
-    expected, _ = runs[0]["float32"]
+    expected, _ = rounds[0]["float32"]
     table = []
-    for name, (outputs, _) in runs[0].items():
+    for name, (outputs, _) in rounds[0].items():
         error = float(np.sqrt(np.square(outputs - expected).mean()))
         same = float((outputs.argmax(-1) == expected.argmax(-1)).mean())
-        table.append([name, f"{error:.4f}", f"{same:.3%}", f"{min(each[name][1] for each in runs):.2f}"])
+        table.append([name, f"{error:.4f}", f"{same:.3%}", f"{min(each[name][1] for each in rounds):.2f}"])
     return table
 
 
