@@ -94,18 +94,21 @@ def divide_outliers(model: onnx.ModelProto, products: Sequence[onnx.NodeProto], 
 
     Args:
         model: its graph is changed, its outputs are not.
-        products: nodes MatMul of this graph, whose second input is a matrix (inputs, outputs) of the graph.
+        products: nodes MatMul of this graph, whose second input is a matrix (inputs, outputs) of the graph. A matrix
+            that other nodes read stays as it is.
         maxima: of the first input of each.
 
     Returns:
         number of inputs that are divided.
     """
     graph = IndexedGraph(model)
+    known = {id(node) for node in products}
     divisions: dict[str, onnx.NodeProto] = {}
     for group in _groups(products):
         inputs, matrices = ({node.input[place]: None for node in group} for place in (0, 1))
         factors = outlier_factors(np.max([maxima[name] for name in inputs], axis=0))
-        if factors is None:
+        has_other_readers = any(id(node) not in known for name in matrices for node in graph.consumers[name])
+        if factors is None or has_other_readers:
             continue
         for name in matrices:
             values = graph.array(name) * factors[:, None]

@@ -79,6 +79,16 @@ def test_divided_graph_has_the_same_outputs(family, head, exported, tmp_path) ->
     np.testing.assert_allclose(outputs(tmp_path / "divided.onnx", batch), expected, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("is_read_elsewhere", [True, False])
+def test_a_matrix_that_other_nodes_read_stays(exported, is_read_elsewhere) -> None:
+    model = _float_graph(exported("bert", "token-classification") / "onnx" / "model.onnx")
+    products = [node for node, matrix in _products(model) if matrix.dims[0] == pico.FFN]
+    maxima = {products[0].input[0]: np.array([30] + [1] * (pico.FFN - 1), dtype=np.float32)}
+    if is_read_elsewhere:
+        model.graph.node.append(onnx.helper.make_node("Identity", [products[0].input[1]], ["copy"]))
+    assert divide_outliers(model, products, maxima) == (0 if is_read_elsewhere else 1)
+
+
 def with_outlier(source: Path, target: Path) -> Path:
     """Copy a float graph, one channel of the states that the feed-forward network reads 50 times as large."""
     model = read_graph(source)
