@@ -82,13 +82,14 @@ def tune(family: str, tags: Path, root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tuned(tags: Path, pico_root: Path) -> Path:
-    return tune("bert", tags, pico_root)
+def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # A folder for each call: a worker that gets tests of this module twice makes it anew.
+    return tune("bert", tags, tmp_path_factory.mktemp("tuned"))
 
 
 @pytest.fixture(scope="module")
-def tuned_electra(tags: Path, pico_root: Path) -> Path:
-    return tune("electra", tags, pico_root)
+def tuned_electra(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tune("electra", tags, tmp_path_factory.mktemp("tuned"))
 
 
 def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) -> None:

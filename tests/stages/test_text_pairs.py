@@ -30,10 +30,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def teacher(pairs: Path, pico_root: Path) -> Path:
+def teacher(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from biosqueeze.stages import finetune
 
-    source = pico.save("bert", pico_root / "encoder-of-pairs", head="base")
+    # A folder for each call: a worker that gets tests of this module twice makes the teacher anew.
+    root = tmp_path_factory.mktemp("teacher")
+    source = pico.save("bert", root / "encoder-of-pairs", head="base")
     options = finetune.Options(
         checkpoint=str(source),
         data=str(pairs),
@@ -41,7 +43,7 @@ def teacher(pairs: Path, pico_root: Path) -> Path:
         representation="cosine",
         epochs=2,
         precision="fp32",
-        out=str(pico_root / "compares-pairs"),
+        out=str(root / "compares-pairs"),
     )
     return finetune.run(options).path
 
