@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from biosqueeze.backends import with_token_types
 from biosqueeze.backends.torch import input_names
+from biosqueeze.progress import track
 from biosqueeze.quantizers.outlier_channels import Maxima, outlier_factors
 
 if TYPE_CHECKING:
@@ -24,16 +26,14 @@ class DividedLinear(nn.Module):
     inverse: Tensor
 
     def __init__(self, linear: nn.Linear, factors: Tensor) -> None:
-        """Multiply the weight of the layer, in place, by the factors (inputs,)."""
+        """Take the bias of a layer, and its weight times the factors (inputs,); the layer stays as it is."""
         super().__init__()
-        self.linear = linear
-        self.linear.weight = nn.Parameter(linear.weight.detach() * factors)  # another tensor may share the old one
+        self.weight, self.bias = nn.Parameter(linear.weight.detach() * factors), linear.bias
         self.register_buffer("inverse", 1 / factors)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Compute the same as the layer did."""
-        output: Tensor = self.linear(states * self.inverse)
-        return output
+        """Compute the same as the layer."""
+        return functional.linear(states * self.inverse, self.weight, self.bias)
 
 
 def divide_linears(model: nn.Module, batches: Sequence["TokenBatch"], left_out: Collection[str]) -> int:
@@ -62,15 +62,17 @@ def _maxima(model: nn.Module, batches: Sequence["TokenBatch"]) -> dict[str, Maxi
     """Return the maxima of the inputs that one linear layer alone reads, by its name."""
     names, largest = input_names(model), dict[str, Maxima]()  # type: ignore[arg-type] # a HeadedEncoder has them too
     shared = set[str]()
-    for batch in batches:
-        filled = with_token_types(batch)
-        with _inputs_of_linears(model) as inputs:
-            model(**{name: torch.from_numpy(filled[name]) for name in names})
-        readers = Counter(id(states) for _, states in inputs)
-        shared |= {name for name, states in inputs if readers[id(states)] > 1}
-        for name, states in inputs:
-            maxima = states.flatten(0, -2).abs().amax(0).numpy()
-            largest[name] = np.maximum(largest[name], maxima) if name in largest else maxima
+    with track("look for outlier channels", len(batches)) as progress:
+        for batch in batches:
+            filled = with_token_types(batch)
+            with _inputs_of_linears(model) as inputs:
+                model(**{name: torch.from_numpy(filled[name]) for name in names})
+            readers = Counter(id(states) for _, states in inputs)
+            shared |= {name for name, states in inputs if readers[id(states)] > 1}
+            for name, states in inputs:
+                maxima = states.flatten(0, -2).abs().amax(0).numpy()
+                largest[name] = np.maximum(largest[name], maxima) if name in largest else maxima
+            progress.advance()
     return {name: maxima for name, maxima in largest.items() if name not in shared}
 
 
