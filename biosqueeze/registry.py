@@ -39,7 +39,16 @@ SUPPORT = {
         "sources",
         "store",
     },
-    "quantizers": {"calibration", "comparison", "divided-linears", "onnx-graph", "outlier-channels", "weight-scales"},
+    "quantizers": {
+        "calibration",
+        "comparison",
+        "divided-inputs",
+        "divided-linears",
+        "divisions",
+        "input-statistics",
+        "onnx-graph",
+        "weight-scales",
+    },
     "tasks": {"formulation", "sequence-kind", "sniffing"},
 }
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SAMPLE = "demo:text"
 COMPARED_LINES = 64
 """Lines to compare on; none of them is calibrated on, if the corpus has enough."""
-OUTLIER_LINES = 64
-"""Lines on which a method without calibration looks for outlier channels: those of the sample show them too."""
+MEASURED_LINES = 64
+"""Lines on which a method without calibration measures the inputs of layers: those of the sample show outliers too."""
 _BATCH_SIZE = 8
 _ON_PAIRS = ("nli", "similarity", "qa")
 # Lines are sampled from the beginning of a corpus: this many times the number that is needed.

@@ -1,4 +1,4 @@
-"""Divide the outlier channels of the inputs of a model's linear layers before it is traced, see `outlier_channels`."""
+"""Divide the inputs of a model's linear layers by channel before it is traced, see `divisions`."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,8 @@ from torch.nn import functional
 from biosqueeze.backends import with_token_types
 from biosqueeze.backends.torch import input_names
 from biosqueeze.progress import track
-from biosqueeze.quantizers.outlier_channels import Maxima, outlier_factors
+from biosqueeze.quantizers.divisions import ByChannel, best_division
+from biosqueeze.quantizers.input_statistics import InputStatistics, joined
 
 if TYPE_CHECKING:
     from biosqueeze.quantizers.calibration import TokenBatch
@@ -37,32 +38,37 @@ class DividedLinear(nn.Module):
 
 
 def divide_linears(model: nn.Module, batches: Sequence["TokenBatch"], left_out: Collection[str]) -> int:
-    """Put a `DividedLinear` in the place of each linear layer that has outliers in its input.
+    """Put a `DividedLinear` in the place of each linear layer whose input is better divided by channel.
 
     Inputs that several layers read, such as those of query, key and value, stay as they are: each would be divided and
     quantized for itself.
 
     Args:
         model: changed in place.
-        batches: to find outliers on.
+        batches: to measure the inputs on.
         left_out: names of layers that stay as they are.
 
     Returns:
         number of inputs that are divided.
     """
-    found = {name: outlier_factors(maxima) for name, maxima in _maxima(model, batches).items() if name not in left_out}
-    factors = {name: torch.from_numpy(values) for name, values in found.items() if values is not None}
-    for name, values in factors.items():
-        model.set_submodule(name, DividedLinear(model.get_submodule(name), values))  # type: ignore[arg-type]
-    return len(factors)
+    divided = 0
+    for name, statistics in _statistics(model, batches).items():
+        linear = model.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        matrix = linear.weight.detach().T.numpy()
+        division = None if name in left_out else best_division(statistics, [matrix], fixed=True)
+        if isinstance(division, ByChannel):
+            model.set_submodule(name, DividedLinear(linear, torch.from_numpy(division.factors)))
+            divided += 1
+    return divided
 
 
 @torch.no_grad()
-def _maxima(model: nn.Module, batches: Sequence["TokenBatch"]) -> dict[str, Maxima]:
-    """Return the maxima of the inputs that one linear layer alone reads, by its name."""
-    names, largest = input_names(model), dict[str, Maxima]()  # type: ignore[arg-type] # a HeadedEncoder has them too
-    shared = set[str]()
-    with track("look for outlier channels", len(batches)) as progress:
+def _statistics(model: nn.Module, batches: Sequence["TokenBatch"]) -> dict[str, InputStatistics]:
+    """Return the statistics of the inputs that one linear layer alone reads, by its name, as of one batch."""
+    names = input_names(model)  # type: ignore[arg-type] # a HeadedEncoder has them too
+    found, shared = dict[str, list[InputStatistics]](), set[str]()
+    with track("measure the inputs of the layers", len(batches)) as progress:
         for batch in batches:
             filled = with_token_types(batch)
             with _inputs_of_linears(model) as inputs:
@@ -70,10 +76,20 @@ def _maxima(model: nn.Module, batches: Sequence["TokenBatch"]) -> dict[str, Maxi
             readers = Counter(id(states) for _, states in inputs)
             shared |= {name for name, states in inputs if readers[id(states)] > 1}
             for name, states in inputs:
-                maxima = states.flatten(0, -2).abs().amax(0).numpy()
-                largest[name] = np.maximum(largest[name], maxima) if name in largest else maxima
+                found.setdefault(name, []).append(_of_states(states))
             progress.advance()
-    return {name: maxima for name, maxima in largest.items() if name not in shared}
+    return {name: _as_one_batch(several) for name, several in found.items() if name not in shared}
+
+
+def _of_states(states: Tensor) -> InputStatistics:
+    rows = states.flatten(0, -2).numpy()
+    return InputStatistics(rows.max(0, keepdims=True), rows.min(0, keepdims=True), np.square(rows).mean(0))
+
+
+def _as_one_batch(several: Sequence[InputStatistics]) -> InputStatistics:
+    """Return statistics with the one range that all batches will have."""
+    every = joined(several)
+    return InputStatistics(every.highest.max(0, keepdims=True), every.lowest.min(0, keepdims=True), every.mean_square)
 
 
 @contextmanager

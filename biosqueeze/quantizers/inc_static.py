@@ -18,14 +18,14 @@ from biosqueeze.quantizers.onnx_graph import fold_weights, prevent_overflow, sav
 
 NEEDS_CALIBRATION = True
 USES = frozenset({"calibration_samples", "observer"})
-_OUTLIER_BATCHES = 8  # to find outlier channels on
+_MEASURED_BATCHES = 8  # to choose the divisions of inputs on
 
 
 def quantize(job: QuantizationJob) -> dict[str, Any]:
     """Write `job.target`: weights int8 per output channel, activations uint8 with one fixed range each."""
     model = load_model(job.checkpoint, attention="eager").model
     kept_float = narrow_layers(model)
-    divided = divide_linears(model, job.batches[:_OUTLIER_BATCHES], kept_float)
+    divided = divide_linears(model, job.batches[:_MEASURED_BATCHES], kept_float)
     prepared = _prepared(model, job.observer)
     names = input_names(model)
     with torch.no_grad(), track("calibrate", len(job.batches)) as progress:
@@ -45,7 +45,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
         "activations": "uint8 static",
         "observer": job.observer,
         "int8_weights": folded,
-        "divided_inputs": divided,
+        "inputs_divided_by_channel": divided,
         "int8_embedding_tables": tables,
         "kept_float": list(kept_float),
         "calibration_sequences": sum(len(batch["input_ids"]) for batch in job.batches),

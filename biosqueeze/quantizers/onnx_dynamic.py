@@ -1,6 +1,6 @@
 """Dynamic quantization by ONNX Runtime: int8 weights, activation ranges computed at run time.
 
-Text only shows which channels of the activations are outliers.
+Text only shows what the inputs of the products are divided by.
 """
 
 import tempfile
@@ -15,8 +15,10 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from biosqueeze.backends.onnx_export import silence_libraries
 from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
+from biosqueeze.quantizers.divided_inputs import divide_inputs
+from biosqueeze.quantizers.divisions import Division, count_divisions
+from biosqueeze.quantizers.input_statistics import InputStatistics, graph_statistics
 from biosqueeze.quantizers.onnx_graph import fold_transposes, save, shrink_embeddings
-from biosqueeze.quantizers.outlier_channels import Maxima, channel_maxima, divide_outliers
 from biosqueeze.quantizers.weight_scales import rounded, weight_scales
 
 NEEDS_CALIBRATION = False
@@ -28,8 +30,8 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     model = _float_graph(job.source)
     kept_float = [node.name for node, matrix in _products(model) if _is_classifier(matrix)]
     channels = {node.input[0]: matrix.dims[0] for node, matrix in _products(model) if not _is_classifier(matrix)}
-    maxima = channel_maxima(job.source, channels, job.batches)
-    divided = _divide_outliers(model, maxima)
+    statistics = graph_statistics(job.source, channels, job.batches)
+    divisions = _divide_inputs(model, statistics)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"
         _drop_weight_shapes(model)
@@ -43,14 +45,14 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
         )
         model = onnx.load(raw)
     floats = _float_graph(job.source)  # read again: keeping it would add to the peak memory
-    _divide_outliers(floats, maxima)
+    _divide_inputs(floats, statistics)
     _prevent_overflow(model, floats)
     tables = shrink_embeddings(model) if job.embeddings else 0
     save(model, str(job.target))
     return {
         "weights": "int8 per channel",
         "activations": "uint8 dynamic",
-        "divided_inputs": divided,
+        **count_divisions(divisions.values()),
         "int8_embedding_tables": tables,
         "kept_float": kept_float,
     }
@@ -82,10 +84,10 @@ def _is_classifier(matrix: onnx.TensorProto) -> bool:
     return int(matrix.dims[1]) <= FEW_OUTPUTS
 
 
-def _divide_outliers(model: onnx.ModelProto, maxima: Mapping[str, Maxima]) -> int:
-    """Divide the outlier channels of the inputs of the products that become int8; return the number of inputs."""
+def _divide_inputs(model: onnx.ModelProto, statistics: Mapping[str, InputStatistics]) -> dict[str, Division]:
+    """Divide the inputs of the products that become int8; return the divisions."""
     products = [node for node, matrix in _products(model) if not _is_classifier(matrix)]
-    return divide_outliers(model, products, maxima)
+    return divide_inputs(model, products, statistics)
 
 
 def _drop_weight_shapes(model: onnx.ModelProto) -> None:

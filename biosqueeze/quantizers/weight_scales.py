@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends.int8_overflow import MOST, pair_sums
 
-_LARGEST = 127
+LARGEST = 127
+"""The largest int8 weight."""
 
 
 def weight_scales(weight: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -21,11 +22,11 @@ def weight_scales(weight: NDArray[np.float32]) -> NDArray[np.float32]:
         (outputs,); 1 where all weights are zero.
     """
     # Rounding can make the sum of a pair larger by one.
-    scales = np.maximum(np.abs(weight).max(0) / _LARGEST, pair_sums(weight) / (MOST - 1))
+    scales = np.maximum(np.abs(weight).max(0) / LARGEST, pair_sums(weight) / (MOST - 1))
     return np.where(scales == 0, 1, scales).astype(np.float32)
 
 
 def rounded(weight: NDArray[np.float32], scales: NDArray[np.float32]) -> NDArray[np.int8]:
     """Return the int8 values of a weight (inputs, outputs) for the scales of its outputs."""
-    values: NDArray[np.int8] = np.rint(weight / scales).clip(-_LARGEST, _LARGEST).astype(np.int8)
+    values: NDArray[np.int8] = np.rint(weight / scales).clip(-LARGEST, LARGEST).astype(np.int8)
     return values

@@ -26,7 +26,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import note, warn
 from biosqueeze.quantizers import QuantizationJob
-from biosqueeze.quantizers.calibration import COMPARED_LINES, OUTLIER_LINES, SAMPLE, CalibrationText, text_batches
+from biosqueeze.quantizers.calibration import COMPARED_LINES, MEASURED_LINES, SAMPLE, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
 from biosqueeze.summaries import next_after_export, size_of
 
@@ -187,7 +187,7 @@ def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
     return CalibrationText(
         source=options.calibration,
         field=options.calibration_field,
-        lines=options.calibration_samples if quantizer.NEEDS_CALIBRATION else OUTLIER_LINES,
+        lines=options.calibration_samples if quantizer.NEEDS_CALIBRATION else MEASURED_LINES,
         max_length=options.max_length,
         seed=options.seed,
     )

@@ -3,7 +3,7 @@
     biosqueeze quantize CHECKPOINT --out int8
     python int8_overflow.py int8 TEXT
 
-Compared are the graph of `biosqueeze quantize`, the same without a division of outlier channels, and what ONNX
+Compared are the graph of `biosqueeze quantize`, the same without a division of inputs, and what ONNX
 Runtime's own `quantize_dynamic` makes of the same float graph: weights of 8 bits, whose sums of two products overflow
 without VNNI, the same computed exactly with the session option `session.x64quantprecision`, and weights of 7 bits. The
 graphs run in turns on each batch, on one thread; the times are the least of all rounds.
@@ -68,7 +68,7 @@ def make_sessions(checkpoint: Path, folder: Path) -> dict[str, onnxruntime.Infer
     return {
         "float32": session_of(graph),
         "biosqueeze quantize": session_of(checkpoint / INT8),
-        "the same, outliers not divided": session_of(whole),
+        "the same, inputs not divided": session_of(whole),
         "8 bits": session_of(bits[8]),
         "8 bits, computed exactly": session_of(bits[8], exact=True),
         "7 bits": session_of(bits[7]),

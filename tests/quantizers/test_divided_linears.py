@@ -62,7 +62,7 @@ def test_static_int8_is_nearer_to_float(model, exported, tmp_path, monkeypatch) 
     feed["token_type_ids"] = np.zeros_like(feed["input_ids"])
     errors, divided = [], []
     for looked_at in (8, 0):
-        monkeypatch.setattr(inc_static, "_OUTLIER_BATCHES", looked_at)
+        monkeypatch.setattr(inc_static, "_MEASURED_BATCHES", looked_at)
         target = tmp_path / f"{looked_at}.onnx"
         notes = inc_static.quantize(
             QuantizationJob(checkpoint=checkpoint, source=target, target=target, batches=batches(model, 8))
@@ -71,7 +71,7 @@ def test_static_int8_is_nearer_to_float(model, exported, tmp_path, monkeypatch) 
         actual = session.run(None, {item.name: feed[item.name] for item in session.get_inputs()})[0]
         real = feed["attention_mask"] == 1
         errors.append(np.abs(actual - expected)[real].mean())
-        divided.append(notes["divided_inputs"])
+        divided.append(notes["inputs_divided_by_channel"])
     assert divided[0] >= 1
     assert divided[1] == 0
     assert errors[0] < 0.7 * errors[1]
