@@ -12,19 +12,16 @@ from biosqueeze.quantizers.input_statistics import InputStatistics, joined
 from biosqueeze.quantizers.onnx_graph import IndexedGraph
 
 
-def divide_inputs(
+def choose_divisions(
     model: onnx.ModelProto, products: Sequence[onnx.NodeProto], statistics: Mapping[str, InputStatistics]
 ) -> dict[str, Division]:
-    """Divide the inputs of matrix products where that makes rounding change the outputs less.
+    """Return the divisions of inputs of matrix products with which rounding changes the outputs less.
 
     Args:
-        model: its graph is changed, its outputs are not.
+        model: a graph.
         products: nodes MatMul of this graph, whose second input is a matrix (inputs, outputs) of the graph. A matrix
-            that other nodes read stays as it is, and so does its input.
+            that other nodes read must stay as it is, and so its input is not divided.
         statistics: of the first input of each; without any, nothing is divided.
-
-    Returns:
-        the division of each input that is divided.
     """
     graph = IndexedGraph(model)
     known = {id(node) for node in products}
@@ -35,15 +32,25 @@ def divide_inputs(
             continue
         measured = joined([statistics[name] for name in inputs])
         division = best_division(measured, [graph.array(name) for name in matrices], fixed=False)
-        if division is None:
-            continue
-        divisions |= dict.fromkeys(inputs, division)
-        if isinstance(division, ByChannel):
-            for name in matrices:
-                values = graph.array(name) * division.factors[:, None]
-                graph.weights[name].CopyFrom(numpy_helper.from_array(values, name))
-    graph.replace_nodes(_divided_nodes(graph, {id(node) for node in products}, divisions))
+        if division is not None:
+            divisions |= dict.fromkeys(inputs, division)
     return divisions
+
+
+def divide_inputs(
+    model: onnx.ModelProto, products: Sequence[onnx.NodeProto], divisions: Mapping[str, Division]
+) -> None:
+    """Divide the inputs of the matrix products of a graph, whose outputs stay the same."""
+    graph = IndexedGraph(model)
+    factors = {
+        node.input[1]: division.factors
+        for node in products
+        if isinstance(division := divisions.get(node.input[0]), ByChannel)
+    }
+    for name, of_matrix in factors.items():
+        values = graph.array(name) * of_matrix[:, None]
+        graph.weights[name].CopyFrom(numpy_helper.from_array(values, name))
+    graph.replace_nodes(_divided_nodes(graph, {id(node) for node in products}, divisions))
 
 
 def _divided_nodes(graph: IndexedGraph, products: set[int], divisions: Mapping[str, Division]) -> list[onnx.NodeProto]:

@@ -60,7 +60,7 @@ def graph_statistics(
         return {}
     session = _measuring_session(source, channels)
     inputs = [item.name for item in session.get_inputs()]
-    outputs = [f"{name}.{kind}" for name in channels for kind in _KINDS]
+    outputs = [f"{name}.{kind}" for name in channels for kind in _REDUCTIONS]
     found = []
     with track("measure the inputs of the layers", len(batches)) as progress:
         for batch in batches:
@@ -71,12 +71,20 @@ def graph_statistics(
     return {name: _collected(name, found) for name in channels}
 
 
-_KINDS = ("highest", "lowest", "mean_square", "token_highest", "token_lowest")
+_REDUCTIONS = {
+    "highest": ("ReduceMax", "tokens"),
+    "lowest": ("ReduceMin", "tokens"),
+    "squares": ("ReduceSumSquare", "tokens"),
+    "token_highest": ("ReduceMax", "channels"),
+    "token_lowest": ("ReduceMin", "channels"),
+}
+"""How each statistic is computed, and over which axis."""
 
 
 def _collected(name: str, found: Sequence[Mapping[str, Array]]) -> InputStatistics:
-    highest, lowest, squares, *of_tokens = ([values[f"{name}.{kind}"] for values in found] for kind in _KINDS)
-    return InputStatistics(np.stack(highest), np.stack(lowest), np.mean(squares, axis=0), *of_tokens)
+    highest, lowest, squares, *of_tokens = ([values[f"{name}.{kind}"] for values in found] for kind in _REDUCTIONS)
+    tokens = sum(len(values) for values in of_tokens[0])
+    return InputStatistics(np.stack(highest), np.stack(lowest), np.sum(squares, axis=0) / tokens, *of_tokens)
 
 
 def _measuring_session(source: Path, channels: Mapping[str, int]) -> Any:
@@ -88,19 +96,10 @@ def _measuring_session(source: Path, channels: Mapping[str, int]) -> Any:
     for name, size in channels.items():
         shape = numpy_helper.from_array(np.array([-1, size]), f"{name}.shape")
         graph.initializer.append(shape)
-        rows, squares = f"{name}.rows", f"{name}.squares"
-        reductions = {
-            "highest": ("ReduceMax", rows, "tokens"),
-            "lowest": ("ReduceMin", rows, "tokens"),
-            "mean_square": ("ReduceMean", squares, "tokens"),
-            "token_highest": ("ReduceMax", rows, "channels"),
-            "token_lowest": ("ReduceMin", rows, "channels"),
-        }
-        graph.node.append(helper.make_node("Reshape", [name, shape.name], [rows]))
-        graph.node.append(helper.make_node("Mul", [rows, rows], [squares]))
-        for kind, (operation, values, axis) in reductions.items():
+        graph.node.append(helper.make_node("Reshape", [name, shape.name], [f"{name}.rows"]))
+        for kind, (operation, axis) in _REDUCTIONS.items():
             output = f"{name}.{kind}"
-            graph.node.append(helper.make_node(operation, [values, f"axis.{axis}"], [output], keepdims=0))
+            graph.node.append(helper.make_node(operation, [f"{name}.rows", f"axis.{axis}"], [output], keepdims=0))
             graph.output.append(helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [None]))
     options = ort.SessionOptions()
     options.log_severity_level = 3

@@ -4,7 +4,6 @@ Text only shows what the inputs of the products are divided by.
 """
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from biosqueeze.backends.onnx_export import silence_libraries
 from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
-from biosqueeze.quantizers.divided_inputs import divide_inputs
-from biosqueeze.quantizers.divisions import Division, count_divisions
-from biosqueeze.quantizers.input_statistics import InputStatistics, graph_statistics
+from biosqueeze.quantizers.divided_inputs import choose_divisions, divide_inputs
+from biosqueeze.quantizers.divisions import count_divisions
+from biosqueeze.quantizers.input_statistics import graph_statistics
 from biosqueeze.quantizers.onnx_graph import fold_transposes, save, shrink_embeddings
 from biosqueeze.quantizers.weight_scales import rounded, weight_scales
 
@@ -30,8 +29,8 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     model = _float_graph(job.source)
     kept_float = [node.name for node, matrix in _products(model) if _is_classifier(matrix)]
     channels = {node.input[0]: matrix.dims[0] for node, matrix in _products(model) if not _is_classifier(matrix)}
-    statistics = graph_statistics(job.source, channels, job.batches)
-    divisions = _divide_inputs(model, statistics)
+    divisions = choose_divisions(model, _int8_products(model), graph_statistics(job.source, channels, job.batches))
+    divide_inputs(model, _int8_products(model), divisions)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"
         _drop_weight_shapes(model)
@@ -45,7 +44,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
         )
         model = onnx.load(raw)
     floats = _float_graph(job.source)  # read again: keeping it would add to the peak memory
-    _divide_inputs(floats, statistics)
+    divide_inputs(floats, _int8_products(floats), divisions)
     _prevent_overflow(model, floats)
     tables = shrink_embeddings(model) if job.embeddings else 0
     save(model, str(job.target))
@@ -84,10 +83,9 @@ def _is_classifier(matrix: onnx.TensorProto) -> bool:
     return int(matrix.dims[1]) <= FEW_OUTPUTS
 
 
-def _divide_inputs(model: onnx.ModelProto, statistics: Mapping[str, InputStatistics]) -> dict[str, Division]:
-    """Divide the inputs of the products that become int8; return the divisions."""
-    products = [node for node, matrix in _products(model) if not _is_classifier(matrix)]
-    return divide_inputs(model, products, statistics)
+def _int8_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return the products that become int8."""
+    return [node for node, matrix in _products(model) if not _is_classifier(matrix)]
 
 
 def _drop_weight_shapes(model: onnx.ModelProto) -> None:

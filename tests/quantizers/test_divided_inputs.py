@@ -11,7 +11,7 @@ import transformers
 from biosqueeze.backends.onnx_files import read_graph
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.quantizers import QuantizationJob, divided_inputs, onnx_dynamic
-from biosqueeze.quantizers.divided_inputs import divide_inputs
+from biosqueeze.quantizers.divided_inputs import choose_divisions, divide_inputs
 from biosqueeze.quantizers.divisions import ByChannel, ByToken
 from biosqueeze.quantizers.input_statistics import InputStatistics
 from biosqueeze.quantizers.onnx_dynamic import _float_graph, _products
@@ -56,7 +56,9 @@ def test_divided_graph_has_the_same_outputs(family, head, division, exported, tm
     products = [node for node, _ in _products(model)]
     matrices = {tensor.name: onnx.numpy_helper.to_array(tensor) for _, tensor in _products(model)}
     names = {node.input[0] for node in products}
-    assert divide_inputs(model, products, any_statistics(model)).keys() == names
+    divisions = choose_divisions(model, products, any_statistics(model))
+    assert divisions.keys() == names
+    divide_inputs(model, products, divisions)
     changed = [(onnx.numpy_helper.to_array(matrix) != matrices[matrix.name]).any() for _, matrix in _products(model)]
     assert set(changed) == {division is by_channel}
     assert {node.input[0] for node, _ in _products(model)} == {f"{name}.divided" for name in names}
@@ -75,7 +77,7 @@ def test_a_matrix_that_other_nodes_read_stays(exported, is_read_elsewhere, monke
     statistics = any_statistics(model)
     if is_read_elsewhere:
         model.graph.node.append(onnx.helper.make_node("Identity", [products[0].input[1]], ["copy"]))
-    assert len(divide_inputs(model, products, statistics)) == (0 if is_read_elsewhere else len(products))
+    assert len(choose_divisions(model, products, statistics)) == (0 if is_read_elsewhere else len(products))
 
 
 def with_outlier(source: Path, target: Path) -> Path:
