@@ -64,8 +64,8 @@ class Options(WritingOptions):
     )
     calibration: Annotated[
         str | None,
-        "Text to calibrate on and to compare with PyTorch on: .txt, .jsonl, .gz, or a directory of such files. "
-        "Default: a small generated sample.",
+        "Text to measure activations on and to compare with PyTorch on: .txt, .jsonl, .gz, or a directory of such "
+        "files. Default: a small generated sample.",
         OnDisk(),
     ] = None
     calibration_field: Annotated[str, "Field of a JSONL record that holds the text.", Requires("calibration")] = "text"
