@@ -200,3 +200,9 @@ def padded_batch(
         mask[row, length - 3 * row :] = 0
     ids = ids.masked_fill(mask == 0, model.config.pad_token_id)
     return {"input_ids": ids, "attention_mask": mask}
+
+
+@torch.no_grad()
+def last_hidden(model: transformers.PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The last hidden states of the trunk: (batch, length, hidden)."""
+    return model(**batch, output_hidden_states=True).hidden_states[-1]

@@ -89,10 +89,6 @@ class Benchmark:
         """Return a model's published score in the benchmark's metric; of several settings the last, the plain one."""
         return next(row.scores[model] for row in reversed(self.published) if row.metric == self.metric)
 
-    def mean_row(self, model: str) -> float:
-        """Return the mean of a model's rows, which the papers' averages use for benchmarks with several rows."""
-        return fmean(row.scores[model] for row in self.published)
-
 
 @dataclass(frozen=True)
 class Average:

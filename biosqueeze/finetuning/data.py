@@ -5,7 +5,7 @@ from typing import Self
 
 from biosqueeze.benchmarks.counts import warn_of_counts
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
-from biosqueeze.data.sampling import draw_examples, hold_out
+from biosqueeze.data.sampling import describe_draw, draw_examples, hold_out
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options.rules import alternatives
@@ -102,8 +102,9 @@ def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
         splits["train"], splits["dev"] = hold_out(pool, share, options.seed)
         note(f"{len(splits['dev']):,} examples of {name} are held out as dev, {len(splits['train']):,} are left")
     if options.train_size:
+        total = len(splits["train"])
         splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
-        note(f"trained on {len(splits['train']):,} examples only, drawn with seed {options.seed}")
+        note(f"trained on {describe_draw(splits['train'], total)}, drawn with seed {options.seed}")
     return replace(data, splits=splits)
 
 

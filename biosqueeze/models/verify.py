@@ -46,13 +46,6 @@ def padded_batch(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def last_hidden(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-    """Compute the last hidden states of the trunk: (batch, length, hidden)."""
-    states: tuple[Tensor, ...] = model(**batch, output_hidden_states=True).hidden_states
-    return states[-1]
-
-
-@torch.no_grad()
 def float_outputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """Compute all float tensors that the model returns: hidden states, logits, pooled outputs.
 

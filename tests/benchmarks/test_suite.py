@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import fields
+from statistics import fmean
 
 import pytest
 
@@ -27,13 +28,18 @@ def test_suite_names() -> None:
     assert len({benchmark.key for benchmark in BENCHMARKS}) == len(BENCHMARKS)
 
 
+def mean_row(benchmark, model: str) -> float:
+    """Return the mean of a model's rows, which the papers' averages use for benchmarks with several rows."""
+    return fmean(row.scores[model] for row in benchmark.published)
+
+
 @pytest.mark.parametrize("name", sorted(ROUNDING))
 def test_published_scores_give_the_printed_averages(name: str) -> None:
     suite = SUITES[name]
     checked = 0
     for average in suite.averages:
         for model in suite.models:
-            scores = {benchmark.name: benchmark.mean_row(model) for benchmark in suite.benchmarks}
+            scores = {benchmark.name: mean_row(benchmark, model) for benchmark in suite.benchmarks}
             assert average.of(scores) == pytest.approx(average.printed[model], abs=ROUNDING[name]), model
             assert not average.missing(scores)
             checked += 1
@@ -100,7 +106,7 @@ def test_the_published_score_is_in_the_metric_of_the_benchmark() -> None:
     """And not a mean over metrics; of Bioformer's settings the one without SQuAD, as a benchmark is run."""
     benchmark = suites.find_benchmark("bioformer/bioasq-7b")
     assert benchmark.published_score("Bioformer-8L") == 41.61
-    assert benchmark.mean_row("Bioformer-8L") == pytest.approx(46.51, abs=0.01)
+    assert mean_row(benchmark, "Bioformer-8L") == pytest.approx(46.51, abs=0.01)
     assert suites.find_benchmark("compact/bioasq-7b").published_score("TinyBioBERT") == 25.05
     assert suites.find_benchmark("blurb/hoc").published_score("BioBERT") == 81.54
 

@@ -13,7 +13,7 @@ from biosqueeze.models.attention_pattern import attention_period, nearest_regula
 from biosqueeze.models.count import count_model
 from biosqueeze.models.depth import choose_layers, choose_layers_of, keep_layers
 from biosqueeze.models.families import family_of
-from biosqueeze.models.verify import float_outputs, last_hidden
+from biosqueeze.models.verify import float_outputs
 from tests import pico
 
 
@@ -87,7 +87,7 @@ def test_shallower_model_skips_the_other_layers(family, head):
     trunk[1].forward = trunk[2].forward = lambda hidden, *args, **kwargs: (hidden, None) if in_tuple else hidden
     outputs, expected = float_outputs(shallow, batch), float_outputs(model, batch)
     assert torch.equal(outputs[0], expected[0])
-    assert torch.equal(last_hidden(shallow, batch), last_hidden(model, batch))
+    assert torch.equal(pico.last_hidden(shallow, batch), pico.last_hidden(model, batch))
 
 
 @pytest.mark.parametrize("head", pico.HEADS_OF["albert"])
@@ -174,9 +174,9 @@ def test_new_first_layer_takes_its_norm_over(capsys):
 
 def test_original_is_unchanged():
     model = pico.model_of("bert", 200)
-    before = last_hidden(model, pico.padded_batch(model))
+    before = pico.last_hidden(model, pico.padded_batch(model))
     keep_layers(model, (1,))
-    assert torch.equal(before, last_hidden(model, pico.padded_batch(model)))
+    assert torch.equal(before, pico.last_hidden(model, pico.padded_batch(model)))
 
 
 def test_wrong_rebuild_is_detected(monkeypatch):

@@ -5,7 +5,6 @@ import torch
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.heads import mlm_logits
-from biosqueeze.models.verify import last_hidden
 from tests import pico
 
 
@@ -15,7 +14,7 @@ def test_logits_of_some_rows_equal_the_model(family):
     batch = pico.padded_batch(model)
     chosen = (batch["attention_mask"] == 1) & (batch["input_ids"] % 3 == 0)
     with torch.no_grad():
-        actual = mlm_logits(model, last_hidden(model, batch)[chosen])
+        actual = mlm_logits(model, pico.last_hidden(model, batch)[chosen])
         expected = model(**batch).logits[chosen]
     assert chosen.sum() > 5 and torch.allclose(actual, expected, atol=1e-5)
 

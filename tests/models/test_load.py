@@ -22,13 +22,12 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.family_signs import infer_family
 from biosqueeze.models.load import load_config, load_model, load_tokenizer, new_model
-from biosqueeze.models.verify import last_hidden
 from tests import pico
 from tests.layouts import edit_json, opened, to_bin
 
 
 def hidden(model):
-    return last_hidden(model, pico.padded_batch(model))
+    return pico.last_hidden(model, pico.padded_batch(model))
 
 
 def add_tokenizer_file(path, family):

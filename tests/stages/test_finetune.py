@@ -74,6 +74,16 @@ def test_layers_with_shared_weights_are_counted_once(
     assert "--reinit-layers 2 is more than the 1 layers with weights of their own of this model" in said.err
 
 
+def test_a_drawn_train_split_is_described(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    for split in ("train", "dev"):
+        rows = (f"{split} patient with disease {n}\t{'yes' if n % 4 == 0 else 'no'}\n" for n in range(40))
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    options = ("--task", "classification", "--train-size", "8", "--seed", "3", *QUICK, "--dry-run")
+    said = shell("finetune", pico_bert, "--data", tmp_path, *options)
+    assert said.code == 0, said.err
+    assert "trained on 8 of 40 training examples (no 6, yes 2), drawn with seed 3" in said.err
+
+
 def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     refused = shell("finetune", pico_bert, "--data", learnable, "--with-dev", *QUICK)
     assert (refused.code, "--dev-share" in refused.err) == (2, True)
