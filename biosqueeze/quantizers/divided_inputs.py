@@ -80,10 +80,9 @@ def _division_nodes(graph: IndexedGraph, name: str, division: Division) -> list[
     if isinstance(division, ByChannel):
         inverse = graph.add(f"{name}.inverse", 1 / division.factors)
         return [helper.make_node("Mul", [name, inverse], [f"{name}.divided"])]
-    axis = graph.add(f"{name}.axis", np.array([-1]))
     least = graph.add(f"{name}.least", np.array([division.least], dtype=np.float32))
     return [
-        helper.make_node("ReduceMax", [name, axis], [f"{name}.highest"], keepdims=1),
+        graph.reduction("ReduceMax", name, f"{name}.highest", -1, keep=True),
         helper.make_node("Max", [f"{name}.highest", least], [f"{name}.sizes"]),
         helper.make_node("Div", [name, f"{name}.sizes"], [f"{name}.divided"]),
     ]

@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from biosqueeze.backends import with_token_types
 from biosqueeze.progress import track
+from biosqueeze.quantizers.onnx_graph import IndexedGraph
 
 if TYPE_CHECKING:
     from biosqueeze.quantizers.calibration import TokenBatch
@@ -71,12 +72,13 @@ def graph_statistics(
     return {name: _collected(name, found) for name in channels}
 
 
+_TOKENS, _CHANNELS = 0, 1
 _REDUCTIONS = {
-    "highest": ("ReduceMax", "tokens"),
-    "lowest": ("ReduceMin", "tokens"),
-    "squares": ("ReduceSumSquare", "tokens"),
-    "token_highest": ("ReduceMax", "channels"),
-    "token_lowest": ("ReduceMin", "channels"),
+    "highest": ("ReduceMax", _TOKENS),
+    "lowest": ("ReduceMin", _TOKENS),
+    "squares": ("ReduceSumSquare", _TOKENS),
+    "token_highest": ("ReduceMax", _CHANNELS),
+    "token_lowest": ("ReduceMin", _CHANNELS),
 }
 """How each statistic is computed, and over which axis."""
 
@@ -90,17 +92,14 @@ def _collected(name: str, found: Sequence[Mapping[str, Array]]) -> InputStatisti
 def _measuring_session(source: Path, channels: Mapping[str, int]) -> Any:
     """Return a session of the graph with the statistics of some tensors, of one batch, as further outputs."""
     model = onnx.load(source, load_external_data=False)
-    graph = model.graph
-    graph.initializer.append(numpy_helper.from_array(np.array([0]), "axis.tokens"))
-    graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis.channels"))
+    graph = IndexedGraph(model)
     for name, size in channels.items():
-        shape = numpy_helper.from_array(np.array([-1, size]), f"{name}.shape")
-        graph.initializer.append(shape)
-        graph.node.append(helper.make_node("Reshape", [name, shape.name], [f"{name}.rows"]))
+        shape = graph.add(f"{name}.shape", np.array([-1, size]))
+        model.graph.node.append(helper.make_node("Reshape", [name, shape], [f"{name}.rows"]))
         for kind, (operation, axis) in _REDUCTIONS.items():
             output = f"{name}.{kind}"
-            graph.node.append(helper.make_node(operation, [f"{name}.rows", f"axis.{axis}"], [output], keepdims=0))
-            graph.output.append(helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [None]))
+            model.graph.node.append(graph.reduction(operation, f"{name}.rows", output, axis, keep=False))
+            model.graph.output.append(helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [None]))
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))

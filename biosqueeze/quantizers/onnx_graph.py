@@ -15,6 +15,8 @@ Array = NDArray[Any]
 
 # Smaller tables (token types) would save less than three more nodes cost.
 _MINIMUM_ROWS = 64
+_AXES_AS_INPUT = 18
+"""The first opset in which the axes of a reduction are an input; other programs still write older ones."""
 
 
 class IndexedGraph:
@@ -22,6 +24,7 @@ class IndexedGraph:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.graph = model.graph
+        self._opset = next(imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx"))
         self.weights = {tensor.name: tensor for tensor in self.graph.initializer}
         self.consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in self.graph.node:
@@ -38,6 +41,13 @@ class IndexedGraph:
         self.graph.initializer.append(tensor)
         self.weights[name] = tensor
         return name
+
+    def reduction(self, operation: str, values: str, output: str, axis: int, *, keep: bool) -> onnx.NodeProto:
+        """Return a node that reduces a tensor along one axis, with `keep` to the size 1."""
+        if self._opset < _AXES_AS_INPUT:
+            return helper.make_node(operation, [values], [output], axes=[axis], keepdims=int(keep))
+        axes = self.add(f"{output}.axis", np.array([axis]))
+        return helper.make_node(operation, [values, axes], [output], keepdims=int(keep))
 
     def only_consumer(self, name: str, *kinds: str) -> onnx.NodeProto | None:
         """Return the node that reads a tensor, if there is exactly one and it is of one of these kinds."""

@@ -10,8 +10,9 @@ import torch
 import transformers
 
 from biosqueeze import registry
+from biosqueeze.backends.onnx_export import PositionalModel
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.quantizers import QuantizationJob
+from biosqueeze.quantizers import QuantizationJob, onnx_dynamic
 from biosqueeze.stages import export
 from tests import graphs, pico
 
@@ -139,3 +140,31 @@ def test_embeddings_can_stay_float(float_graph, ner, tmp_path) -> None:
     assert registry.load("quantizers", "onnx-dynamic").quantize(job)["int8_embedding_tables"] == 0
     floats = [list(t.dims) for t in onnx.load(job.target).graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
     assert [source.config["vocab_size"], pico.HIDDEN] in floats
+
+
+@pytest.mark.filterwarnings("ignore:")
+@pytest.mark.parametrize("opset", [11, 14])
+def test_a_graph_that_an_older_exporter_wrote(opset, exported, tmp_path) -> None:
+    """Of opsets in which the axes of reductions are attributes, and a GELU is several nodes."""
+    checkpoint = open_checkpoint(str(exported("bert", "token-classification")))
+    model = transformers.AutoModelForTokenClassification.from_pretrained(checkpoint.path, attn_implementation="eager")
+    batch = pico.padded_batch(model.eval()) | {"token_type_ids": torch.zeros(3, 17, dtype=torch.long)}
+    source, target = tmp_path / "model.onnx", tmp_path / "model_quantized.onnx"
+    torch.onnx.export(
+        PositionalModel(model),
+        tuple(batch.values()),
+        source,
+        dynamo=False,
+        opset_version=opset,
+        input_names=list(batch),
+        dynamic_axes={name: {0: "batch", 1: "length"} for name in batch},
+    )
+    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+    job = QuantizationJob(checkpoint=checkpoint, source=source, target=target, batches=[arrays])
+    notes = onnx_dynamic.quantize(job)
+    assert notes["inputs_divided_by_channel"] + notes["inputs_divided_by_token"] >= 1
+    expected, actual = (
+        ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, arrays)[0] for path in (source, target)
+    )
+    real = arrays["attention_mask"] == 1
+    assert 0 < np.abs(actual - expected)[real].mean() < 0.02
