@@ -33,7 +33,7 @@ _THRESHOLDS = 2.0 ** -np.arange(1 / 3, 4.5, 1 / 3)
 """Shares of the largest value."""
 _WITH_ROOM = 0.9
 """Share of the channels that are not divided where ranges are fixed."""
-_WORTH = 0.75
+_WORTH = 0.4
 """A division takes time: the error with it must be at most this share of that without."""
 
 
