@@ -30,8 +30,8 @@ def choose_divisions(
         inputs, matrices = (list(dict.fromkeys(node.input[place] for node in group)) for place in (0, 1))
         if any(id(node) not in known for name in matrices for node in graph.consumers[name]):
             continue
-        measured = joined([statistics[name] for name in inputs])
-        division = best_division(measured, [graph.array(name) for name in matrices], fixed=False)
+        matrix = np.concatenate([graph.array(name) for name in matrices], axis=1)
+        division = best_division(joined([statistics[name] for name in inputs]), matrix, fixed=False)
         if division is not None:
             divisions |= dict.fromkeys(inputs, division)
     return divisions
@@ -93,7 +93,7 @@ def _groups(products: Sequence[onnx.NodeProto]) -> list[list[onnx.NodeProto]]:
     groups = list[tuple[set[str], list[onnx.NodeProto]]]()
     for node in products:
         names = set(node.input)
-        joined = [group for group in groups if group[0] & names]
+        touched = [group for group in groups if group[0] & names]
         groups = [group for group in groups if not group[0] & names]
-        groups.append((names.union(*(group[0] for group in joined)), [*chain(*(group[1] for group in joined)), node]))
+        groups.append((names.union(*(group[0] for group in touched)), [*chain(*(group[1] for group in touched)), node]))
     return [nodes for _, nodes in groups]

@@ -53,10 +53,11 @@ def divide_linears(model: nn.Module, batches: Sequence["TokenBatch"], left_out: 
     """
     divided = 0
     for name, statistics in _statistics(model, batches).items():
+        if name in left_out:
+            continue
         linear = model.get_submodule(name)
         assert isinstance(linear, nn.Linear)
-        matrix = linear.weight.detach().T.numpy()
-        division = None if name in left_out else best_division(statistics, [matrix], fixed=True)
+        division = best_division(statistics, linear.weight.detach().T.numpy(), fixed=True)
         if isinstance(division, ByChannel):
             model.set_submodule(name, DividedLinear(linear, torch.from_numpy(division.factors)))
             divided += 1

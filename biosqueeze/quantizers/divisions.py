@@ -17,7 +17,7 @@ outputs, and the division with the least is chosen.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +60,12 @@ def count_divisions(divisions: Iterable[Division]) -> dict[str, int]:
     return {"inputs_divided_by_channel": kinds[ByChannel], "inputs_divided_by_token": kinds[ByToken]}
 
 
-def best_division(
-    statistics: InputStatistics, matrices: Sequence[NDArray[np.float32]], *, fixed: bool
-) -> Division | None:
-    """Return the division of an input with the least error in the products; None where none is worth its time.
+def best_division(statistics: InputStatistics, matrix: NDArray[np.float32], *, fixed: bool) -> Division | None:
+    """Return the division of an input with the least error in its product; None where none is worth its time.
 
     Args:
         statistics: of the input.
-        matrices: that the input is multiplied with, each (channels, outputs).
+        matrix: that the input is multiplied with, (channels, outputs); of several, side by side.
         fixed: whether the range will be that of these statistics, in all text. Values beyond it are cut off, so most
             channels must be left the room that the outliers give them. Tokens have no ranges of their own then.
     """
@@ -79,15 +77,13 @@ def best_division(
     candidates: list[Division] = [ByChannel(np.maximum(sizes / least, 1).astype(np.float32)) for least in thresholds]
     if not fixed:
         candidates.append(ByToken(float(max(-statistics.lowest.min(), largest / _STEPS))))
-    errors = [output_error(statistics, matrices, division) for division in candidates]
+    errors = [output_error(statistics, matrix, division) for division in candidates]
     best = int(np.argmin(errors))
-    return candidates[best] if errors[best] <= _WORTH * output_error(statistics, matrices, None) else None
+    return candidates[best] if errors[best] <= _WORTH * output_error(statistics, matrix, None) else None
 
 
-def output_error(
-    statistics: InputStatistics, matrices: Sequence[NDArray[np.float32]], division: Division | None
-) -> float:
-    """Return the variance that rounding adds to the outputs of products, summed over their outputs."""
+def output_error(statistics: InputStatistics, matrix: NDArray[np.float32], division: Division | None) -> float:
+    """Return the variance that rounding adds to the outputs of a product, summed over its outputs."""
     factors = division.factors if isinstance(division, ByChannel) else np.ones_like(statistics.mean_square)
     if isinstance(division, ByToken):
         noise = _noise_by_token(statistics, division.least)
@@ -95,9 +91,9 @@ def output_error(
         steps = _steps((statistics.highest / factors).max(axis=1), (statistics.lowest / factors).min(axis=1))
         noise = float(np.square(steps).mean() / 12)
     squares = float((statistics.mean_square / np.square(factors)).sum())
-    of_inputs = noise * sum(float(np.square(factors) @ np.square(matrix).sum(axis=1)) for matrix in matrices)
-    largest = (np.abs(matrix * factors[:, None]).max(axis=0) for matrix in matrices)
-    of_weights = squares * sum(float(np.square(weights / LARGEST).sum()) for weights in largest) / 12
+    weights = np.abs(matrix * factors[:, None])
+    of_inputs = noise * float(np.square(weights).sum())
+    of_weights = squares * float(np.square(weights.max(axis=0) / LARGEST).sum()) / 12
     return of_inputs + of_weights
 
 

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 
+_TOKENS, _CHANNELS = 0, 1
+_REDUCTIONS = {
+    "highest": ("ReduceMax", _TOKENS),
+    "lowest": ("ReduceMin", _TOKENS),
+    "squares": ("ReduceSumSquare", _TOKENS),
+    "token_highest": ("ReduceMax", _CHANNELS),
+    "token_lowest": ("ReduceMin", _CHANNELS),
+}
+"""How each statistic is computed, and over which axis."""
+
 
 @dataclass(frozen=True)
 class InputStatistics:
@@ -70,17 +80,6 @@ def graph_statistics(
             found.append(dict(zip(outputs, values, strict=True)))
             progress.advance()
     return {name: _collected(name, found) for name in channels}
-
-
-_TOKENS, _CHANNELS = 0, 1
-_REDUCTIONS = {
-    "highest": ("ReduceMax", _TOKENS),
-    "lowest": ("ReduceMin", _TOKENS),
-    "squares": ("ReduceSumSquare", _TOKENS),
-    "token_highest": ("ReduceMax", _CHANNELS),
-    "token_lowest": ("ReduceMin", _CHANNELS),
-}
-"""How each statistic is computed, and over which axis."""
 
 
 def _collected(name: str, found: Sequence[Mapping[str, Array]]) -> InputStatistics:

@@ -29,8 +29,9 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     model = _float_graph(job.source)
     kept_float = [node.name for node, matrix in _products(model) if _is_classifier(matrix)]
     channels = {node.input[0]: matrix.dims[0] for node, matrix in _products(model) if not _is_classifier(matrix)}
-    divisions = choose_divisions(model, _int8_products(model), graph_statistics(job.source, channels, job.batches))
-    divide_inputs(model, _int8_products(model), divisions)
+    products = _int8_products(model)
+    divisions = choose_divisions(model, products, graph_statistics(job.source, channels, job.batches))
+    divide_inputs(model, products, divisions)
     with silence_libraries(), tempfile.TemporaryDirectory(dir=job.target.parent) as directory:
         raw = Path(directory) / "raw.onnx"
         _drop_weight_shapes(model)

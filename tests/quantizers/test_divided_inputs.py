@@ -38,12 +38,12 @@ def any_statistics(model):
     return {name: InputStatistics(one, -one, one[0]) for name, one in ones.items()}
 
 
-def by_channel(statistics, matrices, **_):
+def by_channel(statistics, matrix, **_):
     random = np.random.default_rng(0)
-    return ByChannel(random.uniform(1, 30, len(matrices[0])).astype(np.float32))
+    return ByChannel(random.uniform(1, 30, len(matrix)).astype(np.float32))
 
 
-def by_token(statistics, matrices, **_):
+def by_token(statistics, matrix, **_):
     return ByToken(0.05)
 
 

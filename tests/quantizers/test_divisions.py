@@ -79,20 +79,20 @@ def test_the_predicted_error_is_that_of_rounding(make, kind, random, matrix) -> 
         division = ByChannel(random.uniform(1, 8, CHANNELS).astype(np.float32))
     elif kind is ByToken:
         division = ByToken(0.5)
-    predicted = output_error(statistics_of(batches), [matrix], division)
+    predicted = output_error(statistics_of(batches), matrix, division)
     assert predicted == pytest.approx(rounded_error(batches, matrix, division), rel=0.15)
 
 
-def test_several_matrices_add_up(random, matrix) -> None:
+def test_matrices_side_by_side_add_up(random, matrix) -> None:
     statistics = statistics_of(normal_batches(random))
-    alone = [output_error(statistics, [part], None) for part in (matrix, 2 * matrix)]
-    assert output_error(statistics, [matrix, 2 * matrix], None) == pytest.approx(sum(alone))
+    alone = [output_error(statistics, part, None) for part in (matrix, 2 * matrix)]
+    assert output_error(statistics, np.concatenate([matrix, 2 * matrix], axis=1), None) == pytest.approx(sum(alone))
 
 
 @pytest.mark.parametrize(("make", "kind"), CASES)
 def test_the_outliers_decide_which_division_is_best(make, kind, random, matrix) -> None:
     batches = make(random)
-    division = best_division(statistics_of(batches), [matrix], fixed=False)
+    division = best_division(statistics_of(batches), matrix, fixed=False)
     if kind is None:
         assert division is None
         return
@@ -103,7 +103,7 @@ def test_the_outliers_decide_which_division_is_best(make, kind, random, matrix) 
 @pytest.mark.parametrize(("make", "kind"), CASES)
 def test_fixed_ranges_are_divided_in_few_channels(make, kind, random, matrix) -> None:
     batches = make(random)
-    division = best_division(statistics_of(batches), [matrix], fixed=True)
+    division = best_division(statistics_of(batches), matrix, fixed=True)
     assert isinstance(division, ByChannel) == (kind is not None)
     if division is not None:
         assert (division.factors == 1).mean() >= 0.89
@@ -112,14 +112,14 @@ def test_fixed_ranges_are_divided_in_few_channels(make, kind, random, matrix) ->
 
 def test_inputs_without_values_are_not_divided(matrix) -> None:
     zeros = [np.zeros((TOKENS, CHANNELS), dtype=np.float32)]
-    assert best_division(statistics_of(zeros), [matrix], fixed=False) is None
+    assert best_division(statistics_of(zeros), matrix, fixed=False) is None
 
 
 def test_positive_inputs_have_a_least_size(random, matrix) -> None:
     """A token of zeros behind a ReLU must not be divided by zero."""
     batches = [rows.clip(0) for rows in with_outlier_token(random)]
     batches[0][5] = 0
-    division = best_division(statistics_of(batches), [matrix], fixed=False)
+    division = best_division(statistics_of(batches), matrix, fixed=False)
     assert isinstance(division, ByToken)
     assert division.least > 0
 
