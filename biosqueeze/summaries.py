@@ -48,7 +48,10 @@ def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str
     step, score = metrics.get("best_step"), metrics.get(metric)
     if step is None or not isinstance(score, float):
         return f"kept the weights of the last step, {metrics['steps']:,}" if metrics.get("steps") else ""
-    return f"kept step {step:,} of {metrics['steps']:,}, the best on dev: {scored(metric, score, teacher)}"
+    start = metrics.get("start_score")
+    before = f"; {start:.4f} before training" if start is not None and step else ""
+    kept = f"kept step {step:,} of {metrics['steps']:,}" if step else "kept the weights before the training"
+    return f"{kept}, the best on dev: {scored(metric, score, teacher)}{before}"
 
 
 def scored(metric: str, score: float, teacher: float | None) -> str:

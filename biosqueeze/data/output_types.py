@@ -34,7 +34,7 @@ class OutputType(ABC):
     """What the logits of a model with a task head mean."""
 
     name: ClassVar[str]
-    head: ClassVar[str]  # the head, as `manifest.head_of` calls it
+    head: ClassVar[str]  # the head, as `model_facts.head_of` calls it
     problem_type: ClassVar[str | None] = None  # in config.json, which tells heads of one architecture apart
     has_probabilities: ClassVar[bool] = True  # whether a temperature applies
     classes_are_positions: ClassVar[bool] = False  # whether classes are token positions, different in every batch

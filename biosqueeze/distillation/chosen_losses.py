@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 
 from biosqueeze import processes, registry
 from biosqueeze.data.output_types import OutputType
+from biosqueeze.distillation.cross_vocabulary import check_cross_vocabulary
 from biosqueeze.distillation.loss_config import (
     LossConfig,
     build_loss_config,
@@ -22,6 +23,8 @@ from biosqueeze.distillation.loss_config import (
 )
 from biosqueeze.distillation.loss_presets import WITHOUT_ATTENTION, parse_losses
 from biosqueeze.distillation.request import DistillationRequest, LossSettings
+from biosqueeze.distillation.teacher_cache.plan import build_cache_spec
+from biosqueeze.errors import UsageError
 from biosqueeze.models.layers import attention_sizes
 from biosqueeze.progress import note
 
@@ -43,7 +46,7 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     """Build the loss configuration, and check it against the models and the options.
 
     Raises:
-        UsageError: losses and options do not fit together or to the models.
+        UsageError: losses and options do not fit together or to the models, or a cache cannot store what they read.
         SqueezeError: a loss of --loss needs a head that a teacher lacks.
     """
     names = [teacher.name for teacher in request.models.teachers]
@@ -61,7 +64,31 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     loss_config = drop_losses_without_head(loss_config, headless, requested=bool(request.losses.loss))
     check_several_teachers(loss_config, names)
     check_temperature(request.losses.temperature, loss_config)
+    if traits.cross_vocabulary:
+        check_cross_vocabulary(loss_config, traits.output_type, request.models.student_name, names[0])
+    _check_cache(request, loss_config, cross_vocabulary=traits.cross_vocabulary)
     return loss_config
+
+
+def _check_cache(request: DistillationRequest, loss_config: LossConfig, *, cross_vocabulary: bool) -> None:
+    """Check that --cache-teacher can store the outputs that the losses read.
+
+    Raises:
+        UsageError: it cannot, or it is unknown how many there will be.
+    """
+    if request.cache is None:
+        return
+    if cross_vocabulary:
+        raise UsageError(
+            "--cache-teacher stores outputs by token, and teacher and student have different tokens; leave it out: "
+            "the teacher runs only once, before the training"
+        )
+    if request.training.ends_by_time:
+        raise UsageError(
+            "--cache-teacher stores the outputs of all steps before the first one, and with --hours their number "
+            "is unknown; give --steps too, or leave one of the two out"
+        )
+    build_cache_spec(loss_config, request.cache.top)
 
 
 def _brings_losses(request: DistillationRequest) -> bool:

@@ -31,7 +31,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
 
     epochs: Annotated[
         float,
-        f"{EPOCHS} On a task with --data the default is no number, but as long as dev scores rise.",
+        f"{EPOCHS} Without this option, a training on a task with --data ends when dev scores stop rising.",
         Bounds(above=0, most=MOST_EPOCHS),
         Common(),
         Group.OPTIMISATION,

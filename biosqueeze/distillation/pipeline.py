@@ -18,7 +18,6 @@ from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRe
 from biosqueeze.distillation.teacher_score import teacher_score
 from biosqueeze.distillation.teacher_setup import (
     TeacherSetup,
-    check_cache,
     cross_vocabulary_teachers,
     set_up_teachers,
     teacher_source,
@@ -30,7 +29,8 @@ from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import steps_of
-from biosqueeze.training.loop import TrainingJob, TrainingSummary, check_options, train
+from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
+from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 
@@ -76,8 +76,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     """
     models = load_models(request.models)
     setup = set_up_teachers(request, models)
-    check_options(request.training, models.student, evaluated=request.data.data is not None)
-    check_cache(request, setup)
+    check_supported(request.training, models.student)
     data = _load_data(request, setup)
     trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
     dev = data.dev if trained_head else None  # scores of a newly initialized head are chance
@@ -102,6 +101,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             maskings=request.maskings,
             evaluate=dev.evaluator(precision_of(training)) if dev else None,
             dev_sequences=len(dev.windows) if dev else 0,
+            keeps_better_start=dev is not None and (models.student_has_head or request.warm_epochs is not None),
             metric=models.metric,
             goal=goal,
         )

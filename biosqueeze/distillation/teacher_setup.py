@@ -12,17 +12,13 @@ from biosqueeze import processes
 from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
-from biosqueeze.distillation.cross_vocabulary import (
-    CrossVocabularyTeachers,
-    TeacherWithTokenizer,
-    check_cross_vocabulary,
-)
+from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers, TeacherWithTokenizer
 from biosqueeze.distillation.cut_vocabulary import vocabulary_mark
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import DistillationModels, free_teachers
 from biosqueeze.distillation.request import DistillationRequest
 from biosqueeze.distillation.teacher_cache.fill import fill_cache
-from biosqueeze.distillation.teacher_cache.plan import CacheRequest, build_cache_spec, open_teacher_cache
+from biosqueeze.distillation.teacher_cache.plan import CacheRequest, open_teacher_cache
 from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher, NoTeacher, Teacher
 from biosqueeze.errors import UsageError
 from biosqueeze.progress import note
@@ -79,36 +75,11 @@ def _check_sharding(request: DistillationRequest, setup: TeacherSetup) -> None:
         )
 
 
-def check_cache(request: DistillationRequest, setup: TeacherSetup) -> None:
-    """Check that the cache can store the outputs that the losses read.
-
-    Raises:
-        UsageError: it cannot, or it is unknown how many there will be.
-    """
-    if request.cache is not None:
-        if request.training.ends_by_time:
-            raise UsageError(
-                "--cache-teacher stores the outputs of all steps before the first one, and with --hours their number "
-                "is unknown; give --steps too, or leave one of the two out"
-            )
-        build_cache_spec(setup.loss_config, request.cache.top)
-
-
 def cross_vocabulary_teachers(request: DistillationRequest, setup: TeacherSetup) -> CrossVocabularyTeachers | None:
-    """Return the teachers to run on all data in advance, where their vocabulary is not the student's.
-
-    Raises:
-        UsageError: a loss or an option needs a common vocabulary.
-    """
+    """Return the teachers to run on all data in advance, where their vocabulary is not the student's."""
     models, loss_config = setup.models, setup.loss_config
     if not models.cross_vocabulary:
         return None
-    check_cross_vocabulary(loss_config, models.output_type, request.models.student_name, setup.checkpoints[0].name)
-    if request.cache is not None:
-        raise UsageError(
-            "--cache-teacher stores outputs by token, and teacher and student have different tokens; leave it out: "
-            "the teacher runs only once, before the training"
-        )
     teachers = [
         TeacherWithTokenizer(model, tokenizer, min(request.training.max_length, tokenizer.model_max_length))
         for model, tokenizer in zip(models.teachers, models.teacher_tokenizers, strict=True)

@@ -10,7 +10,13 @@ from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder, head_loss
-from biosqueeze.models.custom_heads.load import build_headed_encoder, custom_head_of, note_dropped_head, set_score_range
+from biosqueeze.models.custom_heads.load import (
+    build_headed_encoder,
+    custom_head_of,
+    has_custom_head,
+    note_dropped_head,
+    set_score_range,
+)
 from biosqueeze.models.load import load_model, load_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.tasks import Dataset, Task
@@ -42,7 +48,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     """
     task, data = inputs.task, inputs.data
     tokenizer = load_tokenizer(inputs.source)
-    model = load_with_head(inputs.source, task, data, options.seed)
+    model, has_trained_head = load_with_head(inputs.source, task, data, options.seed)
     check_finite_parameters(model.encoder if isinstance(model, HeadedEncoder) else model, inputs.source.name)
     length = fitting_length(options.max_length, tokenizer.model_max_length)
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
@@ -66,6 +72,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
             directory=inputs.directory,
             evaluate=dev.evaluator(precision_of(options)),
             dev_sequences=len(dev.windows),
+            keeps_better_start=has_trained_head,
             metric=inputs.metric,
             identity=identity,
         )
@@ -78,7 +85,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     return summary
 
 
-def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> Any:
+def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> tuple[Any, bool]:
     """Load the checkpoint with a head for the task; an existing head for the same labels, or for spans, is kept.
 
     Args:
@@ -86,13 +93,17 @@ def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> 
         task: whose formulation may need a custom head.
         data: whose labels the head gets.
         seed: of a new head's weights.
+
+    Returns:
+        the model, and whether the checkpoint had its head.
     """
     custom = custom_head_of(task.formulation)
     if custom:
         model = build_headed_encoder(source, custom, data.labels, seed)
         set_score_range(model, [example.gold for example in data.splits["train"]])
-        return model
+        return model, has_custom_head(source, custom, data.labels)
     note_dropped_head(source)
     problem_type = data.output_type.problem_type
     changes: dict[str, Any] = {"problem_type": problem_type} if problem_type else {}
-    return load_model(source, task.HEAD, labels=data.labels or None, seed=seed, **changes).model
+    loaded = load_model(source, task.HEAD, labels=data.labels or None, seed=seed, **changes)
+    return loaded.model, loaded.has_head

@@ -73,7 +73,7 @@ class Calibration:
     def loss(self, model: PreTrainedModel, batch: Batch) -> Tensor:
         """Return the loss of a batch, summed over its examples. Scalar."""
         if self.loss_sum is None:
-            raise ValueError("there is no loss; see `sources.check_request`")
+            raise ValueError("there is no loss; see `sources.check_loss`")
         return self.loss_sum(self.run(model, batch), batch)
 
 
@@ -83,7 +83,7 @@ def read_calibration(
     """Read batches until they have the requested number of tokens.
 
     Args:
-        request: checked, see `sources.check_request`.
+        request: checked, see `sources.open_request`.
         checkpoint: that the model was loaded from.
         model: with its head.
         tokenizer: the model's.

@@ -1,4 +1,4 @@
-"""Run the layers of BERT, RoBERTa and ELECTRA by `layer_functions` in a training on a CPU in bf16."""
+"""Run the layers of BERT and of families with the same layers by `layer_functions` in a training on a CPU in bf16."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

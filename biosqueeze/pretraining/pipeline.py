@@ -25,7 +25,8 @@ from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, Pretr
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import LongPhase, TrainingJob
-from biosqueeze.training.loop import METRICS_FILE, check_options, train
+from biosqueeze.training.loop import METRICS_FILE, train
+from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 
@@ -90,9 +91,7 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
     options = request.options
     start = load_start(request.start, head_of_objective(options.objective, family_name(request.start)), options.seed)
     texts = _read_texts(request, start)
-    if options.eval_every and texts.held_out is None:
-        raise UsageError("--eval-every needs held-out text; give --held-out 0.01 too, or leave --eval-every out")
-    check_options(options, start.model, evaluated=texts.held_out is not None)
+    check_supported(options, start.model)
     learner = build_learner(start, options)
     result = PretrainingResult(learner, start)
     identity = _identity(request.start) | texts.identity

@@ -13,7 +13,7 @@ _LARGE_OVERLAP = 0.01
 
 
 def show_statistics(source: str, facts: Mapping[str, Any]) -> list[Block]:
-    """Return what `benchmarks.statistics.survey` computed; warn of large overlaps."""
+    """Return what `benchmarks.statistics.dataset_statistics` computed; warn of large overlaps."""
     splits: Mapping[str, Any] = facts["splits"]
     rows: list[tuple[str, ...]] = [("examples", *(f"{split['examples']:,}" for split in splits.values()))]
     for name in ("longest", "median", "mean"):

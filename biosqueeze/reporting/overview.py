@@ -195,7 +195,7 @@ def _training_facts(training: TrainingRun) -> str:
     if metrics.get("compute"):
         words.append(f"{metrics['compute']} on {metrics.get('device')}")
     metric = _metric_of(training)
-    if metrics.get("best_step") and isinstance(metrics.get(metric), float):
+    if metrics.get("best_step") is not None and isinstance(metrics.get(metric), float):
         words.append(f"best dev {score_name(metric)} {metrics[metric]:.4f} at step {metrics['best_step']:,}")
     if held_out := metrics.get("held_out"):
         words.append("at the end, on held-out text: " + ", ".join(f"{n} {v:.4f}" for n, v in held_out.items()))

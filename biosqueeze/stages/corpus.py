@@ -61,7 +61,7 @@ class Options(StageOptions):
     text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.
 
     Of several versions of an article (of PubMed, PMC or BioC) the last is kept, of equal texts the first. corpus.json
-    counts what each filter dropped, and has the SHA-256 of every source.
+    counts what each filter dropped, and sources.tsv.gz has the SHA-256 of every source.
 
     `corpus inspect CORPUS` shows sizes, lengths and repeated texts of anything that --corpus reads.
     """

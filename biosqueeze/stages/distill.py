@@ -135,7 +135,6 @@ class Options(DistillationOptions):
 def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInputs:
     """Open the checkpoints, and check the options that depend on the kind of the teachers."""
     from biosqueeze.data.corpus import find_corpus
-    from biosqueeze.training.trackers import check_tracker
 
     inputs = open_inputs(options.teacher, options.checkpoint, weights=weights)
     if inputs.has_task:
@@ -146,7 +145,6 @@ def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInput
         find_corpus(source)
     parse_losses(options.loss, inputs.kind)
     _teacher_weights(options)
-    check_tracker(options)
     return inputs
 
 
@@ -283,7 +281,9 @@ def run(options: Options) -> Outcome:
 
 def _request(options: Options, inputs: DistillationInputs) -> DistillationRequest:
     from biosqueeze.models.device import select_device
+    from biosqueeze.training.option_checks import check_training_options
 
+    check_training_options(options, evaluated=options.data is not None)
     select_device(options.device)
     return DistillationRequest(
         models=_model_settings(options, inputs),

@@ -166,7 +166,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
     """
     from biosqueeze.finetuning.data import certain_task, open_task_setup
     from biosqueeze.models.device import select_device
-    from biosqueeze.training.trackers import check_tracker
+    from biosqueeze.training.option_checks import check_training_options
 
     if processes.sharding():
         raise UsageError("--use_fsdp shards the teacher of distill, and finetune has none; launch without it")
@@ -178,7 +178,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         options = replace(options, task=guessed.kind)
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
     setup = open_task_setup(str(options.task), form)
-    check_tracker(options)
+    check_training_options(options, evaluated=True)
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
     check_place(out, (source,))

@@ -79,12 +79,12 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
 
 def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     """Open what is read, and check the options that depend on it."""
-    from biosqueeze.data.corpus import find_corpus
+    from biosqueeze.data.corpus import held_out_files
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
     from biosqueeze.pretraining.probe import check_probe_steps, parse_probes
-    from biosqueeze.training.trackers import check_tracker
+    from biosqueeze.training.option_checks import check_training_options
 
     _check_sharding(options)
     if options.maskings and ":" in options.mask_rate:
@@ -93,9 +93,11 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     head_of_objective(options.objective, family_name(start))
     if options.generator:
         open_checkpoint(options.generator, weights=weights)
-    for source in options.corpus:
-        find_corpus(source)
-    check_tracker(options)
+    of_corpora = [held_out_files(source) for source in options.corpus]
+    is_scored = bool(options.held_out or any(of_corpora))
+    if options.eval_every and not is_scored:
+        raise UsageError("--eval-every needs held-out text; give --held-out 0.01 too, or leave --eval-every out")
+    check_training_options(options, evaluated=is_scored)
     parse_probes(options.probe)
     check_probe_steps(options.probe_at, options.steps)
     select_device(options.device)

@@ -1,1 +1,1 @@
-"""The training engine: Accelerate, AdamW, linear warm-up and decay, exact resume. It knows no loss and no task."""
+"""The training engine: Accelerate, AdamW or LAMB, schedules of the learning rate, exact resume. It knows no loss and no task."""

@@ -33,6 +33,17 @@ class BestWeights:
         learner.train()
         return scores[0]
 
+    def begin(self, scores: Mapping[str, float], progress: Progress) -> None:
+        """Keep the weights before the first step until others score as high; --patience does not depend on them.
+
+        Args:
+            scores: of these weights.
+            progress: changed in place.
+        """
+        score = progress.start_score = scores[str(self.job.metric)]
+        note(f"before training: dev {self.job.metric} {score:.4f}")
+        self._keep(scores, score, progress)
+
     def update(self, scores: Mapping[str, float], progress: Progress) -> None:
         """Keep the weights if their score is the best so far; else count towards --patience. Without a metric only log.
 
@@ -46,11 +57,15 @@ class BestWeights:
             return
         score = scores[self.job.metric]
         note(f"step {progress.step}: dev {self.job.metric} {score:.4f}")
-        if progress.best_score is None or score > progress.best_score:
-            progress.best_score, progress.best_step = score, progress.step
-            progress.best, progress.stale = dict(scores), 0
-            if self.accelerator.is_main_process:
-                state = self.job.learner.model.state_dict()
-                self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+        if progress.best_trained is not None and score <= progress.best_trained:
+            progress.stale += 1
             return
-        progress.stale += 1
+        progress.best_trained, progress.stale = score, 0
+        if progress.start_score is None or score >= progress.start_score:
+            self._keep(scores, score, progress)
+
+    def _keep(self, scores: Mapping[str, float], score: float, progress: Progress) -> None:
+        progress.best_score, progress.best_step, progress.best = score, progress.step, dict(scores)
+        if self.accelerator.is_main_process:
+            state = self.job.learner.model.state_dict()
+            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}

@@ -49,6 +49,9 @@ class TrainingJob:
     directory: Path  # of training states and metrics.jsonl
     evaluate: Callable[[Any], dict[str, float]] | None = None
     dev_sequences: int = 0  # that `evaluate` reads
+    keeps_better_start: bool = (
+        False  # whether the weights before the first step are kept if no later ones score as high
+    )
     metric: str | None = "f1"
     goal: float | None = None  # the score from which on a plateau needs less patience, such as a teacher's
     identity: Mapping[str, Any] = field(default_factory=dict)  # what must be equal on --resume, see `fingerprint_of`
@@ -115,7 +118,8 @@ class TrainingSummary:
     device: str
     last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
     best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
-    best_step: int | None = None
+    best_step: int | None = None  # 0: the weights before the training
+    start_score: float | None = None  # on dev before the training, if its weights could be kept
     falls_from: int | None = None  # the step from which the learning rate of a plateau fell
     held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     chosen: dict[str, int] = field(default_factory=dict)  # number of processes, and batch size of --auto-batch
@@ -130,6 +134,8 @@ class TrainingSummary:
         }
         metrics |= {"tokens_per_second": round(speed, 1), "compute": self.precision, "device": self.device}
         metrics |= {**self.chosen, "last_losses": {name: round(value, 6) for name, value in self.last.items()}}
+        if self.start_score is not None:
+            metrics["start_score"] = round(self.start_score, 6)
         if self.falls_from is not None:
             metrics["rate_falls_from"] = self.falls_from
         if self.held_out:

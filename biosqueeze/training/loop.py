@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from biosqueeze import processes
-from biosqueeze.errors import UsageError, is_out_of_memory
-from biosqueeze.progress import detail, note, track
+from biosqueeze.errors import is_out_of_memory
+from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
 from biosqueeze.training import failures, state
 from biosqueeze.training.accelerator import build_accelerator
@@ -25,7 +25,7 @@ from biosqueeze.training.autobatch import fit_batch_size
 from biosqueeze.training.averaged_weights import AveragedWeights
 from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
 from biosqueeze.training.best_weights import BestWeights
-from biosqueeze.training.compilation import check_compiler, compiled
+from biosqueeze.training.compilation import compiled
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.fingerprint import fingerprint_of
 from biosqueeze.training.interrupt import interrupt_handler
@@ -34,7 +34,8 @@ from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of
-from biosqueeze.training.options import PLATEAU, TrainingOptions
+from biosqueeze.training.option_checks import check_supported, check_training_options
+from biosqueeze.training.options import PLATEAU
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.rng_state import RngState
 from biosqueeze.training.schedules import (
@@ -46,7 +47,7 @@ from biosqueeze.training.schedules import (
 )
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
-from biosqueeze.training.trackers import check_tracker, tracking
+from biosqueeze.training.trackers import tracking
 
 __all__ = ["METRICS_FILE", "Learner", "TrainingJob", "TrainingSummary", "precision_of", "train"]
 
@@ -64,7 +65,8 @@ def train(job: TrainingJob) -> TrainingSummary:
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
-    check_options(job.options, job.learner.model, evaluated=job.evaluate is not None)
+    check_training_options(job.options, evaluated=job.evaluate is not None)
+    check_supported(job.options, job.learner.model)
     keep_freed_memory()
     accelerator = build_accelerator(job)
     # Each process draws its own dropout masks; those of the first process follow from the seed alone.
@@ -80,34 +82,6 @@ def train(job: TrainingJob) -> TrainingSummary:
         modules = job.learner.modules_to_compile()
         with interrupt_handler() as interrupt, compiled(modules, enabled=options.compile):
             return TrainingLoop(job, accelerator, interrupt).run()
-
-
-def check_options(options: TrainingOptions, model: Any, *, evaluated: bool) -> None:
-    """Check options against the model and the data before the training, so that none is ignored silently.
-
-    Args:
-        options: of the training.
-        model: with or without a head.
-        evaluated: whether there are scores on a dev split.
-
-    Raises:
-        UsageError: an option needs what this training does not have.
-        SqueezeError: an option needs a package or compiler that is not installed.
-    """
-    needs_scores = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience") if getattr(options, name)]
-    needs_scores += ["--schedule plateau"] if options.schedule == PLATEAU else []
-    if needs_scores and not evaluated:
-        flags = ", ".join(needs_scores)
-        raise UsageError(f"{flags} needs scores on a dev split, and this training has none; leave it out")
-    if options.schedule == PLATEAU and processes.sharding():
-        raise UsageError("--schedule plateau cannot be combined with parameters that are divided over processes")
-    if options.hours and options.schedule != PLATEAU:
-        raise UsageError("--hours needs --schedule plateau; give --steps to end at a certain step")
-    if options.gradient_checkpointing and not model.supports_gradient_checkpointing:
-        raise UsageError(f"--gradient-checkpointing does not work with a {type(model).__name__}")
-    if options.compile:
-        check_compiler()
-    check_tracker(options)
 
 
 _MOST_STEPS = 1_000_000  # with --hours
@@ -188,6 +162,8 @@ class TrainingLoop:
             contexts.enter_context(tracking(self.accelerator, self.options, self.job.directory, self.progress.step))
             shown = track(self.job.title, self.total, self.progress.step, at_most=self._may_end_early())
             bar = contexts.enter_context(shown)
+            if self.job.keeps_better_start and self.progress.step == 0:
+                self._evaluate(self.best.begin)
             for result in () if self.progress.stopped else self._steps():
                 self._after_step(result, started)
                 speed = self.progress.tokens / self.progress.seconds
@@ -293,7 +269,7 @@ class TrainingLoop:
         step, seconds = self.progress.step, round(self.progress.seconds, 3)
         self.log.write(step, result.terms | {"lr": rate, "tokens": result.tokens, "seconds": seconds})
         if self.job.evaluate and (step % self.eval_every == 0 or step == self.total):
-            self._evaluate()
+            self._evaluate(self.best.update)
             self._heed_patience()
         if self._has_to_fall():
             self._fall()
@@ -305,13 +281,13 @@ class TrainingLoop:
         if step % self.options.save_every == 0 and step < self.total:
             self._save()
 
-    def _evaluate(self) -> None:
-        """Score the model on dev; keep the best weights."""
+    def _evaluate(self, compare: Callable[[dict[str, float], state.Progress], None]) -> None:
+        """Score the model on dev; `compare` keeps the best weights."""
         with self._whole(), self.average.applied() if self.average else nullcontext():
             scores = self.best.evaluate(self.learner)
             self.log.write(self.progress.step, {"dev": scores})
             self.summary.held_out = scores if self.job.metric is None else {}
-            self.best.update(scores, self.progress)
+            compare(scores, self.progress)
 
     def _heed_patience(self) -> None:
         """End the training where dev scores have not risen for long enough, unless the rate falls already."""
@@ -327,7 +303,7 @@ class TrainingLoop:
         """Return how many evaluations in a row without a better score are enough; None for any number."""
         if self.plateau is None:
             return self.options.patience
-        best, goal = self.progress.best_score, self.job.goal
+        best, goal = self.progress.best_trained, self.job.goal
         reached = best is not None and goal is not None and best >= goal
         return patience_of_plateau(self.options, self.eval_every, goal_reached=reached)
 
@@ -370,8 +346,13 @@ class TrainingLoop:
         progress = self.progress
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
-        self.summary.falls_from = progress.falls_from
+        self.summary.start_score, self.summary.falls_from = progress.start_score, progress.falls_from
         self.summary.best = progress.best
+        if progress.best_step == 0:
+            warn(
+                f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "
+                f"{self.options.lr:g} or a longer training may help"
+            )
         with self._whole():  # the last weights
             model = self.job.learner.model
         if self.best.weights is not None:

@@ -37,10 +37,12 @@ class Progress:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0  # of training, in all parts of an interrupted run
+    start_score: float | None = None  # on dev before the first step, if its weights may be kept
     best_score: float | None = None
-    best_step: int | None = None
+    best_step: int | None = None  # 0: no step scores as high as the start
+    best_trained: float | None = None  # the best score after the first step
     best: dict[str, float] = field(default_factory=dict)
-    stale: int = 0  # evaluations on dev in a row without a better score
+    stale: int = 0  # evaluations on dev in a row without a better score than `best_trained`
     falls_from: int | None = None  # the step from which the rate of `plateau` falls
     stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
     failed: bool = False  # the run failed after this state, so some options may differ on --resume
@@ -151,8 +153,10 @@ def _read(state: Path) -> Progress:
         step=json.get("step", int),
         tokens=json.get("tokens", int),
         seconds=json.get("seconds", float),
+        start_score=json.optional("start_score", float),
         best_score=json.optional("best_score", float),
         best_step=json.optional("best_step", int),
+        best_trained=json.optional("best_trained", float),
         best=json.mapping("best", float),
         stale=json.get("stale", int),
         falls_from=json.optional("falls_from", int),

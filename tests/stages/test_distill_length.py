@@ -6,6 +6,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from biosqueeze.training import schedules
 from tests import pico
@@ -63,12 +65,25 @@ def test_goes_on_while_dev_scores_rise(words: tuple[object, ...], shell: Shell) 
         result = shell(*words, "--patience", 1, "--out", "student", "--json")
     assert result.code == 0, result.err
     steps = json.loads(result.out)["metrics"]["steps"]
-    scores = [line["dev"]["f1"] for line in metrics(Path("student")) if "dev" in line]
+    _start, *scores = [line["dev"]["f1"] for line in metrics(Path("student")) if "dev" in line]
     *rising, last = scores
     assert rising == sorted(set(rising))
     assert last <= rising[-1]
     assert steps == 4 * len(scores)
     assert f"stopped at step {steps}: the best score on dev is still {rising[-1]:.4f}" in result.err
+
+
+def test_a_student_that_training_made_worse_is_kept_as_it_was(tuned: Path, tags: Path, shell: Shell) -> None:
+    words = ("--teacher", tuned, "--data", tags, "--precision", "fp32")
+    result = shell("distill", tuned, *words, "--steps", 3, "--lr", 0.5, "--out", "student", "--json")
+    assert result.code == 0, result.err
+    recorded = json.loads(result.out)["metrics"]
+    assert (recorded["best_step"], recorded["start_score"]) == (0, round(recorded["f1"], 6))
+    assert recorded["f1"] == pytest.approx(recorded["teacher_score"])
+    assert "no step scored as high on dev as the weights before the training" in result.err
+    assert f"kept the weights before the training, the best on dev: f1 {recorded['f1']:.4f}, 100.0%" in result.err
+    before, after = (load_file(folder / "model.safetensors") for folder in (tuned, Path("student")))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
 def test_without_dev_it_has_epochs(tuned: Path, shell: Shell, tmp_path: Path) -> None:

@@ -69,13 +69,17 @@ def run(
     evaluate: Evaluate | None = None,
     model: PreTrainedModel | None = None,
     goal: float | None = None,
+    keeps_better_start: bool = False,
 ) -> Run:
     directory.mkdir(exist_ok=True)
     model = model or model_of()
     items = list(features or windows())
     learner = build_fine_tuner(options, model, TOKENS, items)
     source = Mixture(items, None, 0.0, 0)
-    summary = train(TrainingJob("test", learner, source, options, directory, evaluate, goal=goal))
+    job = TrainingJob(
+        "test", learner, source, options, directory, evaluate, goal=goal, keeps_better_start=keeps_better_start
+    )
+    summary = train(job)
     return Run(model, summary, log_of(directory))
 
 

@@ -52,11 +52,16 @@ def build_headed_encoder(checkpoint: Checkpoint, name: str, labels: Sequence[str
         torch.manual_seed(seed)
         model = HeadedEncoder(encoder, name, len(labels))
     _freeze_pooler(encoder)
-    if known_head(checkpoint) == name and list(checkpoint.labels) == list(labels):
+    if has_custom_head(checkpoint, name, labels):
         _fill(model.head, _fitting_tensors(checkpoint, name, encoder.config))
     else:
         note_dropped_head(checkpoint)
     return model.eval()
+
+
+def has_custom_head(checkpoint: Checkpoint, name: str, labels: Sequence[str]) -> bool:
+    """Return whether a checkpoint has a custom head of this name, for the same labels."""
+    return known_head(checkpoint) == name and list(checkpoint.labels) == list(labels)
 
 
 def with_cosine(encoder: PreTrainedModel, low: float, high: float) -> HeadedEncoder:

@@ -1,0 +1,73 @@
+"""Weights before the training are kept where no step scores as high, and change nothing else in the training."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from biosqueeze.finetuning.options import FineTuningOptions
+from tests.training import runs
+from tests.training.test_loop import press_ctrl_c
+
+OPTIONS = FineTuningOptions(steps=12, eval_every=2, patience=2, batch_size=4, lr=1e-3, precision="fp32", seed=3)
+RISING_THEN_LEVEL = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}  # patience ends the training at step 8
+
+
+def scores(directory: Path, start: float) -> runs.Evaluate:
+    """Return scores that depend on the last step alone; before the first step, the score of the start."""
+
+    def score(model: torch.nn.Module) -> dict[str, float]:
+        log = runs.log_of(directory)
+        return {"f1": RISING_THEN_LEVEL[log[-1]["step"]] if log else start}
+
+    return score
+
+
+def trained(directory: Path, options: FineTuningOptions, start: float) -> runs.Run:
+    return runs.run(directory, options, evaluate=scores(directory, start), keeps_better_start=True)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+def test_better_start_is_kept(schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {name: tensor.clone() for name, tensor in runs.model_of().state_dict().items()}
+    done = trained(tmp_path, replace(OPTIONS, schedule=schedule), start=0.51)
+    assert all(torch.equal(done.weights[name], tensor) for name, tensor in before.items())
+    assert (done.summary.best_step, done.summary.best, done.summary.start_score) == (0, {"f1": 0.51}, 0.51)
+    assert "a lower --lr than 0.001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", [0.5, 0.4, 0.0])
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+def test_training_is_the_same_as_without_a_scored_start(schedule: str, start: float, tmp_path: Path) -> None:
+    """With an equal score, the trained weights are kept."""
+    options = replace(OPTIONS, schedule=schedule)
+    done = trained(tmp_path / "scored", options, start)
+    (tmp_path / "plain").mkdir()
+    plain = runs.run(tmp_path / "plain", options, evaluate=scores(tmp_path / "plain", start))
+    assert done.log == [{"step": 0, "dev": {"f1": start}}, *plain.log]
+    assert runs.same(done, plain)
+    assert (done.summary.steps, done.summary.best_step, done.summary.best) == (8, 4, {"f1": 0.5})
+
+
+@pytest.mark.parametrize("start", [0.51, 0.4])
+@pytest.mark.parametrize("at", [2, 3, 5])
+def test_interrupted_equals_uninterrupted(at: int, start: float, tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", OPTIONS, start)
+    score, calls = scores(tmp_path / "cut", start), 0
+
+    def interrupted(model: torch.nn.Module) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            press_ctrl_c()
+        return score(model)
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(tmp_path / "cut", OPTIONS, evaluate=interrupted, keeps_better_start=True)
+    resumed = trained(tmp_path / "cut", replace(OPTIONS, resume=True), start)
+    assert resumed.log == whole.log
+    assert runs.same(resumed, whole)
+    assert resumed.summary.best == whole.summary.best
+    assert resumed.summary.best_step == whole.summary.best_step
+    assert resumed.summary.start_score == whole.summary.start_score == start
