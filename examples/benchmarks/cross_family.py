@@ -1,4 +1,4 @@
-"""Teachers of other families for a BERT student: the table of the README.
+"""Teachers of other families for a BERT student: the table of the results page.
 
     python cross_family.py TEXT NCBI_DISEASE --out cross --jobs 2 --threads 1
 

@@ -1,4 +1,4 @@
-"""Compare distillation losses on two NER tasks: the tables of the README.
+"""Compare distillation losses on two NER tasks: the tables of the results page.
 
     python distill_objectives.py DATA PUBMED.txt.gz --out objectives --jobs 2 --threads 1
 

@@ -1,4 +1,4 @@
-"""Latency of each family at equal size, at long inputs, and in training: the tables of the README.
+"""Latency of each family at equal size, at long inputs, and in training: the tables of the results page.
 
     python family_latency.py --out latency --parts prepare                          # may run beside other work
     python family_latency.py --out latency --parts short,long,training --threads 2

@@ -1,4 +1,4 @@
-"""Predicted latency of budgeted cuts beside what `biosqueeze bench` measures: the table of the README.
+"""Predicted latency of budgeted cuts beside what `biosqueeze bench` measures: the table of the results page.
 
     python predicted_latency.py --out predicted --threads 2    # on a quiet machine
 

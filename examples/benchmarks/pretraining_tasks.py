@@ -1,4 +1,4 @@
-"""What pretraining brings to a task: the tables of the README.
+"""What pretraining brings to a task: the tables of the results page.
 
     python pretraining_tasks.py ABSTRACTS NCBI_DISEASE --out pretraining --jobs 2 --threads 1
 

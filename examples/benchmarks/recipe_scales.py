@@ -1,4 +1,4 @@
-"""What the papers' recipes take at their laptop scale: the table of the README.
+"""What the papers' recipes take at their laptop scale: the table of the results page.
 
     python recipe_scales.py articles.txt.gz /data/benchmarks --out scales --jobs 2
 

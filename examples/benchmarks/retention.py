@@ -1,4 +1,4 @@
-"""How much of a fine-tuned teacher its students keep: the retention tables of the README.
+"""How much of a fine-tuned teacher its students keep: the retention tables of the results page.
 
     python retention.py DATA TEXT --out retention --sets ncbi-disease,bc5cdr-chem,bc2gm --seeds 1 --jobs 2 --threads 1
 
