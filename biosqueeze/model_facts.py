@@ -62,6 +62,11 @@ class ModelShape:
         """Return the sizes that are known, by name."""
         return {name: size for name, size in vars(self).items() if size is not None}
 
+    @property
+    def described(self) -> str:
+        """The sizes that a cut can change, for people."""
+        return f"it has {self.layers} layers, {self.heads} heads, {self.ffn} neurons and a hidden size of {self.hidden}"
+
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return layers, hidden size, heads, intermediate size, vocabulary and positions from any family's config.json."""
@@ -85,6 +90,13 @@ def head_of(config: Mapping[str, Any]) -> str:
     if architecture.endswith("ForPreTraining") and config.get("model_type") == "electra":
         return "base"  # the discriminator's head predicts no tokens
     return next((head for ending, head in _HEAD_ENDINGS.items() if architecture.endswith(ending)), "base")
+
+
+def output_width(config: Mapping[str, Any]) -> int | None:
+    """Return the size of the last axis of a model's outputs; None where config.json does not tell."""
+    head, shape = head_of(config), shape_of(config)
+    known = {"base": shape.hidden, "mlm": shape.vocabulary, "question-answering": 2}
+    return known[head] if head in known else len(config.get("id2label") or ()) or config.get("num_labels")
 
 
 def part_of(tensor_name: str) -> str:

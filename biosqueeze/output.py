@@ -195,7 +195,10 @@ def open_output(
         yield OutputCheckpoint(partial, out)
         return
     _check_free(out, partial, force=force, resume=resume)
-    partial.mkdir(parents=True, exist_ok=True)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # in /proc, for example
+        raise SqueezeError(f"no directory can be made in {partial.parent}; give --out another place") from error
     with locked(partial):
         yield from _cleaned_up(OutputCheckpoint(partial, out))
 

@@ -290,7 +290,8 @@ def _field_of(line: str, field: str, where: str) -> str:
         raise SqueezeError(f"{where}: no field {field!r}; name the field with the text: {', '.join(record) or 'none'}")
     text = record[field]
     if not isinstance(text, str):
-        raise SqueezeError(
-            f"{where}: field {field!r} is a {type(text).__name__}, not text; name another of: {', '.join(record)}"
-        )
+        kind = "null" if text is None else f"of type {type(text).__name__}"
+        others = ", ".join(name for name in record if name != field)
+        advice = f"name another of: {others}" if others else "leave such records out"
+        raise SqueezeError(f"{where}: field {field!r} is {kind}, not text; {advice}")
     return " ".join(text.splitlines())

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.backends.torch import input_names
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.distillation.models import task_output_type
 from biosqueeze.distillation.preflight import student_of
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
@@ -27,7 +28,6 @@ from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.memory import keep_freed_memory
-from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_scheme
 from biosqueeze.distillation.cut_vocabulary import cut_teacher
 from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
@@ -25,7 +26,6 @@ from biosqueeze.models.students import Student, build_student
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task
-from biosqueeze.training.options import fitting_length
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,8 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     data = _load_data(request, setup)
     trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
     dev = data.dev if trained_head else None  # scores of a newly initialized head are chance
+    if dev:
+        dev.warn_of_one_label()
     goal = teacher_score(request, models, dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
@@ -101,7 +103,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             maskings=request.maskings,
             evaluate=dev.evaluator(precision_of(training)) if dev else None,
             dev_sequences=len(dev.windows) if dev else 0,
-            keeps_better_start=dev is not None and (models.student_has_head or request.warm_epochs is not None),
+            keeps_better_start=dev is not None and _may_keep_start(request, models),
             metric=models.metric,
             goal=goal,
         )
@@ -119,6 +121,11 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, models, metrics)
+
+
+def _may_keep_start(request: DistillationRequest, models: DistillationModels) -> bool:
+    """Return whether the student has a trained head before the distillation, and dev was no part of its training."""
+    return (models.student_has_head or request.warm_epochs is not None) and not request.data.dev_share
 
 
 def _head_fitting(request: DistillationRequest, source: ItemSource, directory: Path) -> HeadFitting:

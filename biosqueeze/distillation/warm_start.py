@@ -28,7 +28,8 @@ def warm_start(
     Args:
         models: the student is trained in place.
         data: the training data.
-        training: options of the distillation; those of the warm start differ in length, and a plateau becomes a linear fall.
+        training: options of the distillation; those of the warm start differ in length, and a plateau becomes a linear
+            fall.
         epochs: passes over the labelled data; None: no warm start.
         directory: the output; a folder in it holds the training states of the warm start until it is complete.
 
@@ -52,7 +53,6 @@ def warm_start(
             options=replace(training, epochs=epochs, steps=None, hours=None, schedule=schedule, resume=resumed),
             directory=folder,
             evaluate=data.evaluator(precision_of(training)),
-            keeps_better_start=models.student_has_head,
             metric=models.metric,
         )
     )

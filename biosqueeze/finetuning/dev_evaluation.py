@@ -39,6 +39,12 @@ class DevSet:
 
         return score
 
+    def warn_of_one_label(self) -> None:
+        """Warn of a split in which all labels are the same, so that its scores cannot tell which model is better."""
+        labels = {label for gold in self._gold for label in (gold if isinstance(gold, tuple | frozenset) else (gold,))}
+        if len(labels) == 1:
+            warn("dev has the same label everywhere, so its scores cannot tell which weights are better")
+
     def warn_of_silence(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> None:
         """Warn of a tagger that predicts O for every word, although the split has entities."""
         is_tagger = self.task.HEAD == "token-classification"

@@ -6,6 +6,7 @@ from typing import Any
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.options import FineTuningOptions
@@ -23,7 +24,6 @@ from biosqueeze.tasks import Dataset, Task
 from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import TrainingJob, TrainingSummary
 from biosqueeze.training.loop import train
-from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 
@@ -37,6 +37,7 @@ class FineTuningInputs:
     data: Dataset
     metric: str
     directory: Path
+    may_keep_start: bool  # whether its own weights are the start, and dev was no part of their training
 
 
 def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingSummary:
@@ -53,6 +54,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     length = fitting_length(options.max_length, tokenizer.model_max_length)
     windows = {name: task.encode(examples, data.labels, tokenizer, length) for name, examples in data.splits.items()}
     dev = DevSet(task, data.splits["dev"], windows["dev"], data.labels, tokenizer.pad_token_id)
+    dev.warn_of_one_label()
     features = [window.features for window in windows["train"]]
     learner = build_fine_tuner(options, model, data.output_type, features, head_loss(model))
     train_source = Mixture(features, None, 0.0, tokenizer.pad_token_id)
@@ -72,7 +74,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
             directory=inputs.directory,
             evaluate=dev.evaluator(precision_of(options)),
             dev_sequences=len(dev.windows),
-            keeps_better_start=has_trained_head,
+            keeps_better_start=has_trained_head and inputs.may_keep_start,
             metric=inputs.metric,
             identity=identity,
         )

@@ -2,6 +2,7 @@
 
 from biosqueeze.benchmarks.suite import resolve_task
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import head_of
@@ -15,7 +16,9 @@ _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 def sequence_length(checkpoint: Checkpoint, max_length: int | None, positions: int) -> int:
     """Return the tokens in a sequence: --max-length, else that of the fine-tuning, else 256; at most `positions`."""
-    return min(max_length or recorded_length(checkpoint) or DEFAULT_LENGTH, positions)
+    if max_length:
+        return fitting_length(max_length, positions)
+    return min(recorded_length(checkpoint) or DEFAULT_LENGTH, positions)
 
 
 def recorded_length(checkpoint: Checkpoint) -> int | None:

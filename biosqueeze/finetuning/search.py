@@ -12,7 +12,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.grid import GridPoint, format_value
 from biosqueeze.finetuning.runs import FineTuningRun, RunResult, execute
-from biosqueeze.progress import note, table
+from biosqueeze.progress import note, table, warn
 
 _FINISHED = tuple[FineTuningRun, RunResult]
 
@@ -100,7 +100,17 @@ def search(plan: SearchPlan, jobs: int | None) -> SearchResult:
     metric = finished[0][1].metric
     run_rows = [{"run": run.name, **dict(run.options), **dict(result.dev)} for run, result in finished]
     _show(rows, metric)
+    _warn_of_kept_starts(finished)
     return SearchResult(best, metric, rows, run_rows, _score_folds(selected, metric, jobs) if plan.folds else None)
+
+
+def _warn_of_kept_starts(finished: Sequence[_FINISHED]) -> None:
+    names = [run.name for run, result in finished if result.dev.get("best_step") == 0]
+    if names:
+        warn(
+            f"{len(names)} of {len(finished)} runs have the score of the checkpoint as it was, because no step scored "
+            f"as high on dev: {'; '.join(names)}. Lower learning rates or longer trainings may help"
+        )
 
 
 def _point_row(point: GridPoint, finished: Sequence[_FINISHED]) -> dict[str, Any]:

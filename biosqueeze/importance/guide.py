@@ -86,7 +86,7 @@ def plan_guide(
     """
     name = options.importance_name
     if name is None and options.repair != "least-squares":
-        return Guide()
+        return _without_data(options)
     _check_family(config)
     _check_something_is_cut(options, widths, layers)
     problem = _repair_problem(config, widths)
@@ -103,7 +103,7 @@ def plan_guide(
         chosen = f"--importance {name}, which reads only weights" if name else "--layers that are listed"
         raise UsageError(f"--calibration has no effect with {chosen}, and without repair; leave it out")
     if not (needs_data or options.repair == "least-squares" or options.calibration):
-        return Guide(name)
+        return _without_data(options, name)
     flag = f"--importance {name}" if needs_data else "--repair least-squares"
     request = open_request(options, source, flag, MAX_LENGTH)
     if name and importance and options.importance is None and not has_loss(source, request):
@@ -113,6 +113,12 @@ def plan_guide(
         check_loss(name, importance, source, request)
     tries = options.importance is None and may_repair and _is_number(layers)
     return Guide(name, request, may_repair, tries)
+
+
+def _without_data(options: Any, name: str | None = None) -> Guide:
+    if options.is_given("calibration_tokens"):
+        raise UsageError("--calibration-tokens has no effect on a cut that reads no data; give --calibration too")
+    return Guide(name)
 
 
 def _is_number(layers: str | None) -> bool:

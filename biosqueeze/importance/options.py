@@ -33,7 +33,9 @@ class ImportanceOptions:
         Excludes("student", why=_WHY),
         Group.IMPORTANCE,
     ] = None
-    calibration_tokens: Annotated[int, "Tokens to calibrate on.", Bounds(least=1), Group.IMPORTANCE] = TOKENS
+    calibration_tokens: Annotated[
+        int, "Tokens to calibrate on.", Bounds(least=1), Excludes("student", why=_WHY), Group.IMPORTANCE
+    ] = TOKENS
     repair: Annotated[
         Literal["auto", "none", "least-squares"],
         "After a cut, fit the remaining weights to the original's outputs on the calibration data by least squares. "

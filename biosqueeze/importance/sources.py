@@ -37,7 +37,7 @@ class CalibrationRequest:
     def summary(self) -> str:
         """Say what is read, for the plan."""
         kind = "labelled examples" if self.is_task else "text"
-        return f"calibrate on {self.tokens:,} tokens of {kind} from {self.source}"
+        return f"calibrate on at most {self.tokens:,} tokens of {kind} from {self.source}"
 
 
 def is_task_data(checkpoint: Checkpoint, source: str) -> bool:

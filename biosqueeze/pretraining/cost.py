@@ -21,6 +21,7 @@ from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.corpus import corpus_files, read_text_documents
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
@@ -40,7 +41,6 @@ from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.memory import keep_freed_memory
 from biosqueeze.training.optimisation import optimizer_of
-from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 
 SAMPLE_CHARACTERS = 500_000

@@ -9,6 +9,7 @@ import numpy as np
 
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.detection import config_with_family
@@ -27,7 +28,6 @@ from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import LongPhase, TrainingJob
 from biosqueeze.training.loop import METRICS_FILE, train
 from biosqueeze.training.option_checks import check_supported
-from biosqueeze.training.options import fitting_length
 from biosqueeze.training.precision import precision_of
 
 

@@ -50,13 +50,14 @@ def text_batches(
     A checkpoint whose task is on pairs of texts gets pairs of lines, unless it encodes each text alone.
     """
     from biosqueeze.data.corpus import read_lines
+    from biosqueeze.data.lengths import fitting_length
     from biosqueeze.models.load import load_tokenizer
 
     needed = text.lines + COMPARED_LINES
     first_lines = list(itertools.islice(read_lines(text.source or SAMPLE, text.field), _SAMPLED_FROM * needed))
     chosen = Random(text.seed).sample(first_lines, min(len(first_lines), needed))
     tokenizer = load_tokenizer(checkpoint)
-    length = min(text.max_length, tokenizer.model_max_length)
+    length = fitting_length(text.max_length, tokenizer.model_max_length)
     compared = chosen[text.lines :] if len(chosen) >= needed else chosen
     in_pairs = checkpoint.task is not None and checkpoint.task.name in _ON_PAIRS and not has_cosine(checkpoint)
     calibration, comparison = (

@@ -1,8 +1,8 @@
 """Choose what the input of an int8 matrix product is divided by, so that rounding changes its output least.
 
 A few channels of a layer's input are up to ten times as large as the others, some of them for a few tokens alone, such
-as [CLS] (Sun et al. 2024, "Massive Activations"). A range that holds them leaves the others a tenth of its 256 steps. Two
-divisions make them as large as the others, without a change of the product:
+as [CLS] (Sun et al. 2024, "Massive Activations"). A range that holds them leaves the others a tenth of its 256 steps.
+Two divisions make them as large as the others, without a change of the product:
 
 by channel: Y = (X diag(s)^-1) (diag(s) W), Xiao et al. 2023, "SmoothQuant", equation 3, whose s are of maxima of X and
 W, and change every channel. Here s divides what is above a threshold down to it. The multiplied weights are rounded

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -17,6 +18,16 @@ Array = NDArray[Any]
 _MINIMUM_ROWS = 64
 _AXES_AS_INPUT = 18
 """The first opset in which the axes of a reduction are an input; other programs still write older ones."""
+
+
+_FULL = ("FLOAT", "DOUBLE", "INT32", "INT64", "BOOL")
+
+
+def lower_precision(path: Path) -> str:
+    """Return the type of the first matrix of a graph in less than 32 bits, such as int8; "" without one."""
+    graph = onnx.load(path, load_external_data=False).graph
+    names = (onnx.TensorProto.DataType.Name(t.data_type) for t in graph.initializer if len(t.dims) > 1)
+    return next((name.lower() for name in names if name not in _FULL), "")
 
 
 class IndexedGraph:

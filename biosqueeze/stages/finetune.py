@@ -200,9 +200,11 @@ def _split_options(options: Options) -> "SplitOptions":
 
 def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
+    from biosqueeze.data.lengths import fitting_length
     from biosqueeze.finetuning.reinit import check_reinitialised
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
+    from biosqueeze.models.families import longest_input
     from biosqueeze.models.load import load_config
     from biosqueeze.models.text_tokenizer import check_tokenizer_files
 
@@ -210,6 +212,7 @@ def plan(options: Options) -> Plan:
     options, source, setup = request.options, request.source, request.setup
     out = check_output(request.out, (source,), force=options.force, resume=options.resume is True)
     check_tokenizer_files(source)
+    fitting_length(options.max_length, longest_input(load_config(source)))
     if _is_search(options):
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
@@ -246,7 +249,9 @@ def run(options: Options) -> Outcome:
     with open_output(out, (source,), force=options.force, resume=bool(options.resume)) as output:
         data, metric = request.read()
         setup = request.setup.for_data(data)
-        summary = fine_tune(options, FineTuningInputs(source, setup.task, data, metric, output.path))
+        may_keep_start = not (options.reinit_layers or options.dev_share or options.with_dev)
+        inputs = FineTuningInputs(source, setup.task, data, metric, output.path, may_keep_start)
+        summary = fine_tune(options, inputs)
         task = setup.record(data, metric, options.data, options.max_length)
         record = StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
         written = output.finish(record)

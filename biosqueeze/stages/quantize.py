@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.corpus import find_corpus
+from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
@@ -104,6 +105,7 @@ def plan(options: Options) -> Plan:
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
+    _check_graph(source)
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = options.calibration or SAMPLE
     find_corpus(text)
@@ -129,21 +131,38 @@ def _graph_of(checkpoint: Checkpoint) -> Path:
     return checkpoint.path / "onnx" / "model.onnx"
 
 
+def _check_graph(checkpoint: Checkpoint) -> None:
+    """Check the float graph of a checkpoint, if it has one.
+
+    Raises:
+        SqueezeError: it is damaged, the graph of another model, or not in float32.
+    """
+    from biosqueeze.backends import open_predictor
+    from biosqueeze.quantizers.onnx_graph import lower_precision
+
+    graph = _graph_of(checkpoint)
+    if not graph.exists():
+        return
+    open_predictor(checkpoint, "onnxruntime")
+    if precision := lower_precision(graph):
+        raise SqueezeError(
+            f"{graph} holds {precision} weights, and float32 ones are quantized; remove it, and it is exported again"
+        )
+
+
 def run(options: Options) -> Outcome:
     """Quantize, compare, and write the checkpoint.
 
     Raises:
         SqueezeError: the int8 graph agrees too little with PyTorch.
     """
-    from biosqueeze.backends import open_predictor
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)
-    if _graph_of(source).exists():
-        open_predictor(source, "onnxruntime")  # raises for a damaged graph
+    _check_graph(source)
     with open_output(_out(options, source), (source,), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)
         copy = copy_stock(source, output.path)

@@ -9,6 +9,7 @@ from biosqueeze.budgets.options import BudgetOptions
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
+from biosqueeze.model_facts import shape_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, copy_head
 from biosqueeze.models.gradual import GradualOptions, next_layers, next_widths
 from biosqueeze.models.presets import PRESETS, find_preset
@@ -216,7 +217,9 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     layers = choose_layers_of(config, kept) if kept is not None else None
     widths, rounding = _widths(options, config)
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
-        raise UsageError(f"the model has this shape already, so nothing would be cut; it has {total} layers")
+        raise UsageError(
+            f"the model has this shape already, so nothing would be cut; {shape_of(source.config).described}"
+        )
     guide = plan_guide(options, source, config, widths, kept)
     return described(guide, config, kept, widths, rounding)
 
@@ -231,7 +234,8 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
         return next_widths(config, target, options.steps_of), ""
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
     ffn, heads = widths_of_share(config, options.width)
-    return choose_widths(config, ffn, heads, None), f", a multiple of {kernel_multiple(ffn)} for int8 kernels"
+    multiple = kernel_multiple(ffn)
+    return choose_widths(config, ffn, heads, None), f", a multiple of {multiple} for int8 kernels" * (multiple > 1)
 
 
 def _out(options: Options, source: Checkpoint) -> Path:

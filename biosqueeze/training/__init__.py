@@ -1,1 +1,1 @@
-"""The training engine: Accelerate, AdamW or LAMB, schedules of the learning rate, exact resume. It knows no loss and no task."""
+"""The training engine: Accelerate, optimisers, learning-rate schedules, exact resume. It knows no loss and no task."""

@@ -169,10 +169,13 @@ class TrainingLoop:
                 speed = self.progress.tokens / self.progress.seconds
                 bar.set_total(self._expected_steps(), at_most=self._may_end_early())
                 bar.advance(1, loss=result.terms["loss"], speed=f"{speed:,.0f} tokens/s")
-                if self.progress.stopped or self.progress.step >= self.total:
+                if self._has_ended():
                     break
         self._finish(started)
         return self.summary
+
+    def _has_ended(self) -> bool:
+        return self.progress.stopped or self.progress.step >= self.total
 
     def _expected_steps(self) -> int:
         """Return the steps of the training, at most; with --hours those that fit into the time."""
@@ -309,7 +312,7 @@ class TrainingLoop:
 
     def _has_to_fall(self) -> bool:
         """Return whether a constant rate has to fall now for the training to end within --steps or --hours."""
-        if self.plateau is None or self.plateau.falls_from is not None or self.progress.stopped:
+        if self.plateau is None or self.plateau.falls_from is not None or self._has_ended():
             return False
         hours = self.progress.seconds / 3600
         is_late = self.options.hours is not None and hours >= self.plateau.share_before_fall * self.options.hours

@@ -4,20 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 from biosqueeze.options import AUTO_DEVICE, Bounds, Common, DeviceOption, Group, Syntax, WritingOptions
-from biosqueeze.progress import note
 
 MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
 PLATEAU_STEPS, PLATEAU_EVAL_EPOCHS = 6_000, 10
 PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EVERY_LONG, PLATEAU_EVAL_TOKENS = 200, 100, 400_000
 PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL, PLATEAU_PATIENCE_STEPS = 6, 3, 600
-
-
-def fitting_length(max_length: int, positions: int) -> int:
-    """Return the length of sequences: --max-length, or the model's positions if those are fewer, with a note."""
-    if max_length > positions:
-        note(f"--max-length {max_length} is lowered to {positions}: the model has no more positions")
-    return min(max_length, positions)
 
 
 def parse_betas(text: str) -> tuple[float, float]:

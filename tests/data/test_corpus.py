@@ -135,7 +135,8 @@ def test_damaged_gzip(tmp_path):
         ('{"text": ', ("invalid JSON", "one JSON object on each line")),
         ('["a"]', ("list", '{"text": ...}')),
         ('{"title": "t", "abstract": "a"}', ("no field 'text'", "title, abstract")),
-        ('{"text": 7, "body": "b"}', ("int, not text", "text, body")),
+        ('{"text": 7, "body": "b"}', ("of type int, not text", "name another of: body")),
+        ('{"text": null}', ("field 'text' is null, not text; leave such records out",)),
     ],
 )
 def test_bad_jsonl(tmp_path, line, words):

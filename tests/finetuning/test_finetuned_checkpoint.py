@@ -24,6 +24,11 @@ def test_length_is_the_given_or_the_trained_one(noted, asked, positions, length,
     assert sequence_length(open_checkpoint(str(path)), asked, positions) == length
 
 
+def test_a_length_above_the_positions_is_lowered_with_a_note(pico_ner: Path, capsys: pytest.CaptureFixture[str]):
+    assert sequence_length(open_checkpoint(str(pico_ner)), 600, 512) == 512
+    assert "--max-length 600 is lowered to 512" in capsys.readouterr().err
+
+
 def test_a_head_of_another_task_is_refused(pico_ner: Path):
     checkpoint = open_checkpoint(str(pico_ner))
     check_head(checkpoint, "token-classification", "ner", "to score")

@@ -468,8 +468,8 @@ def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
     assert result.code == 0, result.err
     assert "warm start: f1" in result.err
     warm = [json.loads(line) for line in Path("student/warm-start.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in warm if "dev" in line] == [0, warm[-1]["step"] / 2, warm[-1]["step"]]
-    assert {"labels"} <= set(warm[1])
+    assert len([line for line in warm if "dev" in line]) == 2
+    assert {"labels"} <= set(warm[0])
     assert not list(Path("student").glob("warm-start/*"))
     start, first, *_ = metrics(Path("student"))
     assert start["dev"]["f1"] == max(line["dev"]["f1"] for line in warm if "dev" in line)

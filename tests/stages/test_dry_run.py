@@ -38,6 +38,8 @@ REFUSED = [
     "shrink plain --layers 2 --out text.txt/x",
     "shrink plain --layers 2 --out other --force",
     "shrink missing --layers 2",
+    "shrink plain --layers 2 --calibration-tokens 5",
+    "shrink plain --student tiny --calibration-tokens 5",
     "export tuned --out tuned",
     "export tuned --out text.txt/x",
     "quantize tuned --out tuned",

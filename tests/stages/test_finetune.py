@@ -84,6 +84,35 @@ def test_a_drawn_train_split_is_described(pico_bert: Path, tmp_path: Path, shell
     assert "trained on 8 of 40 training examples (no 6, yes 2), drawn with seed 3" in said.err
 
 
+@pytest.mark.parametrize(
+    ("options", "scored"), [((), True), (("--reinit-layers", 1), False), (("--dev-share", 0.2), False)]
+)
+def test_the_start_is_scored_where_it_can_be_compared(
+    options: tuple[object, ...], scored: bool, pico_ner: Path, learnable: Path, shell: Shell
+) -> None:
+    """Not where layers of it are new, or where it may have been trained on what is held out."""
+    said = shell("finetune", pico_ner, "--data", learnable, *QUICK, *options)
+    assert said.code == 0, said.err
+    assert ("before training: dev f1" in said.err) == scored
+    assert ("start_score" in json.loads(Path("out/biosqueeze.json").read_text())["metrics"]) == scored
+
+
+def test_a_search_names_runs_that_changed_nothing(pico_bert: Path, learnable: Path, shell: Shell) -> None:
+    words = ("--data", learnable, "--precision", "fp32", "--seed", 0)
+    tuned = shell("finetune", pico_bert, *words, "--epochs", 8, "--lr", "5e-3", "--out", "tuned")
+    assert tuned.code == 0, tuned.err
+    said = shell("finetune tuned", *words, "--steps", 2, "--warmup", 0, "--grid", "lr=0,0.5", "--out", "out")
+    assert said.code == 0, said.err
+    assert "1 of 2 runs have the score of the checkpoint as it was" in said.err
+    assert "high on dev: lr=0.5, seed=0. Lower" in said.err
+
+
+def test_a_dev_split_that_selects_nothing_is_said(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    said = shell("finetune", pico_bert, "--data", folder(tmp_path, dev="the\tO\nheart\tO\n"), *QUICK)
+    assert said.code == 0, said.err
+    assert "dev has the same label everywhere, so its scores cannot tell which weights are better" in said.err
+
+
 def test_with_dev_holds_out_a_share_of_both(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     refused = shell("finetune", pico_bert, "--data", learnable, "--with-dev", *QUICK)
     assert (refused.code, "--dev-share" in refused.err) == (2, True)

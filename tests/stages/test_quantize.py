@@ -99,6 +99,27 @@ def test_warning_under_98_percent(agreement, headless, warned, capfd) -> None:
     assert (f"agrees with PyTorch on {agreement:.2%} only" in capfd.readouterr().err) is warned
 
 
+@pytest.mark.parametrize("method", registry.names("quantizers"))
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_only_float32_graphs_are_quantized(method, dry, exported, quantized_graph, copy_of, shell) -> None:
+    path = copy_of(exported("bert", "token-classification"))
+    shutil.copy(quantized_graph("onnx-dynamic", "bert", "token-classification").path, path / "onnx" / "model.onnx")
+    result = shell("quantize", path, "--method", method, "--out", "int8", *dry)
+    assert (result.code, result.out) == (1, "")
+    assert "model.onnx holds int8 weights, and float32 ones are quantized; remove it" in result.err
+    assert not Path("int8").exists()
+
+
+@pytest.mark.parametrize("command", ["quantize", "quantize --dry-run", "predict --backend onnxruntime --text sepsis"])
+def test_the_graph_of_another_model_is_refused(command, exported, copy_of, shell) -> None:
+    path = copy_of(exported("bert", "token-classification"))
+    shutil.copy(exported("bert", "base") / "onnx" / "model.onnx", path / "onnx")
+    first, *words = command.split()
+    result = shell(first, path, *words)
+    assert (result.code, result.out) == (1, "")
+    assert "(token-classification): it is the graph of another model; remove model.onnx, and `biosqueeze" in result.err
+
+
 def test_broken_int8_graph_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
     def other_weights(job):
         random = np.random.default_rng(1)

@@ -29,7 +29,7 @@ def ner(tmp_path_factory):
 
 def test_width_by_data_is_repaired_and_stock(shell, ner):
     planned = shell("shrink", ner, "--width", "0.5", *NER, "--out", "small", "--dry-run")
-    assert "calibrate on 400 tokens of labelled examples from demo:ner" in planned.err
+    assert "calibrate on at most 400 tokens of labelled examples from demo:ner" in planned.err
     assert "keep 32 feed-forward neurons in each layer, a multiple of 4 for int8 kernels" in planned.err
     facts = json.loads(shell("shrink", ner, "--width", "0.5", *NER, "--out", "small", "--json").out)
     assert facts["importance"] == "fisher" and facts["repaired"] and facts["tokens"] >= 400
@@ -154,7 +154,7 @@ def tuned(shell, tmp_path, monkeypatch):
 
 def test_a_width_is_chosen_by_the_data_of_the_fine_tuning(shell, tuned):
     planned = shell("shrink", tuned, "--ffn", 32, "--calibration-tokens", 300, "--dry-run")
-    assert "calibrate on 300 tokens of labelled examples from" in planned.err and "repair" in planned.err
+    assert "calibrate on at most 300 tokens of labelled examples from" in planned.err and "repair" in planned.err
     words = ("shrink", tuned, "--ffn", 32, "--calibration-tokens", 300, "--json", "--out")
     facts = json.loads(shell(*words, "by-data").out)
     assert facts["importance"] == "fisher" and facts["repaired"] and facts["tokens"] >= 300
