@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.importance import FILE
 from biosqueeze.models.unit_scores import UnitScores
@@ -38,16 +39,16 @@ def save_scores(directory: Path, saved: SavedScores) -> None:
     save_file(tensors, directory / FILE, metadata={"biosqueeze": json.dumps(facts)})
 
 
-def load_scores(directory: Path) -> SavedScores:
+def load_scores(checkpoint: Checkpoint) -> SavedScores:
     """Read the scores of a checkpoint.
 
     Raises:
         SqueezeError: there are none, or the file is damaged.
     """
-    path = directory / FILE
+    path = checkpoint.path / FILE
     if not path.is_file():
         raise SqueezeError(
-            f"{directory} has no {FILE}; `biosqueeze shrink --importance NAME` writes it beside what it cuts"
+            f"{checkpoint.name} has no {FILE}; `biosqueeze shrink --importance NAME` writes it beside what it cuts"
         )
     try:
         with safe_open(path, framework="pt") as file:

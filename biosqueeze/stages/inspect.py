@@ -70,7 +70,7 @@ def run(options: Options) -> Outcome:
     from biosqueeze.importance.store import load_scores
     from biosqueeze.reporting.importance import importance_tables, save_picture
 
-    saved = load_scores(checkpoint.path)
+    saved = load_scores(checkpoint)
     if picture:
         with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
             save_picture(saved, picture)

@@ -35,7 +35,7 @@ def test_width_by_data_is_repaired_and_stock(shell, ner):
     assert facts["importance"] == "fisher" and facts["repaired"] and facts["tokens"] >= 400
     model = AutoModelForTokenClassification.from_pretrained("small").eval()
     assert (model.config.hidden_size, model.config.intermediate_size) == (16, 32)
-    saved = load_scores(Path("small"))
+    saved = load_scores(open_checkpoint("small"))
     assert saved.importance == "fisher" and saved.layers == (0, 1, 2, 3)
     assert {k: tuple(v.shape) for k, v in saved.scores.items().items()} == {
         "heads": (4, 4),
@@ -49,7 +49,7 @@ def test_layers_and_width_at_once(shell, ner):
     cut = ("--layers", "2", "--ffn", "32", "--importance", "taylor", *NER, "--repair", "none")
     facts = json.loads(shell("shrink", ner, *cut, "--out", "small", "--json").out)
     assert len(facts["layers"]) == 2 and not facts["repaired"]
-    saved = load_scores(Path("small"))
+    saved = load_scores(open_checkpoint("small"))
     assert saved.layers == tuple(facts["layers"]) == open_checkpoint("small").manifest.history[-1].layers
     assert saved.scores.heads.shape == (2, 4) and saved.scores.layers.shape == (4,)
 
@@ -238,7 +238,7 @@ def test_text_without_labels_chooses_by_what_needs_none(shell, ner):
 
 def test_scores_of_layers_have_their_numbers(shell, ner):
     shell("shrink", ner, "--layers", "0,2,3", "--ffn", "32", *NER, "--out", "small")
-    assert load_scores(Path("small")).layers == (0, 2, 3)
+    assert load_scores(open_checkpoint("small")).layers == (0, 2, 3)
     shown = shell("inspect", "small", "--importance").out
     rows = [line.split()[0] for line in shown[shown.rindex("importance") :].splitlines() if line.split()]
     assert [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
