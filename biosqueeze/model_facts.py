@@ -63,9 +63,9 @@ class ModelShape:
         return {name: size for name, size in vars(self).items() if size is not None}
 
     @property
-    def described(self) -> str:
+    def summary(self) -> str:
         """The sizes that a cut can change, for people."""
-        return f"it has {self.layers} layers, {self.heads} heads, {self.ffn} neurons and a hidden size of {self.hidden}"
+        return f"{self.layers} layers, {self.heads} heads, {self.ffn} neurons and a hidden size of {self.hidden}"
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:

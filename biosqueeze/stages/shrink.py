@@ -218,7 +218,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     widths, rounding = _widths(options, config)
     if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
         raise UsageError(
-            f"the model has this shape already, so nothing would be cut; {shape_of(source.config).described}"
+            f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
     guide = plan_guide(options, source, config, widths, kept)
     return described(guide, config, kept, widths, rounding)
@@ -235,7 +235,8 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
     ffn, heads = widths_of_share(config, options.width)
     multiple = kernel_multiple(ffn)
-    return choose_widths(config, ffn, heads, None), f", a multiple of {multiple} for int8 kernels" * (multiple > 1)
+    rounding = f", a multiple of {multiple} for int8 kernels" if multiple > 1 else ""
+    return choose_widths(config, ffn, heads, None), rounding
 
 
 def _out(options: Options, source: Checkpoint) -> Path:

@@ -15,8 +15,8 @@ from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 from tests.training import runs
+from tests.training.interruption import press_ctrl_c
 from tests.training.test_compilation import count_calls
-from tests.training.test_loop import press_ctrl_c
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=1)
 LOSSES = LossConfig(

@@ -16,7 +16,7 @@ from biosqueeze.pretraining import probe
 from biosqueeze.training import loop
 from tests import pico
 from tests.cli.run import Shell
-from tests.training.test_loop import press_ctrl_c
+from tests.training.interruption import press_ctrl_c
 
 SMALL = ("--layers", "1", "--hidden", "16", "--heads", "2", "--ffn", "32", "--positions", "40")
 SHORT = ("--steps", "4", "--batch-size", "4", "--max-length", "24", "--precision", "fp32", "--lr", "1e-3")

@@ -1,6 +1,5 @@
 """The loop: the defaults are a plain training, every option has an effect, and interruptions change nothing."""
 
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +16,9 @@ from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Stepper
 from tests.training import runs
+from tests.training.interruption import interrupted
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3)
-
-
-def press_ctrl_c() -> None:
-    """Call the handler of SIGINT, without a real signal.
-
-    A native library that another test loaded may have left the thread an alternate signal stack that is gone, on which
-    the kernel would deliver a real one: the process would die of it.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    assert callable(handler)
-    handler(signal.SIGINT, None)
 
 
 def textbook(options: FineTuningOptions) -> Iterator[float]:
@@ -148,17 +137,8 @@ def test_interrupted_early_stopping_equals_uninterrupted(at: int, workers: int, 
     options = replace(EARLY, workers=workers)
     assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # early stop at step 8
     score = by_step(tmp_path / "cut")
-    calls = 0
-
-    def interrupted(model: torch.nn.Module) -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == at:
-            press_ctrl_c()
-        return score(model)
-
     with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", options, evaluate=interrupted)
+        runs.run(tmp_path / "cut", options, evaluate=interrupted(score, at))
     resumed = runs.run(tmp_path / "cut", replace(options, resume=True), evaluate=score)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
@@ -182,12 +162,8 @@ def test_interrupted_early_stopping_equals_uninterrupted(at: int, workers: int, 
     ids=lambda changes: next(iter(changes)),
 )
 def test_resuming_with_other_options_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
-    def interrupted(model: torch.nn.Module) -> dict[str, float]:
-        press_ctrl_c()
-        return {"f1": 1.0}
-
     with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path, EARLY, evaluate=interrupted)
+        runs.run(tmp_path, EARLY, evaluate=interrupted(scripted(1.0), 1))
     with pytest.raises(SqueezeError, match=next(iter(changes))):
         runs.run(tmp_path, replace(EARLY, resume=True, **changes), evaluate=scripted())
 
