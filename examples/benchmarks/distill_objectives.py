@@ -10,7 +10,7 @@ The losses compare each student layer with the teacher layer that it was cut fro
 1. Every combination of losses on NCBI-disease, with one seed and the same steps, learning rate and text (a warm start
    comes in addition, and its minutes are counted). Skipped where --losses lists no more than --best.
 2. The best two by dev F1, the mean of both students, with three seeds on both data sets, for longer: the shallower
-   student gets more steps, because its bar is higher.
+   student gets more steps, because more is required of it.
 
 Finished runs are skipped: each writes a file in OUT/records; interrupted runs continue. The tables go to standard
 output and to OUT/table.md.
@@ -36,7 +36,7 @@ TEACHERS = {
     SCREENED: ("--epochs", "10", "--lr", "2e-4"),
     "bc5cdr-chem": ("--epochs", "6", "--lr", "2e-4", "--label-all-pieces"),
 }
-BARS = {"3x384": 0.99, "4x312": 0.97}
+REQUIRED = {"3x384": 0.99, "4x312": 0.97}
 STARTS = {
     "3x384": ("--layers", "1,3,5"),
     "4x312": ("--layers", "1,2,4,5", "--hidden", "312", "--ffn", "1200", "--importance", "magnitude"),
@@ -189,7 +189,7 @@ def retained(result: dict[str, Any]) -> float:
 def screening_table(results: Sequence[dict[str, Any]]) -> str:
     """Format all losses with one seed, the best dev F1 first."""
     lines = ["| student | losses | dev F1 | test F1 | of the teacher | minutes |", "|---|---|---|---|---|---|"]
-    for student in BARS:
+    for student in REQUIRED:
         for r in sorted((r for r in results if r["student"] == student), key=lambda r: -r["dev"]):
             numbers = f"{r['dev']:.2f} | {r['f1']:.2f} | {retained(r):.1%} | {r['minutes']:.1f}"
             lines.append(f"| {student} | {r['losses']} | {numbers} |")
@@ -199,14 +199,14 @@ def screening_table(results: Sequence[dict[str, Any]]) -> str:
 def final_table(results: Sequence[dict[str, Any]]) -> str:
     """Format mean and standard deviation over the seeds."""
     lines = [
-        "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher | of the teacher | bar | minutes |",
+        "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher | of the teacher | required | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for data, student, losses in dict.fromkeys((r["data"], r["student"], r["losses"]) for r in results):
         same = [r for r in results if (r["data"], r["student"], r["losses"]) == (data, student, losses)]
         dev, test, minutes = ([r[name] for r in same] for name in ("dev", "f1", "minutes"))
         numbers = [str(len(same)), _spread(dev), _spread(test), f"{same[0]['teacher_f1']:.2f}"]
-        numbers += [f"{_spread([100 * retained(r) for r in same])} %", f"{BARS[student]:.0%}"]
+        numbers += [f"{_spread([100 * retained(r) for r in same])} %", f"{REQUIRED[student]:.0%}"]
         numbers += [f"{statistics.mean(minutes):.1f}"]
         lines.append(f"| {data} | {student} | {same[0]['steps']:,} | {losses} | {' | '.join(numbers)} |")
     return "\n".join(lines)
@@ -223,7 +223,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("data", help="directory with ncbi-disease and bc5cdr-chem")
     parser.add_argument("text", help="unlabelled sentences: .txt, .jsonl, optionally .gz")
     parser.add_argument("--out", type=Path, default=Path("objectives"))
-    parser.add_argument("--students", default=",".join(BARS), help="comma-separated")
+    parser.add_argument("--students", default=",".join(REQUIRED), help="comma-separated")
     parser.add_argument("--losses", default="", help=f"separated by ';'; default: {'; '.join(COMBINATIONS)}")
     parser.add_argument("--screen-steps", type=int, default=300, help="of each distillation of the first table")
     parser.add_argument("--screen-lr", type=float, default=4e-4)
