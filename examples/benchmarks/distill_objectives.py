@@ -199,7 +199,8 @@ def screening_table(results: Sequence[dict[str, Any]]) -> str:
 def final_table(results: Sequence[dict[str, Any]]) -> str:
     """Format mean and standard deviation over the seeds."""
     lines = [
-        "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher | of the teacher | required | minutes |",
+        "| data | student | steps | losses | seeds | dev F1 | test F1 | teacher "
+        "| of the teacher | required | minutes |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for data, student, losses in dict.fromkeys((r["data"], r["student"], r["losses"]) for r in results):
