@@ -41,11 +41,15 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+# The last is of oneDNN, where it cannot allocate the code of a kernel.
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the memory of a GPU or of the CPU was exhausted; torch's own error is recognised by its name."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def is_lost_process(error: BaseException) -> bool:

@@ -27,7 +27,7 @@ from biosqueeze.models.load import load_config, load_tokenizer, new_model
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
-from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 
@@ -40,6 +40,7 @@ def step_seconds(request: DistillationRequest) -> float:
     The losses on inner states and the update of the weights are not in it: some percent.
     """
     keep_freed_memory()
+    keep_freed_memory()
     models, device = request.models, own_device()
     name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)
     output_type = task_output_type(models.teachers, name, task)
@@ -50,7 +51,7 @@ def step_seconds(request: DistillationRequest) -> float:
     training = request.training
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")
     times: list[float] = []
-    with training_layers(learner, training, processes.count()), autocast:
+    with limited_memory(device.type), training_layers(learner, training, processes.count()), autocast:
         for batch in _batches(request, task):
             moved = {name: tensor.to(device) for name, tensor in batch.items()}
             began = time.monotonic()

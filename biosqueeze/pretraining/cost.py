@@ -39,7 +39,7 @@ from biosqueeze.progress import duration, note, track
 from biosqueeze.training.batches import Batch, BatchSchedule, ItemSource, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import steps_of
-from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.optimisation import optimizer_of
 from biosqueeze.training.precision import precision_of
 
@@ -119,7 +119,7 @@ def _here(request: PretrainingRequest, phases: Sequence[Phase]) -> str:
     seconds = 0.0
     with track("measuring the speed", len(phases)) as bar:
         for phase in phases:
-            with training_layers(learner, options, processes.count()):
+            with limited_memory(own_device().type), training_layers(learner, options, processes.count()):
                 speed = measure(learner, options, phase.batches)
             seconds += phase.total * phase.padded * speed.per_position + phase.steps * speed.per_step
             bar.advance()
@@ -143,6 +143,7 @@ def _on_gpus(options: PretrainingOptions, phases: Sequence[Phase]) -> Iterator[s
 
 def measure(learner: PretrainingLearner, options: PretrainingOptions, batches: Sequence[Batch]) -> Speed:
     """Train on a few batches and return the time of a position and of an update; the weights are changed."""
+    keep_freed_memory()
     keep_freed_memory()
     device = own_device()
     learner.to(device).train()

@@ -12,6 +12,7 @@ from biosqueeze.training import state
 from biosqueeze.training.batches import longest_batch
 from biosqueeze.training.failures import TrainingError, memory_advice, next_smaller_batch
 from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.memory import return_freed_memory
 
 # Copies of the weights that a step needs beside weights and gradients: the optimiser's two means, and DDP's buckets.
 _MOMENTS, _BUCKETS = 2, 1
@@ -34,6 +35,7 @@ def fit_batch_size(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
         if not saved.failed:
             return job
     job.learner.to(accelerator.device)
+    return_freed_memory()
     while not _fits_in_all_processes(job, accelerator):
         if options.batch_size == 1:
             raise TrainingError(

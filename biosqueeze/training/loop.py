@@ -31,7 +31,7 @@ from biosqueeze.training.fingerprint import fingerprint_of
 from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
 from biosqueeze.training.learner import Learner
-from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.training.memory import keep_freed_memory, limit_to_available_memory, limited_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
 from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of
 from biosqueeze.training.option_checks import check_supported, check_training_options
@@ -67,18 +67,20 @@ def train(job: TrainingJob) -> TrainingSummary:
     """
     check_training_options(job.options, evaluated=job.evaluate is not None)
     check_supported(job.options, job.learner.model)
-    keep_freed_memory()
     accelerator = build_accelerator(job)
     # Each process draws its own dropout masks; those of the first process follow from the seed alone.
     set_seed(job.options.seed, device_specific=True)
     options = job.options
     with ExitStack() as contexts:
+        contexts.enter_context(limited_memory(accelerator.device.type))
         contexts.enter_context(training_layers(job.learner, options, accelerator.num_processes))
         for encoder in job.learner.encoders():
             if options.gradient_checkpointing:
                 checkpoint_activations(encoder)
         if options.auto_batch:
             job = fit_batch_size(job, accelerator)
+        if job.options.batch_size == options.batch_size:  # a smaller one was found because memory is scarce
+            keep_freed_memory()
         modules = job.learner.modules_to_compile()
         with interrupt_handler() as interrupt, compiled(modules, enabled=options.compile):
             return TrainingLoop(job, accelerator, interrupt).run()
@@ -214,6 +216,7 @@ class TrainingLoop:
 
     def _step(self, batches: Sequence[Batch]) -> StepResult:
         """Take one step, or raise an explained error before the weights are changed."""
+        limit_to_available_memory(self.accelerator.device.type)
         try:
             result = self.stepper.gradients(batches)
             anomaly = self.monitor.anomaly(result)

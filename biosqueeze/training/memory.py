@@ -1,11 +1,23 @@
-"""Keep freed memory in the process: by default glibc returns large blocks to the system at every step."""
+"""The memory of a training on a CPU: keep what is freed, and fail at an allocation that cannot be served."""
 
 import ctypes
+import resource
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
-# Parameter numbers of mallopt, from malloc.h.
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-_NEVER = 2**31 - 1
+# Parameter numbers of mallopt, from malloc.h, and its defaults.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_KEEP = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}
+_RETURN = {_MMAP_MAX: 65536, _TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 128 * 1024}
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+_UNLIMITED = 2**62  # version 1 has no word for it, but a number near 2**63
+# Files of a control group by the version of cgroups: its limit, its use, and the file cache in that use.
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+}
 
 
 def keep_freed_memory() -> bool:
@@ -14,10 +26,94 @@ def keep_freed_memory() -> bool:
     A dense gradient of a word embedding (30,522 x 384 floats are 47 MB) is above the size from which glibc maps each
     block anew, so that the kernel clears every page of it again at every step.
     """
+    return _set(_KEEP)
+
+
+def return_freed_memory() -> bool:
+    """Undo `keep_freed_memory`: give each large freed block back; return False where the C library is another one.
+
+    Blocks that are kept do not serve larger requests, and code for other batch sizes is allocated between them.
+    """
+    return _set(_RETURN)
+
+
+def _set(parameters: Mapping[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, _NEVER))
+    return all(mallopt(name, value) for name, value in parameters.items())
+
+
+@contextmanager
+def limited_memory(device: str) -> Iterator[None]:
+    """Apply `limit_to_available_memory`, and undo it after the block."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_to_available_memory(device)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def limit_to_available_memory(device: str) -> None:
+    """Let a process that trains on the CPU allocate what is available now, and no more (Linux).
+
+    Linux promises memory that it does not have, and kills a process that uses it: no message, no saved state. Under
+    this limit the allocation fails instead, which is an error of Python or of torch. A GPU has limits of its own.
+    """
+    available = available_memory() if device == "cpu" else None
+    if available is None:
+        return
+    limit, hard = _data_size() + available, resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def available_memory() -> int | None:
+    """Return the bytes that this process can still use, swap included, in its machine and control groups.
+
+    None where the kernel does not report them.
+    """
+    try:
+        machine = dict(_fields(_PROC / "meminfo"))
+        swap = 1024 * machine["SwapFree"]
+        return min([1024 * machine["MemAvailable"], *_free_in_control_groups()]) + swap
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _free_in_control_groups() -> Iterator[int]:
+    """Yield the bytes that each control group of this process, and each group around it, can still use."""
+    for line in (_PROC / "self" / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        version, root = (1, _CGROUPS / "memory") if controllers else (2, _CGROUPS)
+        group = root / path.lstrip("/")
+        for directory in (group, *group.parents):
+            if directory.is_relative_to(root) and (directory / _FILES[version][0]).exists():
+                yield _free_in(directory, version)
+
+
+def _free_in(group: Path, version: int) -> int:
+    limit, used, caches = _FILES[version]
+    most = (group / limit).read_text().strip()
+    if most == "max" or int(most) > _UNLIMITED:
+        return sys.maxsize
+    statistics = dict(_fields(group / "memory.stat"))
+    return max(0, int(most) - int((group / used).read_text()) + sum(statistics[name] for name in caches))
+
+
+def _fields(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the names and numbers of the lines of a file of the kernel, such as `MemFree: 12 kB`."""
+    for line in path.read_text().splitlines():
+        name, number, *_ = line.split()
+        yield name.rstrip(":"), int(number)
+
+
+def _data_size() -> int:
+    """Return the bytes that RLIMIT_DATA counts: private pages that this process may write."""
+    pages = int((_PROC / "self" / "statm").read_text().split()[5])
+    return pages * resource.getpagesize()
