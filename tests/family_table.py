@@ -51,9 +51,11 @@ _CHAIN = "tests.stages.test_families"
 COLUMNS = (
     Column("`inspect`", "tests.stages.test_inspect:test_parameters_are_those_of_the_model"),
     Column("`shrink --layers`", "tests.stages.test_shrink:test_every_family_in_its_published_layout"),
-    Column("`--ffn --heads`", "tests.models.test_width:test_both_widths_of_every_head", _keeps_width),
+    Column("`--ffn --heads`", "tests.models.cuts.test_width:test_both_widths_of_every_head", _keeps_width),
     Column(
-        "`--student tiny`", "tests.models.test_students:test_every_preset_of_every_family", lambda f: f.has_bottleneck
+        "`--student tiny`",
+        "tests.models.named.test_students:test_every_preset_of_every_family",
+        lambda f: f.has_bottleneck,
     ),
     Column("`finetune`", f"{_CHAIN}:test_fine_tuned_teacher_of_a_bert"),
     Column("on questions", f"{_CHAIN}:test_fine_tuned_on_questions", _no_questions),

@@ -7,7 +7,7 @@ import pytest
 
 from biosqueeze import __version__, registry
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
-from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.named.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "examples" / "guides"

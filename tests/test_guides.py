@@ -11,8 +11,8 @@ import pytest
 import transformers
 
 from biosqueeze.data.demo import demo_ner, demo_text
-from biosqueeze.models.presets import PRESETS
-from biosqueeze.models.shapes import SHAPES
+from biosqueeze.models.named.presets import PRESETS
+from biosqueeze.models.named.shapes import SHAPES
 from tests import pico
 from tests.corpora.sources import citation, pubmed
 from tests.guides import SmallShell, code_blocks, pipelines

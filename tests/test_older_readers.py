@@ -15,7 +15,7 @@ import transformers
 from tokenizers import Tokenizer
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.older_readers import rewrite_for_older_readers
 from tests import pico, stock_reader
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from biosqueeze.data.documents import Annotation, Document, pubtator_lines
-from biosqueeze.data.input_record import InputRecord
+from biosqueeze.data.annotations.documents import Annotation, Document, pubtator_lines
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.task_model import TaskModel
 from biosqueeze.progress import collect_warnings

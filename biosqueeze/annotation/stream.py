@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from biosqueeze.annotation.output import RecordFormatter
 from biosqueeze.annotation.tally import Tally
-from biosqueeze.data.incoming import InputStream
-from biosqueeze.data.input_record import InputRecord
+from biosqueeze.data.records.incoming import InputStream
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import collect_warnings, track
 

@@ -4,7 +4,7 @@ from biosqueeze.backends import default_spec, files_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
-from biosqueeze.models.casing import SENTENCEPIECE_FILES
+from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES
 
 TOKENIZER_FILES = (
     "tokenizer.json",

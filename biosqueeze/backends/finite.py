@@ -73,7 +73,7 @@ def _arrays(checkpoint: Checkpoint, backend: str) -> Iterator[tuple[Path, str, N
         for tensor in read_graph(files[0]).graph.initializer:
             yield files[0], tensor.name, onnx.numpy_helper.to_array(tensor)
         return
-    from biosqueeze.models.weights import read_weights
+    from biosqueeze.models.loading.weights import read_weights
 
     place = files[0] if len(files) == 1 else checkpoint.path
     for name, weights in read_weights(checkpoint).items():

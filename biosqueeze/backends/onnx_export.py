@@ -23,7 +23,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.models.longformer import with_dense_attention
 from biosqueeze.sentence_layout import copy_sentence_layout
 

@@ -16,7 +16,7 @@ from biosqueeze.models.custom_heads.load import load_headed_encoder
 from biosqueeze.models.device import own_device, warn_of_slow_bf16
 from biosqueeze.models.families import takes_token_types
 from biosqueeze.models.heads import main_output
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 
 PRECISIONS = ("fp32", "bf16")
 

@@ -12,7 +12,7 @@ from biosqueeze.budgets.shapes import Shape, config_for, own_shape
 from biosqueeze.models.count import count_model
 from biosqueeze.models.families import family_of
 from biosqueeze.models.flops import Work, forward_flops
-from biosqueeze.models.load import skeleton
+from biosqueeze.models.loading.load import skeleton
 
 
 class Counts(NamedTuple):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from biosqueeze.budgets.shapes import Shape
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.unit_scores import UnitScores
 
 LayerChoice = Callable[[int, Sequence[float]], Sequence[int]]
 """From a number of layers and the importance of each to the ones that are kept."""

@@ -16,11 +16,11 @@ from biosqueeze.budgets.shapes import Shape, hidden_size, own_shape, shapes_of, 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.importance import open_importance
 from biosqueeze.importance.guide import Guide, plan_guide
-from biosqueeze.models.depth import choose_layers
+from biosqueeze.models.cuts.depth import choose_layers
+from biosqueeze.models.cuts.unit_scores import UnitScores
+from biosqueeze.models.cuts.width import Widths
 from biosqueeze.models.families import check_length, family_of, longest_input
-from biosqueeze.models.load import detect_head, load_config
-from biosqueeze.models.unit_scores import UnitScores
-from biosqueeze.models.width import Widths
+from biosqueeze.models.loading.load import detect_head, load_config
 from biosqueeze.progress import note, table
 from biosqueeze.vocabularies.change import VocabularyChange
 

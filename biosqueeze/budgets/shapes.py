@@ -8,11 +8,11 @@ from typing import NamedTuple
 from transformers import PreTrainedConfig
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.depth import choose_layers_of, shallow_config
+from biosqueeze.models.cuts.depth import choose_layers_of, shallow_config
+from biosqueeze.models.cuts.shares import widths_of_share
+from biosqueeze.models.cuts.width import Widths, choose_widths, narrowed_config
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import query_group
-from biosqueeze.models.shares import widths_of_share
-from biosqueeze.models.width import Widths, choose_widths, narrowed_config
 
 _FFN_STEPS = 16  # shares of the neurons
 

@@ -23,7 +23,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import percentile
-from biosqueeze.models.load import new_model
+from biosqueeze.models.loading.load import new_model
 from biosqueeze.progress import note, track
 
 _FILE = "latency.json"

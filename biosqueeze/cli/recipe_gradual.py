@@ -7,7 +7,7 @@ from typing import Any
 
 from biosqueeze.cli.recipe_file import RecipeStep
 from biosqueeze.errors import UsageError
-from biosqueeze.models.gradual import MOST_STEPS
+from biosqueeze.models.cuts.gradual import MOST_STEPS
 from biosqueeze.options import Argument
 
 _KEY = "steps_of"

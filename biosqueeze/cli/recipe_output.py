@@ -12,7 +12,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.options import StageOptions, WritingOptions
 from biosqueeze.output import discard, partial_of
 from biosqueeze.saved_states import has_state
-from biosqueeze.training.finished import differences, finished
+from biosqueeze.training.resuming.finished import differences, finished
 
 
 def with_output(

@@ -22,7 +22,7 @@ from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, dec
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
 from biosqueeze.corpora.workers import Advance, map_in_processes
-from biosqueeze.data.corpus import MANIFEST
+from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import flush_directory, publish_directory, read_json, write_json
 from biosqueeze.progress import note, track, warn

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.documents import detect_format, read_documents
+from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import numbered_lines, read_beginning
+from biosqueeze.data.records.splits import has_split_word
 from biosqueeze.data.sentences import sentences_of
-from biosqueeze.data.splits import has_split_word
 from biosqueeze.errors import SqueezeError
 from biosqueeze.parsing import parse_json
 from biosqueeze.progress import note, warn

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from biosqueeze.corpora.article import Article, fold
 from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
-from biosqueeze.data.corpus import divide_into_documents
+from biosqueeze.data.text.corpus import divide_into_documents
 from biosqueeze.errors import require
 from biosqueeze.parsing import max_line_bytes, parse_json, too_large
 

@@ -18,9 +18,9 @@ from biosqueeze.corpora.jats import read_jats
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
-from biosqueeze.data.hub import is_hub
-from biosqueeze.data.hub_corpus import HubCorpus
 from biosqueeze.data.lines import unpacked
+from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
 
 Articles = Iterator[Article | Deletion]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.corpus import read_text_documents
+from biosqueeze.data.text.corpus import read_text_documents
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import track
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biosqueeze.data.blocks import Ids
+from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.tokenizer import Tokenizer
 
 

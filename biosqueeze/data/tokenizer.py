@@ -20,7 +20,7 @@ class Encodings(Protocol):
 
 
 class Tokenizer(Protocol):
-    """A fast tokenizer: transformers', or the torch-free one of `models.text_tokenizer`."""
+    """A fast tokenizer: transformers', or the torch-free one of `models.tokenizers.text_tokenizer`."""
 
     @property
     def unk_token_id(self) -> Any:

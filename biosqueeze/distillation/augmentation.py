@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.blocks import Ids
+from biosqueeze.data.text.blocks import Ids
 from biosqueeze.distillation.request import AugmentationSettings
 from biosqueeze.distillation.word_proposer import CANDIDATES, MaskedWord, Proposer, open_proposer
 from biosqueeze.errors import UsageError

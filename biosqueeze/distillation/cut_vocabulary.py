@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.models.vocabulary import cut_config, with_rows
+from biosqueeze.models.cuts.vocabulary import cut_config, with_rows
 from biosqueeze.progress import note
 
 # What a cut changes in a tokenizer.json: the rest decides how texts are normalized and divided into words.

@@ -8,9 +8,9 @@ from transformers import PreTrainedModel
 
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
-from biosqueeze.data.corpus import corpus_files
-from biosqueeze.data.prepared import DocumentText, prepare_corpus
 from biosqueeze.data.sampling import hold_out
+from biosqueeze.data.text.corpus import corpus_files
+from biosqueeze.data.text.prepared import DocumentText, prepare_corpus
 from biosqueeze.distillation.augmentation import Augmentation
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels

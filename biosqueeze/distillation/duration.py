@@ -23,7 +23,7 @@ from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import load_config, load_tokenizer, new_model
+from biosqueeze.models.loading.load import load_config, load_tokenizer, new_model
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers

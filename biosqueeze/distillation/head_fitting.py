@@ -17,7 +17,7 @@ from biosqueeze import processes
 from biosqueeze.data.collate import Features
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.device import own_device
-from biosqueeze.models.fast_layers import EncodedRows
+from biosqueeze.models.fast_training.fast_layers import EncodedRows
 from biosqueeze.pretraining.learner import MaskedLanguageLearner
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource, loader

@@ -7,7 +7,7 @@ from typing import Literal
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
-from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.named.presets import PRESETS
 
 Projection = Literal["shared", "per-layer"]
 

@@ -20,8 +20,8 @@ from biosqueeze.distillation.head_fitting import FittedHead, HeadFitting, fit_he
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
-from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 
 FORMAT = 1  # part of each key: heads of another format are not read
 _FILE = "head.safetensors"

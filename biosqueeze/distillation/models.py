@@ -21,8 +21,8 @@ from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import has_cosine, output_type_of, saved_score_range, task_head_in
 from biosqueeze.models.custom_heads.load import note_dropped_head, with_cosine
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import LoadedModel, load_config, load_model, load_tokenizer
-from biosqueeze.models.students import Student, build_student
+from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer
+from biosqueeze.models.named.students import Student, build_student
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task

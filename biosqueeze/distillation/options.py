@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from biosqueeze import registry
-from biosqueeze.data.mask_rate import MaskUnit
+from biosqueeze.data.text.mask_rate import MaskUnit
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS, STUDENT_LOSSES
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (

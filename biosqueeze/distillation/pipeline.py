@@ -24,14 +24,14 @@ from biosqueeze.distillation.teacher_setup import (
 )
 from biosqueeze.distillation.warm_start import keep_log, warm_start
 from biosqueeze.models.dropout import set_dropout
-from biosqueeze.models.load import without_head
+from biosqueeze.models.loading.load import without_head
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
-from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.sources import Mixture
 
 

@@ -13,9 +13,9 @@ from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
-from biosqueeze.models.load import detect_head, load_config, load_tokenizer
-from biosqueeze.models.presets import find_preset
-from biosqueeze.models.students import kept_layers, student_config
+from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
+from biosqueeze.models.named.presets import find_preset
+from biosqueeze.models.named.students import kept_layers, student_config
 
 
 def check_request(request: DistillationRequest) -> LossConfig:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.mask_rate import MaskUnit
+from biosqueeze.data.text.mask_rate import MaskUnit
 from biosqueeze.distillation.loss_presets import Projection
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.tasks.formulation import ReadingOptions

@@ -23,8 +23,8 @@ from biosqueeze.distillation.teachers import CachedTeacher, LiveTeacher, NoTeach
 from biosqueeze.errors import UsageError
 from biosqueeze.progress import note
 from biosqueeze.training.batches import ItemSource
-from biosqueeze.training.hashes import checkpoint_hash
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import checkpoint_hash
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import numpy as np
 
 from biosqueeze import processes
 from biosqueeze.data.collate import Features
-from biosqueeze.data.corpus import corpus_files, find_corpus, read_lines
 from biosqueeze.data.feature_keys import INPUT_IDS
-from biosqueeze.data.hub import is_hub
-from biosqueeze.data.hub_corpus import HubCorpus
-from biosqueeze.data.incoming import open_input
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.data.prepared import DocumentText, prepare_corpus
-from biosqueeze.data.prepared_documents import Documents
+from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.records.incoming import open_input
+from biosqueeze.data.text.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.text.hub_corpus import HubCorpus
+from biosqueeze.data.text.prepared import DocumentText, prepare_corpus
+from biosqueeze.data.text.prepared_documents import Documents
 from biosqueeze.distillation.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings

@@ -8,14 +8,14 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.blocks import Frame, Ids
 from biosqueeze.data.collate import Features, pad
+from biosqueeze.data.text.blocks import Frame, Ids
 from biosqueeze.distillation.request import AugmentationSettings
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.device import own_device
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.progress import note, track
 from biosqueeze.tasks.encoding.word_windows import WordPieces, tokenize_sentences
 from biosqueeze.tasks.readers.tagged import Sentence

@@ -18,13 +18,13 @@ from biosqueeze.models.custom_heads.load import (
     note_dropped_head,
     set_score_range,
 )
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.tasks import Dataset, Task
-from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import TrainingJob, TrainingSummary
 from biosqueeze.training.loop import train
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.sources import Mixture
 
 

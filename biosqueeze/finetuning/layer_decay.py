@@ -6,7 +6,7 @@ from transformers import PreTrainedModel
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
-from biosqueeze.training.parameter_groups import Group, parameter_groups
+from biosqueeze.training.optimiser.parameter_groups import Group, parameter_groups
 
 
 def layered_groups(

@@ -13,9 +13,9 @@ from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.learner import Learner
+from biosqueeze.training.optimiser.parameter_groups import Group
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.parameter_groups import Group
-from biosqueeze.training.rng_state import RngState
+from biosqueeze.training.resuming.rng_state import RngState
 
 
 class FineTuner(Learner):

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.training.interrupt import TERMINATION, handled
+from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
 # Environment variables of this command, which must not set options of the commands that it starts.

@@ -16,7 +16,7 @@ from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_
 from biosqueeze.manifest import Manifest, read_manifest
 from biosqueeze.output import clean
 from biosqueeze.progress import note, track
-from biosqueeze.training.fingerprint import INCIDENTAL
+from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 
 KeepCheckpoints = Literal["all", "best", "none"]
 _FEWER_TO_MORE: tuple[KeepCheckpoints, ...] = ("none", "best", "all")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biosqueeze.models.output_tensors import OutputTensors
-from biosqueeze.training.rng_state import RngState
+from biosqueeze.training.resuming.rng_state import RngState
 
 Batch = Mapping[str, Tensor]
 

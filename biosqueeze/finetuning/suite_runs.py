@@ -13,7 +13,7 @@ from biosqueeze.benchmarks.counts import warn_of_counts
 from biosqueeze.benchmarks.directories import locate
 from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.splits import folds
+from biosqueeze.data.records.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
 from biosqueeze.finetuning.runs import FineTuningRun

@@ -14,7 +14,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length
 from biosqueeze.models.custom_heads.files import saved_decoding_parameters
-from biosqueeze.models.text_tokenizer import load_text_tokenizer
+from biosqueeze.models.tokenizers.text_tokenizer import load_text_tokenizer
 from biosqueeze.tasks import Task, Window, with_decoding_parameters
 
 

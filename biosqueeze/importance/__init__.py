@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from biosqueeze.importance.calibration import Calibration
-    from biosqueeze.models.unit_scores import UnitScores
+    from biosqueeze.models.cuts.unit_scores import UnitScores
 
 DEFAULT = "fisher"
 """The importance where calibration data are given and no importance is named; without data it is the magnitude."""

@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.feature_keys import ATTENTION_MASK
 from biosqueeze.importance.calibration import Calibration
+from biosqueeze.models.cuts.token_states import at_tokens
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers, query_group
-from biosqueeze.models.token_states import at_tokens
 
 
 @dataclass

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from biosqueeze.importance.activations import LayerActivations, layer_activations
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.means import stacked, sum_over_batches
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.unit_scores import UnitScores
 
 NEEDS = "text"
 SCORES = ("layers",)

@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from biosqueeze.backends.torch import input_names
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.collate import Features, pad
-from biosqueeze.data.corpus import read_lines
 from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LABELS
-from biosqueeze.data.masking import Masking
+from biosqueeze.data.text.corpus import read_lines
+from biosqueeze.data.text.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
 from biosqueeze.importance.sources import CalibrationRequest
 from biosqueeze.model_facts import head_of

@@ -14,11 +14,11 @@ from biosqueeze.data.feature_keys import ATTENTION_MASK
 from biosqueeze.errors import UsageError
 from biosqueeze.importance import Importance
 from biosqueeze.importance.calibration import Batch, Calibration
-from biosqueeze.models.depth import keep_layers
-from biosqueeze.models.layer_gaps import gap_errors
-from biosqueeze.models.repair import repair_depth
-from biosqueeze.models.streams import CalibrationText
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.depth import keep_layers
+from biosqueeze.models.cuts.layer_gaps import gap_errors
+from biosqueeze.models.cuts.repair import repair_depth
+from biosqueeze.models.cuts.streams import CalibrationText
+from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.progress import collect_warnings, track
 
 _TRIED = 3

@@ -14,7 +14,7 @@ from biosqueeze.progress import note
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from biosqueeze.models.width import Widths
+    from biosqueeze.models.cuts.width import Widths
 
 MAX_LENGTH = 128
 """Tokens of a line of calibration text."""

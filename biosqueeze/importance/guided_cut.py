@@ -12,13 +12,13 @@ from biosqueeze.importance.calibration import Calibration, read_calibration
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
-from biosqueeze.models.depth import keep_layers
+from biosqueeze.models.cuts.depth import keep_layers
+from biosqueeze.models.cuts.repair import repair_depth, repair_width
+from biosqueeze.models.cuts.streams import CalibrationText
+from biosqueeze.models.cuts.unit_scores import UnitScores
+from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import query_group
-from biosqueeze.models.repair import repair_depth, repair_width
-from biosqueeze.models.streams import CalibrationText
-from biosqueeze.models.unit_scores import UnitScores
-from biosqueeze.models.width import Widths, narrow
 from biosqueeze.progress import note
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from transformers import PreTrainedConfig
 
 from biosqueeze.importance.guide import Guide
-from biosqueeze.models.depth import choose_layers_of
-from biosqueeze.models.width import Widths, narrowed_config
+from biosqueeze.models.cuts.depth import choose_layers_of
+from biosqueeze.models.cuts.width import Widths, narrowed_config
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.gates import gated
 from biosqueeze.importance.means import sum_over_batches
+from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.layers import encoder_layers
-from biosqueeze.models.unit_scores import UnitScores
 
 NEEDS = "loss"
 SCORES = ("layers",)

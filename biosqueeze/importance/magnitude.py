@@ -1,7 +1,7 @@
 """The squared L2 norm of all weights of a unit: torch-pruning's group magnitude (Fang et al. 2023, DepGraph).
 
-A group is all weights that are coupled with a unit; see `models.width`. Hidden dimensions are scored after the other
-cuts, when they are chosen, by the weights that are left. A layer's score is the sum over its parameters.
+A group is all weights that are coupled with a unit; see `models.cuts.width`. Hidden dimensions are scored after the
+other cuts, when they are chosen, by the weights that are left. A layer's score is the sum over its parameters.
 """
 
 import torch
@@ -9,10 +9,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from biosqueeze.importance.calibration import Calibration
+from biosqueeze.models.cuts.unit_scores import UnitScores
+from biosqueeze.models.cuts.width import open_pruning
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
-from biosqueeze.models.unit_scores import UnitScores
-from biosqueeze.models.width import open_pruning
 
 NEEDS = "weights"
 SCORES = ("heads", "neurons", "layers")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from biosqueeze.importance.calibration import Calibration
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.progress import track
 
 

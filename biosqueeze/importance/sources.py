@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.corpus import find_corpus
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.data.sample import take_sample
+from biosqueeze.data.records.sample import take_sample
+from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance

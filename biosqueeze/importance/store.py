@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.importance import FILE
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.unit_scores import UnitScores
 
 
 @dataclass(frozen=True)

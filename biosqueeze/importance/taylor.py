@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.gates import loss_gradients
 from biosqueeze.importance.means import mean_over_examples
-from biosqueeze.models.unit_scores import UnitScores
+from biosqueeze.models.cuts.unit_scores import UnitScores
 
 NEEDS = "loss"
 SCORES = ("heads", "neurons", "hidden", "layers")

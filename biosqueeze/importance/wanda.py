@@ -14,10 +14,10 @@ from transformers import PreTrainedModel
 from biosqueeze.importance.activations import LayerActivations, layer_activations
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.means import stacked, sum_over_batches
+from biosqueeze.models.cuts.head_rotation import present
+from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.families import Family, family_of
-from biosqueeze.models.head_rotation import present
 from biosqueeze.models.layers import encoder_layers
-from biosqueeze.models.unit_scores import UnitScores
 
 NEEDS = "text"
 SCORES = ("heads", "neurons", "hidden", "layers")

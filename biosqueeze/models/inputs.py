@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from biosqueeze.models.attention import BLOCK_MASK_IMPLEMENTATIONS, additive_mask
 from biosqueeze.models.families import family_of, takes_token_types
+from biosqueeze.models.fast_training.attention import BLOCK_MASK_IMPLEMENTATIONS, additive_mask
 from biosqueeze.models.layers import LOCAL
 
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
-from biosqueeze.data.corpus import corpus_files, read_text_documents
 from biosqueeze.data.lengths import fitting_length
+from biosqueeze.data.text.corpus import corpus_files, read_text_documents
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
 from biosqueeze.models.flops import Work, training_flops
-from biosqueeze.models.load import load_config, load_tokenizer, new_model, skeleton
+from biosqueeze.models.loading.load import load_config, load_tokenizer, new_model, skeleton
 from biosqueeze.pretraining.adversarial import adversarial_passes
 from biosqueeze.pretraining.gpus import parse_gpus
 from biosqueeze.pretraining.learner import PretrainingLearner
@@ -40,7 +40,7 @@ from biosqueeze.training.batches import Batch, BatchSchedule, ItemSource, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.memory import keep_freed_memory, limited_memory
-from biosqueeze.training.optimisation import optimizer_of
+from biosqueeze.training.optimiser.optimisation import optimizer_of
 from biosqueeze.training.precision import precision_of
 
 SAMPLE_CHARACTERS = 500_000

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
 
-from biosqueeze.data.corpus import corpus_files, held_out_files
-from biosqueeze.data.hashed_share import HashedShare
-from biosqueeze.data.masking import GeneratorMasking, Masking
-from biosqueeze.data.prepared import DocumentText
-from biosqueeze.data.sentence_pairs import SentencePairs
+from biosqueeze.data.text.corpus import corpus_files, held_out_files
+from biosqueeze.data.text.hashed_share import HashedShare
+from biosqueeze.data.text.masking import GeneratorMasking, Masking
+from biosqueeze.data.text.prepared import DocumentText
+from biosqueeze.data.text.sentence_pairs import SentencePairs
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.sources import ClimbingMasking, FixedDraws, MaskedPairs

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from biosqueeze.data.mask_rate import MaskRate, MaskUnit
+from biosqueeze.data.text.mask_rate import MaskRate, MaskUnit
 
 
 @dataclass(frozen=True, kw_only=True)

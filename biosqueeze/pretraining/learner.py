@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from biosqueeze.data.feature_keys import ATTENTION_MASK, LABELS, PAIR_LABEL
-from biosqueeze.models.fast_layers import EncodedRows, encode_rows
+from biosqueeze.models.fast_training.fast_layers import EncodedRows, encode_rows
 from biosqueeze.models.heads import mlm_logits, pair_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.objectives import full

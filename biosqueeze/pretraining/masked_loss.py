@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from biosqueeze.models.fast_layers import fast_layers_of
+from biosqueeze.models.fast_training.fast_layers import fast_layers_of
 from biosqueeze.models.full_precision import full
 from biosqueeze.models.heads import decoder_inputs, mlm_logits, vocabulary_parameters
 from biosqueeze.objectives import LogitRows, mlm

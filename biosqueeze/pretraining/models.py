@@ -9,12 +9,12 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.count import count_model, count_parts
 from biosqueeze.models.families import FAMILIES, family_of, longest_input
-from biosqueeze.models.load import load_model, load_tokenizer, new_model
-from biosqueeze.models.new_config import new_config
-from biosqueeze.models.new_vocabulary import check_padding, vocabulary_size
-from biosqueeze.models.shapes import Shape
-from biosqueeze.models.tokenizer import build_tokenizer
-from biosqueeze.models.tokenizer_settings import check_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer, new_model
+from biosqueeze.models.named.new_config import new_config
+from biosqueeze.models.named.shapes import Shape
+from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer_settings import check_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.pretraining.request import NewModel
 from biosqueeze.progress import note

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from biosqueeze.data.mask_rate import MaskRate, MaskUnit
-from biosqueeze.models.shapes import SHAPES
+from biosqueeze.data.text.mask_rate import MaskRate, MaskUnit
+from biosqueeze.models.named.shapes import SHAPES
 from biosqueeze.options import (
     Bounds,
     Common,

@@ -10,10 +10,10 @@ import numpy as np
 from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
-from biosqueeze.data.mask_rate import MaskRate
+from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
-from biosqueeze.models.detection import config_with_family
 from biosqueeze.models.families import family_of
+from biosqueeze.models.loading.detection import config_with_family
 from biosqueeze.options import whole_numbers
 from biosqueeze.pretraining.data import PretrainingData, PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.held_out import HeldOut
@@ -24,11 +24,11 @@ from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.probe import FineTuningProbe, parse_probes, read_probes
 from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, PretrainingRequest
 from biosqueeze.training.batches import ItemSource
-from biosqueeze.training.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.job import LongPhase, TrainingJob
 from biosqueeze.training.loop import METRICS_FILE, train
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.models.shapes import Shape
+from biosqueeze.models.named.shapes import Shape
 from biosqueeze.pretraining.options import PretrainingOptions
 
 # Options that may differ on --resume: their content is compared instead.

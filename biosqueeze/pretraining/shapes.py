@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.shapes import SHAPES, Shape
+from biosqueeze.models.named.shapes import SHAPES, Shape
 from biosqueeze.registry import closest
 
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, PAIR_LABEL, TOKEN_TYPE_IDS
-from biosqueeze.data.mask_rate import MaskRate
-from biosqueeze.data.masking import Masking
-from biosqueeze.data.prepared_documents import Documents
-from biosqueeze.data.sentence_pairs import SentencePairs
 from biosqueeze.data.sequence_frame import SequenceFrame
+from biosqueeze.data.text.blocks import Ids
+from biosqueeze.data.text.mask_rate import MaskRate
+from biosqueeze.data.text.masking import Masking
+from biosqueeze.data.text.prepared_documents import Documents
+from biosqueeze.data.text.sentence_pairs import SentencePairs
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.training.batches import Features
 from biosqueeze.training.sources import MaskedBlocks, WrappedSource

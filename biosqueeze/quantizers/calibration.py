@@ -49,9 +49,9 @@ def text_batches(
 
     A checkpoint whose task is on pairs of texts gets pairs of lines, unless it encodes each text alone.
     """
-    from biosqueeze.data.corpus import read_lines
     from biosqueeze.data.lengths import fitting_length
-    from biosqueeze.models.load import load_tokenizer
+    from biosqueeze.data.text.corpus import read_lines
+    from biosqueeze.models.loading.load import load_tokenizer
 
     needed = text.lines + COMPARED_LINES
     first_lines = list(itertools.islice(read_lines(text.source or SAMPLE, text.field), _SAMPLED_FROM * needed))

@@ -10,7 +10,7 @@ from biosqueeze.backends import with_token_types
 from biosqueeze.backends.onnx_export import PositionalModel, dynamic_axes, example_inputs, silence_libraries, write_onnx
 from biosqueeze.backends.onnx_files import external_data
 from biosqueeze.backends.torch import input_names
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from biosqueeze.progress import track
 from biosqueeze.quantizers import FEW_OUTPUTS, QuantizationJob
 from biosqueeze.quantizers.divided_linears import divide_linears

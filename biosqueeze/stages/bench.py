@@ -85,8 +85,8 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         SqueezeError: a checkpoint is missing, or lacks the files of a backend.
     """
     from biosqueeze.backends import default_threads
-    from biosqueeze.models.detection import config_with_family
     from biosqueeze.models.families import check_length
+    from biosqueeze.models.loading.detection import config_with_family
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
     names = (member for name in options.checkpoints for member in _members(name))

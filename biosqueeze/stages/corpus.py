@@ -12,7 +12,7 @@ from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources
-from biosqueeze.data.corpus import MANIFEST
+from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.locks import exclusive_lock

@@ -21,7 +21,7 @@ from biosqueeze.distillation.request import (
 from biosqueeze.errors import UsageError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import has_cosine
-from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.named.presets import PRESETS
 from biosqueeze.options import (
     Argument,
     Common,
@@ -38,8 +38,8 @@ from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import duration, quietly
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import trained_summary
-from biosqueeze.training.finished import resume_where_saved, take_over
 from biosqueeze.training.options import PLATEAU
+from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.distillation.pipeline import DistillationResult
@@ -134,7 +134,7 @@ class Options(DistillationOptions):
 
 def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInputs:
     """Open the checkpoints, and check the options that depend on the kind of the teachers."""
-    from biosqueeze.data.corpus import find_corpus
+    from biosqueeze.data.text.corpus import find_corpus
 
     inputs = open_inputs(options.teacher, options.checkpoint, weights=weights)
     if inputs.has_task:
@@ -197,8 +197,8 @@ def plan(options: Options) -> Plan:
     from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.students import student_parameters
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.named.students import student_parameters
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     inputs = _open_inputs(options, weights=False)
     options = _with_task_defaults(options, inputs)

@@ -86,7 +86,7 @@ def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
 
 def plan(options: Options) -> Plan:
     """Return what would be scored; read the data and the config, no weights."""
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     evaluation = _resolved(options, weights=False)
     check_tokenizer_files(evaluation.checkpoint)

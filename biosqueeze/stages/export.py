@@ -54,7 +54,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def plan(options: Options) -> Plan:
     """Return what would be exported; read the config."""
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "export", allowed=BESIDE_ENCODER)
@@ -102,7 +102,7 @@ def _write_graph(source: Checkpoint, directory: Path, tolerance: float, opset: i
 
         return export_stock(source, directory, tolerance, opset)
     from biosqueeze.backends.onnx_export import copy_stock, export_checked
-    from biosqueeze.models.load import load_tokenizer
+    from biosqueeze.models.loading.load import load_tokenizer
 
     load_tokenizer(source)  # raises for the tokenizer of another model
     return export_checked(copy_stock(source, directory), tolerance, opset=opset)

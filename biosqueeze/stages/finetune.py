@@ -29,7 +29,7 @@ from biosqueeze.output import StageRecord, check_output, check_place, derive_out
 from biosqueeze.progress import note
 from biosqueeze.summaries import trained_summary
 from biosqueeze.tasks.formulation import Formulation
-from biosqueeze.training.finished import resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
@@ -205,8 +205,8 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
     from biosqueeze.models.families import longest_input
-    from biosqueeze.models.load import load_config
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.loading.load import load_config
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     request = _resolve(options, weights=False)
     options, source, setup = request.options, request.source, request.setup
@@ -302,7 +302,7 @@ def _search_plan(options: Options, out: Path) -> "SearchPlan":
 
 
 def _folds(options: Options) -> list[str]:
-    from biosqueeze.data.splits import folds
+    from biosqueeze.data.records.splits import folds
 
     directories = [str(path) for path in folds(Path(options.data).expanduser())]
     if not directories:

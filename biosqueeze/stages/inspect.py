@@ -10,9 +10,9 @@ from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError, require
 from biosqueeze.importance import FILE as IMPORTANCE_FILE
 from biosqueeze.manifest import HistoryEntry
-from biosqueeze.models.casing import tokenizer_facts
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.family_signs import infer_family
+from biosqueeze.models.loading.family_signs import infer_family
+from biosqueeze.models.tokenizers.casing import tokenizer_facts
 from biosqueeze.options import (
     Block,
     CheckpointArgument,
@@ -125,8 +125,8 @@ def _check_tokenizer(checkpoint: Checkpoint) -> None:
     Raises:
         SqueezeError: they are damaged, or of another model.
     """
-    from biosqueeze.models.text_tokenizer import load_text_tokenizer
-    from biosqueeze.models.tokenizer_settings import read_settings
+    from biosqueeze.models.tokenizers.text_tokenizer import load_text_tokenizer
+    from biosqueeze.models.tokenizers.tokenizer_settings import read_settings
 
     if (checkpoint.path / "tokenizer.json").is_file() and checkpoint.config.get("model_type") in FAMILIES:
         load_text_tokenizer(checkpoint)
@@ -145,7 +145,7 @@ def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """Return names and shapes of all tensors; of safetensors files only the headers are read."""
     if all(file.suffix == ".safetensors" for file in checkpoint.weights):
         return {name: shape for file in checkpoint.weights for name, shape in model_facts.tensor_shapes(file).items()}
-    from biosqueeze.models.weights import read_weights
+    from biosqueeze.models.loading.weights import read_weights
 
     return {name: tuple(tensor.shape) for name, tensor in read_weights(checkpoint).items()}
 

@@ -10,7 +10,7 @@ from biosqueeze.annotation.output import RecordFormatter, check_free, is_standar
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.incoming import NAMES, STDIN, InputStream, given_texts, open_input
+from biosqueeze.data.records.incoming import NAMES, STDIN, InputStream, given_texts, open_input
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     Argument,
@@ -121,7 +121,7 @@ class _PredictionRequest:
 
 def plan(options: Options) -> Plan:
     """Return what would be predicted, and where it would be written; read the config and the input's beginning."""
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     request = _resolve(options, weights=False)
     check_tokenizer_files(request.checkpoint)

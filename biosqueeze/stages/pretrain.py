@@ -14,7 +14,7 @@ from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from biosqueeze.summaries import pretrained_summary
-from biosqueeze.training.finished import resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.pretraining.pipeline import PretrainingResult
@@ -79,7 +79,7 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
 
 def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     """Open what is read, and check the options that depend on it."""
-    from biosqueeze.data.corpus import held_out_files
+    from biosqueeze.data.text.corpus import held_out_files
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.corpus import find_corpus
+from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head

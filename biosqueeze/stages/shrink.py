@@ -11,8 +11,8 @@ from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.model_facts import shape_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, copy_head
-from biosqueeze.models.gradual import GradualOptions, next_layers, next_widths
-from biosqueeze.models.presets import PRESETS, find_preset
+from biosqueeze.models.cuts.gradual import GradualOptions, next_layers, next_widths
+from biosqueeze.models.named.presets import PRESETS, find_preset
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import KeptShape
     from biosqueeze.importance.store import SavedScores
-    from biosqueeze.models.load import LoadedModel
-    from biosqueeze.models.width import Widths
+    from biosqueeze.models.cuts.width import Widths
+    from biosqueeze.models.loading.load import LoadedModel
     from biosqueeze.vocabularies.change import VocabularyChange
 
 _NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
@@ -157,8 +157,8 @@ def plan(options: Options) -> Plan:
     from biosqueeze.importance.guide import with_calibration
     from biosqueeze.models.count import count_parts, parameters_of
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.load import detect_head, load_config
-    from biosqueeze.models.text_tokenizer import check_tokenizer_files
+    from biosqueeze.models.loading.load import detect_head, load_config
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
     source = open_checkpoint(options.checkpoint, weights=False)
@@ -182,8 +182,8 @@ def plan(options: Options) -> Plan:
 
 
 def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
-    from biosqueeze.models.load import load_config
-    from biosqueeze.models.students import plan_student
+    from biosqueeze.models.loading.load import load_config
+    from biosqueeze.models.named.students import plan_student
 
     preset = find_preset(str(options.student))
     steps = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
@@ -194,8 +194,8 @@ def _plan_cut(
     options: Options, source: Checkpoint, config: "PreTrainedConfig"
 ) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.attention_pattern import warn_irregular
-    from biosqueeze.models.depth import shallow_config
-    from biosqueeze.models.width import narrowed_config
+    from biosqueeze.models.cuts.depth import shallow_config
+    from biosqueeze.models.cuts.width import narrowed_config
 
     cut = _kept_shape(options, source, config)
     changed, layers = narrowed_config(config, cut.widths), cut.layer_numbers()
@@ -210,7 +210,7 @@ def _plan_cut(
 def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
     from biosqueeze.importance.guide import plan_guide
     from biosqueeze.importance.kept_shape import described
-    from biosqueeze.models.depth import choose_layers_of
+    from biosqueeze.models.cuts.depth import choose_layers_of
 
     total = config.num_hidden_layers
     kept = next_layers(config, options.layers, options.steps_of)
@@ -226,8 +226,8 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
     """Return the widths to keep, and how --width was rounded."""
-    from biosqueeze.models.shares import kernel_multiple, widths_of_share
-    from biosqueeze.models.width import choose_widths
+    from biosqueeze.models.cuts.shares import kernel_multiple, widths_of_share
+    from biosqueeze.models.cuts.width import choose_widths
 
     if options.width is None:
         target = choose_widths(config, options.ffn, options.heads, options.hidden)
@@ -255,7 +255,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
 def run(options: Options) -> Outcome:
     """Build the smaller model, compare it with the original, and write it."""
     from biosqueeze.importance.guide import with_calibration
-    from biosqueeze.models.load import load_config
+    from biosqueeze.models.loading.load import load_config
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
@@ -320,7 +320,7 @@ def _shrunk(options: Options, source: Checkpoint) -> _ShrunkModel:
 
 
 def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
-    from biosqueeze.models.students import build_student
+    from biosqueeze.models.named.students import build_student
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     built = build_student(source, str(options.student), options.seed)
@@ -343,7 +343,7 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     from biosqueeze.importance.guided_cut import GuidedCut
-    from biosqueeze.models.load import load_model
+    from biosqueeze.models.loading.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     loaded = load_model(source, seed=options.seed)
@@ -357,7 +357,7 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     from biosqueeze.budgets.search import open_search
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import described
-    from biosqueeze.models.load import load_model
+    from biosqueeze.models.loading.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     vocabulary = plan_vocabulary(source, options)
@@ -374,7 +374,7 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
 
 def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel:
     """Return the model as it was loaded."""
-    from biosqueeze.models.load import load_tokenizer
+    from biosqueeze.models.loading.load import load_tokenizer
 
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {seed}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models import presets
-from biosqueeze.models.presets import PRESETS, Preset
+from biosqueeze.models.named import presets
+from biosqueeze.models.named.presets import PRESETS, Preset
 from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions
 from biosqueeze.text_table import TextTable
 
@@ -68,10 +68,10 @@ def run(options: Options) -> Outcome:
 
 def _count(teacher: Checkpoint | None) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
     """Return what cost is compared with, a row for each student, and why the others are not possible."""
-    from biosqueeze.models.load import load_config
-    from biosqueeze.models.new_config import new_config
-    from biosqueeze.models.shapes import SHAPES
-    from biosqueeze.models.students import published_config, student_config
+    from biosqueeze.models.loading.load import load_config
+    from biosqueeze.models.named.new_config import new_config
+    from biosqueeze.models.named.shapes import SHAPES
+    from biosqueeze.models.named.students import published_config, student_config
 
     config = load_config(teacher) if teacher else new_config(SHAPES["bert-base"], 30_522)
     whole, rows, refused = _operations(config), [], {}
@@ -88,7 +88,7 @@ def _count(teacher: Checkpoint | None) -> tuple[str, list[dict[str, Any]], dict[
 def _operations(config: "PreTrainedConfig") -> float:
     from biosqueeze.models.families import family_of
     from biosqueeze.models.flops import Work, forward_flops
-    from biosqueeze.models.load import skeleton
+    from biosqueeze.models.loading.load import skeleton
 
     model = skeleton(config, family_of(config).architecture("mlm"))  # of which no token is predicted
     return forward_flops(model, Work(length=LENGTH, masked=0)) / LENGTH
@@ -97,7 +97,7 @@ def _operations(config: "PreTrainedConfig") -> float:
 def _facts(preset: Preset, student: "PreTrainedConfig") -> dict[str, Any]:
     from biosqueeze.model_facts import shape_of
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.students import encoder_parameters
+    from biosqueeze.models.named.students import encoder_parameters
 
     shape = shape_of(student.to_dict())
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from biosqueeze.data.corpus import find_corpus
+from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     HIGHEST_SEED,

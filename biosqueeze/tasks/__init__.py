@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from biosqueeze.data.output_types import OutputType
-    from biosqueeze.data.sample import SourceSample
+    from biosqueeze.data.records.sample import SourceSample
     from biosqueeze.data.tokenizer import Tokenizer
 
 __all__ = [

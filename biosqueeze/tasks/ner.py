@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Ids
-from biosqueeze.data.sample import SourceSample, available_splits
+from biosqueeze.data.records.sample import SourceSample, available_splits
+from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation

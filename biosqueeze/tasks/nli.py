@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from biosqueeze.data.hub import is_hub
 from biosqueeze.data.output_types import SINGLE
-from biosqueeze.data.sample import SourceSample
-from biosqueeze.data.splits import SPLITS, check_splits
-from biosqueeze.data.tables import read_file
+from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import SPLITS, check_splits
+from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.tasks import Dataset, ner
 from biosqueeze.tasks.encoding.tag_schemes import split_tag
 from biosqueeze.tasks.metrics.entities import score_words_by_type

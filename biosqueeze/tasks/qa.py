@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.sample import SourceSample, available_splits
+from biosqueeze.data.records.sample import SourceSample, available_splits
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.sequences import softmax

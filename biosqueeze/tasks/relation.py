@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
-from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.text.blocks import Frame, Ids, room_within
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn

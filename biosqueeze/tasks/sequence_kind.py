@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from biosqueeze.data.sample import available_splits
+from biosqueeze.data.records.sample import available_splits
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.sequences import (

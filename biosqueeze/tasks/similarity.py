@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import SCORE
-from biosqueeze.data.sample import SourceSample
+from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biosqueeze import registry
-from biosqueeze.data.sample import SourceSample, file_problems, take_sample
+from biosqueeze.data.records.sample import SourceSample, file_problems, take_sample
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
 

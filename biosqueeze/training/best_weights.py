@@ -8,7 +8,7 @@ from accelerate.utils import broadcast_object_list
 
 from biosqueeze.progress import note
 from biosqueeze.training.job import TrainingJob
-from biosqueeze.training.state import Progress, Weights
+from biosqueeze.training.resuming.state import Progress, Weights
 
 
 class BestWeights:

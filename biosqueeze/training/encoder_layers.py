@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from biosqueeze.models.attention import training_attention
-from biosqueeze.models.cheap_dropout import cheap_dropout
-from biosqueeze.models.fast_layers import fast_layers
+from biosqueeze.models.fast_training.attention import training_attention
+from biosqueeze.models.fast_training.cheap_dropout import cheap_dropout
+from biosqueeze.models.fast_training.fast_layers import fast_layers
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.options import TrainingOptions
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from biosqueeze.training.optimiser.parameter_groups import Group, parameter_groups
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.parameter_groups import Group, parameter_groups
 
 
 class Learner(nn.Module):
@@ -14,7 +14,7 @@ class Learner(nn.Module):
 
     model: Any  # a PreTrainedModel, or a HeadedEncoder with the same interface
     weights: Mapping[str, float]  # of the loss terms, by name
-    fast_layers = False  # whether `models.fast_layers` may run the layers
+    fast_layers = False  # whether `models.fast_training.fast_layers` may run the layers
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Compute the unweighted loss terms of one padded batch, (batch, length) each; 0 for a term without units."""

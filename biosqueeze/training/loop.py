@@ -19,32 +19,33 @@ from biosqueeze import processes
 from biosqueeze.errors import is_out_of_memory
 from biosqueeze.progress import detail, note, track, warn
 from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
-from biosqueeze.training import failures, state
+from biosqueeze.training import failures
 from biosqueeze.training.accelerator import build_accelerator
 from biosqueeze.training.autobatch import fit_batch_size
-from biosqueeze.training.averaged_weights import AveragedWeights
 from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
 from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import compiled
 from biosqueeze.training.encoder_layers import training_layers
-from biosqueeze.training.fingerprint import fingerprint_of
-from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.memory import keep_freed_memory, limit_to_available_memory, limited_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
-from biosqueeze.training.optimisation import checkpoint_activations, optimizer_of
-from biosqueeze.training.option_checks import check_supported, check_training_options
-from biosqueeze.training.options import PLATEAU
-from biosqueeze.training.precision import precision_of
-from biosqueeze.training.rng_state import RngState
-from biosqueeze.training.schedules import (
+from biosqueeze.training.optimiser.averaged_weights import AveragedWeights
+from biosqueeze.training.optimiser.optimisation import checkpoint_activations, optimizer_of
+from biosqueeze.training.optimiser.schedules import (
     FixedSchedule,
     PlateauSchedule,
     evaluation_interval_of_plateau,
     patience_of_plateau,
     set_rates,
 )
+from biosqueeze.training.option_checks import check_supported, check_training_options
+from biosqueeze.training.options import PLATEAU
+from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming import state
+from biosqueeze.training.resuming.fingerprint import fingerprint_of
+from biosqueeze.training.resuming.interrupt import interrupt_handler
+from biosqueeze.training.resuming.rng_state import RngState
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import tracking

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from biosqueeze.models.layers import layers_by_depth
 from biosqueeze.progress import note
 from biosqueeze.training.learner import Learner
-from biosqueeze.training.optimisation import optimizer_of
+from biosqueeze.training.optimiser.optimisation import optimizer_of
 from biosqueeze.training.options import TrainingOptions
 
 

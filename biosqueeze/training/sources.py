@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, WORDS
-from biosqueeze.data.mask_rate import MaskUnit
-from biosqueeze.data.masking import Masking
+from biosqueeze.data.text.mask_rate import MaskUnit
+from biosqueeze.data.text.masking import Masking
 from biosqueeze.training.batches import Features, ItemSource
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _FOR_DECODING = (WORDS,)  # features that are no model inputs
 
 
 class Blocks(Protocol):
-    """Unlabelled text in blocks of at most the sequence length, such as `data.prepared.prepare_corpus` returns."""
+    """Unlabelled text in blocks of at most the sequence length, such as `data.text.prepared.prepare_corpus` returns."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""

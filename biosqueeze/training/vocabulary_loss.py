@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from biosqueeze.models.fast_training.layer_functions import Product
 from biosqueeze.models.full_precision import full
-from biosqueeze.models.layer_functions import Product
 
 _ROWS = 64
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from biosqueeze import __version__, manifest
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.data.corpus import find_corpus
+from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.environment import current_environment
 from biosqueeze.files import content_hash
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts

@@ -9,13 +9,13 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from biosqueeze.checkpoint import Checkpoint, locate
 from biosqueeze.checkpoint_files import check_files
 from biosqueeze.errors import UsageError
-from biosqueeze.models.casing import sentencepiece_file
+from biosqueeze.models.cuts.vocabulary import cut_config, moved_config, named_ids, with_rows
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
-from biosqueeze.models.load import load_config, load_tokenizer
-from biosqueeze.models.new_vocabulary import check_padding, vocabulary_size
-from biosqueeze.models.tokenizer import build_tokenizer
-from biosqueeze.models.tokenizer_settings import ROLES, check_tokenizer
-from biosqueeze.models.vocabulary import cut_config, moved_config, named_ids, with_rows
+from biosqueeze.models.loading.load import load_config, load_tokenizer
+from biosqueeze.models.tokenizers.casing import sentencepiece_file
+from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens

@@ -16,10 +16,10 @@ from tokenizers import decoders
 
 from biosqueeze.checkpoint import Checkpoint, locate
 from biosqueeze.checkpoint_files import check_files
-from biosqueeze.data.prepared import all_cores
-from biosqueeze.models.casing import lowers_case
+from biosqueeze.data.text.prepared import all_cores
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.casing import lowers_case
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
 
 _WORD = re.compile(r"\w+")
 _NO_LIMIT = 1 << 30

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import decoders, models, pre_tokenizers
 
-from biosqueeze.models.tokenizer_settings import ROLES
+from biosqueeze.models.tokenizers.tokenizer_settings import ROLES
 from biosqueeze.vocabularies.comparison import NamedTokenizer, split_mark
 
 _WITHIN, _SPACE = "##", "\u2581"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.prepared import Megabytes
+from biosqueeze.data.text.prepared import Megabytes
 from biosqueeze.options import Block
 from biosqueeze.progress import note, track
 from biosqueeze.text_table import TextTable

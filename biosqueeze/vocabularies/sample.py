@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from biosqueeze.data.corpus import corpus_files, read_files
-from biosqueeze.data.prepared import Megabytes
+from biosqueeze.data.text.corpus import corpus_files, read_files
+from biosqueeze.data.text.prepared import Megabytes
 from biosqueeze.progress import track
 
 _BATCH_BYTES = 1 << 20

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.corpus import DEMO, MANIFEST, corpus_files, read_files
-from biosqueeze.data.hub import is_hub
-from biosqueeze.data.prepared import Megabytes, all_cores
-from biosqueeze.data.splits import splits_named
+from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.records.splits import splits_named
+from biosqueeze.data.text.corpus import DEMO, MANIFEST, corpus_files, read_files
+from biosqueeze.data.text.prepared import Megabytes, all_cores
 from biosqueeze.errors import SqueezeError
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.progress import note, track

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from biosqueeze.data.prepared import Megabytes, all_cores
+from biosqueeze.data.text.prepared import Megabytes, all_cores
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import track
 from biosqueeze.vocabularies.alphabet import Alphabet, choose_alphabet

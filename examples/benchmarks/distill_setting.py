@@ -131,7 +131,7 @@ def prepare(text: str, sentences: int, field_name: str, work: Path) -> None:
         if json.loads(done.read_text(encoding="utf-8"))["of"] != origin:
             raise SystemExit(f"{work} was prepared with another text or number of sentences; give another --work")
         return
-    from biosqueeze.data.corpus import read_lines
+    from biosqueeze.data.text.corpus import read_lines
 
     work.mkdir(parents=True, exist_ok=True)
     lines = list(islice(read_lines(text, field_name), max(sentences, VOCABULARY_SENTENCES)))
@@ -160,7 +160,7 @@ def _write_models(tokenizer: Any, work: Path) -> None:
     from transformers import BertConfig, BertForMaskedLM, set_seed
 
     from biosqueeze.checkpoint import open_checkpoint
-    from biosqueeze.models.students import build_student
+    from biosqueeze.models.named.students import build_student
 
     set_seed(0)
     BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **TEACHER)).save_pretrained(work / "teacher")

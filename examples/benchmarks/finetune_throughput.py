@@ -62,7 +62,7 @@ class Loaded:
 def load(setting: Setting) -> Loaded:
     """Load the model and encode the windows with biosqueeze, the same for both engines."""
     from biosqueeze.checkpoint import open_checkpoint
-    from biosqueeze.models.load import load_model, load_tokenizer
+    from biosqueeze.models.loading.load import load_model, load_tokenizer
     from biosqueeze.tasks import open_task
 
     task = open_task("ner")

@@ -76,7 +76,7 @@ def prune(
 ) -> dict[str, Any]:
     """Cut the teacher by torch-pruning alone; return parameters, F1, and whether stock transformers loads it."""
     from biosqueeze.checkpoint import open_checkpoint
-    from biosqueeze.models.load import load_model, load_tokenizer
+    from biosqueeze.models.loading.load import load_model, load_tokenizer
 
     torch.set_num_threads(options.threads)
     checkpoint = open_checkpoint(str(teacher))

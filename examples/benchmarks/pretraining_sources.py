@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.models.load import load_tokenizer
+from biosqueeze.models.loading.load import load_tokenizer
 from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
 
 ITEMS, PASSES = 3000, 3

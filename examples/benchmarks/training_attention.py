@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from biosqueeze.models.attention import attention_forward
+from biosqueeze.models.fast_training.attention import attention_forward
 from biosqueeze.objectives._divergence import Sides, divergence, log_softmax, scores
 from biosqueeze.training.memory import keep_freed_memory
 

@@ -11,8 +11,8 @@ from biosqueeze.budgets.choice import Candidate, best, largest, pareto_front, th
 from biosqueeze.budgets.counts import Counts, ShapeCounter
 from biosqueeze.budgets.kept import KeptImportance, most_important
 from biosqueeze.budgets.shapes import Shape, own_shape, shapes_of
+from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.families import family_of
-from biosqueeze.models.unit_scores import UnitScores
 from tests import pico
 
 OWN = Shape(3, 4, 8)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze import manifest
-from biosqueeze.data.corpus import MANIFEST as CORPUS
+from biosqueeze.data.text.corpus import MANIFEST as CORPUS
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash
 from tests.campaigns.sandbox import MEGABYTES, Ended

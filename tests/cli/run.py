@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.cli import main
-from biosqueeze.data import prepared
+from biosqueeze.data.text import prepared
 
 
 @dataclass(frozen=True)

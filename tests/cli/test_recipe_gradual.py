@@ -8,7 +8,7 @@ import pytest
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.errors import UsageError
-from biosqueeze.models.gradual import next_size
+from biosqueeze.models.cuts.gradual import next_size
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, renames_to

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from biosqueeze.data.demo import RULES, SIZES, demo_ner, demo_text
-from biosqueeze.data.splits import SPLITS
+from biosqueeze.data.records.splits import SPLITS
 from biosqueeze.tasks.metrics.entities import score_entities
 
 

@@ -28,7 +28,7 @@ from biosqueeze.distillation.word_proposer import (
 )
 from biosqueeze.errors import UsageError
 from biosqueeze.model_facts import sha256_of
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers.tagged import Sentence
 from biosqueeze.training.options import TrainingOptions

@@ -9,7 +9,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.loss_config import build_loss_config
 from biosqueeze.distillation.request import LossSettings
-from biosqueeze.models.load import load_config
+from biosqueeze.models.loading.load import load_config
 from tests import pico
 from tests.cli.run import Shell
 

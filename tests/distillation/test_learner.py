@@ -15,10 +15,10 @@ from biosqueeze.distillation.loss_config import LossConfig, loss_windows
 from biosqueeze.distillation.loss_presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.custom_heads.load import with_cosine
+from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.layer_maps import layer_map
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
-from biosqueeze.models.width import Widths, narrow
 from biosqueeze.training.chunked_loss import ChunkedTerms
 from tests import pico
 
@@ -202,7 +202,7 @@ def _with_rows(rows: int):
 
 @pytest.mark.parametrize("projection", ["shared", "per-layer"])
 def test_narrow_student_is_projected(projection: str, pico_bert, tmp_path) -> None:
-    from biosqueeze.models.students import build_student
+    from biosqueeze.models.named.students import build_student
 
     teacher = model_of(pico_bert)
     student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
@@ -220,7 +220,7 @@ def test_narrow_student_is_projected(projection: str, pico_bert, tmp_path) -> No
 
 
 def test_projections_depend_on_the_seed_alone(pico_bert, pair) -> None:
-    from biosqueeze.models.students import build_student
+    from biosqueeze.models.named.students import build_student
 
     student = build_student(open_checkpoint(str(pico_bert)), "bert-mini", 0, head="mlm").model
     config = LossConfig(weights={"hidden": 1.0}, output_spec=output_spec(), layer_map=((1, 1),))

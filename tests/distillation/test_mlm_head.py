@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.data.masking import Masking
-from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.text.masking import Masking
+from biosqueeze.data.text.prepared import prepare_corpus
 from biosqueeze.distillation import head_fitting
 from biosqueeze.distillation.head_fitting import HeadFitter, HeadFitting, head_parameters, hold_out, perplexity
 from biosqueeze.distillation.mlm_head import _key, load_or_fit_head
 from biosqueeze.distillation.unlabelled import UnlabelledExamples
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.load import load_model, load_tokenizer
+from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.failures import TrainingError
-from biosqueeze.training.hashes import checkpoint_hash
 from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.resuming.hashes import checkpoint_hash
 from biosqueeze.training.sources import MaskedBlocks
 from tests import pico
 from tests.cli.run import Shell

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from biosqueeze.distillation import teacher_score
-from biosqueeze.training import schedules
+from biosqueeze.training.optimiser import schedules
 from tests.cli.run import Shell
 from tests.stages.test_distill import tags, tune
 

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from biosqueeze.finetuning.layer_decay import layered_groups
-from biosqueeze.training.parameter_groups import parameter_groups
+from biosqueeze.training.optimiser.parameter_groups import parameter_groups
 from tests import pico
 
 

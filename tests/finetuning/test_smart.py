@@ -10,7 +10,7 @@ from biosqueeze.data.output_types import MULTI, SCORE, SINGLE, SPAN, TOKENS, Out
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.smart import RADIUS, START, PerturbedForward, smoothness, word_embedding
 from biosqueeze.models.output_tensors import tensors_of
-from biosqueeze.training.rng_state import RngState
+from biosqueeze.training.resuming.rng_state import RngState
 from tests import pico
 
 CPU = torch.device("cpu")

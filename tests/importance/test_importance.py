@@ -12,10 +12,10 @@ from biosqueeze import registry
 from biosqueeze.importance import open_importance
 from biosqueeze.importance.activations import layer_activations
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
+from biosqueeze.models.cuts.unit_scores import KINDS
+from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.layers import encoder_layers, query_group
-from biosqueeze.models.unit_scores import KINDS
-from biosqueeze.models.width import Widths, narrow
 from tests import pico
 
 FAMILIES_OF_WIDTH = [f for f in pico.FAMILIES if FAMILIES[f].supports_narrowing and not pico.ROWS[f].same_code_as]

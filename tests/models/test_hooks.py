@@ -8,7 +8,7 @@ from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.hooks import PARTS, HiddenStateHooks
 from biosqueeze.models.inputs import TextRows, model_inputs, within_window
 from biosqueeze.models.layers import attention_sizes, attention_window, normed_states
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from tests import pico
 
 DEPTHS = (1, 2, pico.LAYERS)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
-from biosqueeze.models.depth import keep_layers
+from biosqueeze.models.cuts.depth import keep_layers
+from biosqueeze.models.cuts.width import Widths, choose_widths, narrow
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.layers import attention_window
-from biosqueeze.models.load import new_model
+from biosqueeze.models.loading.load import new_model
 from biosqueeze.models.longformer import global_tokens, use_dense_attention
-from biosqueeze.models.presets import find_preset
-from biosqueeze.models.students import student_config
-from biosqueeze.models.width import Widths, choose_widths, narrow
+from biosqueeze.models.named.presets import find_preset
+from biosqueeze.models.named.students import student_config
 from tests import pico
 
 SEPARATOR = 2  # as in the config of stock transformers

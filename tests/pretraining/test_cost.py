@@ -12,7 +12,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.flops import Work, forward_flops, training_flops
 from biosqueeze.models.heads import mlm_logits
-from biosqueeze.models.load import skeleton
+from biosqueeze.models.loading.load import skeleton
 from biosqueeze.stages.pretrain import Options, plan, run
 from tests import pico
 

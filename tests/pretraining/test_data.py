@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from biosqueeze.data.feature_keys import IGNORED
-from biosqueeze.data.mask_rate import MaskRate
+from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.sources import MaskedPairs
 from biosqueeze.training.batches import BatchSchedule, loader
-from biosqueeze.training.hashes import source_hash
+from biosqueeze.training.resuming.hashes import source_hash
 from tests import pico
 
 LENGTH = 32

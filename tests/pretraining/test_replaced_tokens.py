@@ -10,7 +10,7 @@ import transformers
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models.load import load_tokenizer
+from biosqueeze.models.loading.load import load_tokenizer
 from biosqueeze.pretraining.learner import WORD_INDEX
 from biosqueeze.pretraining.objectives import head_of_objective
 from biosqueeze.pretraining.pipeline import pretrain

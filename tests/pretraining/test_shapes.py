@@ -4,7 +4,7 @@ import pytest
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.shapes import SHAPES
+from biosqueeze.models.named.shapes import SHAPES
 from biosqueeze.pretraining.models import shape_config
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from tests import pico

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from biosqueeze.corpora import build, parts
-from biosqueeze.data.corpus import read_lines
+from biosqueeze.data.text.corpus import read_lines
 from tests.cli.run import Shell
 from tests.corpora import sources
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from biosqueeze.training import schedules
+from biosqueeze.training.optimiser import schedules
 from tests import pico
 from tests.cli.run import Shell, start
 from tests.stages.test_distill import metrics, tags, tune

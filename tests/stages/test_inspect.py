@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from tests import pico
 from tests.layouts import edit_json
 

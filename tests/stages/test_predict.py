@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from biosqueeze.annotation.annotator import Annotator
 from biosqueeze.annotation.stream import LARGEST_CHUNK, chunk_records
 from biosqueeze.cli.streams import write_lines
-from biosqueeze.data.documents import read_pubtator
-from biosqueeze.data.input_record import InputRecord
+from biosqueeze.data.annotations.documents import read_pubtator
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.stages import predict
 from tests import pico

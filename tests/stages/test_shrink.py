@@ -9,8 +9,8 @@ import transformers
 from transformers import AutoModel, AutoTokenizer
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.models.load import load_model
-from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.loading.load import load_model
+from biosqueeze.models.named.presets import PRESETS
 from tests import pico
 from tests.layouts import edit_json
 

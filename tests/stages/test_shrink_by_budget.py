@@ -15,7 +15,7 @@ from biosqueeze.budgets.shapes import Shape
 from biosqueeze.budgets.timing import TimingRequest
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.measuring import worker_pool
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from tests import pico
 
 

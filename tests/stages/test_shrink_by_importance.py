@@ -15,7 +15,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.importance import FILE
 from biosqueeze.importance.store import load_scores
-from biosqueeze.models.load import load_model
+from biosqueeze.models.loading.load import load_model
 from tests import pico
 
 LABELS = ("O", "B-Disease", "B-Drug", "B-Gene", "I-Disease", "I-Drug", "I-Gene")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from biosqueeze.models.presets import PRESETS
+from biosqueeze.models.named.presets import PRESETS
 from tests import pico
 
 POSSIBLE = [name for name, preset in PRESETS.items() if preset.own_family or preset.kept_layers]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.data.sample import SourceSample, take_sample
+from biosqueeze.data.records.sample import SourceSample, take_sample
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, open_task
 from biosqueeze.tasks.sniffing import Guess, guess, read_available

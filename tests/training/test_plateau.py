@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training import schedules
 from biosqueeze.training.batches import BatchSchedule, loader
-from biosqueeze.training.schedules import evaluation_interval_of_plateau, patience_of_plateau
+from biosqueeze.training.optimiser import schedules
+from biosqueeze.training.optimiser.schedules import evaluation_interval_of_plateau, patience_of_plateau
 from biosqueeze.training.sources import Mixture
 from tests.training import runs
 from tests.training.interruption import interrupted

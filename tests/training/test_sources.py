@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from biosqueeze.data.feature_keys import IGNORED
-from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.text.prepared import prepare_corpus
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import MaskedBlocks, Mixture
 from tests import pico

@@ -29,8 +29,8 @@ from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.training import failures
 from biosqueeze.training.batches import Batch, ItemSource, Position, loader
 from biosqueeze.training.chunked_loss import chunk_rows
-from biosqueeze.training.interrupt import interrupt_handler
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.interrupt import interrupt_handler
 from biosqueeze.training.sources import WrappedSource
 
 # Outputs are written when they reach this size, or this age.

@@ -28,10 +28,10 @@ from biosqueeze.files import write_json
 from biosqueeze.manifest import now
 from biosqueeze.progress import note
 from biosqueeze.training.batches import BatchSchedule, ItemSource
-from biosqueeze.training.hashes import source_hash
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.hashes import source_hash
 from biosqueeze.training.sources import WrappedSource
 
 META = "meta.json"
@@ -88,7 +88,7 @@ def build_cache_spec(loss_config: LossConfig, top: int | None = None) -> CacheSp
 class CacheRequest:
     """Teachers, losses and training data of a run that uses the cache."""
 
-    teachers: Sequence[str]  # a hash of each: see `training.hashes.checkpoint_hash`
+    teachers: Sequence[str]  # a hash of each: see `training.resuming.hashes.checkpoint_hash`
     teacher_weights: Sequence[float]
     loss_config: LossConfig
     source: ItemSource

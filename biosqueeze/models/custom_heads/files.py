@@ -9,7 +9,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
-from biosqueeze.models.detection import config_with_family, detect_head
+from biosqueeze.models.loading.detection import config_with_family, detect_head
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import damaged_head, known_head
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
 from biosqueeze.models.families import family_of
-from biosqueeze.models.load import label_changes, load_config, load_model, skeleton
+from biosqueeze.models.loading.load import label_changes, load_config, load_model, skeleton
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import Formulation
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Ids
+from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.entities import FIRST, SECOND, EntitySegment, Representation

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Ids
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, TOKEN_TYPE_IDS
 from biosqueeze.data.sequence_frame import SequenceFrame
+from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn

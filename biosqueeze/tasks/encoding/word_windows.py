@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.blocks import Frame, Ids, room_within
 from biosqueeze.data.feature_keys import IGNORED, INPUT_IDS, LABELS, NO_WORD, WORDS
+from biosqueeze.data.text.blocks import Frame, Ids, room_within
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.tasks.readers.tagged import Sentence
 

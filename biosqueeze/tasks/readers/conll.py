@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from biosqueeze.data.columns import check_line_ends
 from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.records.columns import check_line_ends
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks.readers.tagged import SourceSentence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from biosqueeze.data.record import DataRecord
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.parsing import parse_json
 from biosqueeze.tasks.encoding.entities import Mention, Relation

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from biosqueeze.data.tables import Columns, DataRecord, parse_column_options
+from biosqueeze.data.records.tables import Columns, DataRecord, parse_column_options
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.metrics.answers import Answers
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from biosqueeze.data.output_types import SINGLE
-from biosqueeze.data.record import DataRecord
-from biosqueeze.data.sample import SourceSample
-from biosqueeze.data.tables import Columns, check_unique, parse_column_options, read_records, splits_of
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.tables import Columns, check_unique, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest
@@ -40,7 +40,7 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
 
     Args:
         formulation: column, negative, entities and representation are used.
-        source: as `data.tables.read_records` takes it.
+        source: as `data.records.tables.read_records` takes it.
         splits: of train, dev and test. If train is among them and test is not, an existing test split is checked
             too, so that errors in it are found before training.
 

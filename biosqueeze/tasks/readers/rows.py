@@ -4,8 +4,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from biosqueeze.data.sample import SourceSample
-from biosqueeze.data.tables import Columns, DataRecord, parse_column_options, read_records, splits_of
+from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.tables import Columns, DataRecord, parse_column_options, read_records, splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset

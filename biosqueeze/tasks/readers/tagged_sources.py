@@ -6,10 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.annotated import align_annotation
-from biosqueeze.data.brat import find_brat, read_brat
-from biosqueeze.data.demo import demo_ner
-from biosqueeze.data.documents import (
+from biosqueeze.data.annotations.annotated import align_annotation
+from biosqueeze.data.annotations.brat import find_brat, read_brat
+from biosqueeze.data.annotations.documents import (
     Annotation,
     Document,
     TypeRanks,
@@ -21,11 +20,19 @@ from biosqueeze.data.documents import (
     tag_documents,
     words_of,
 )
-from biosqueeze.data.hub import is_hub, is_saved
+from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.lines import numbered_lines
-from biosqueeze.data.sample import RECORDS, SourceSample
-from biosqueeze.data.splits import SPLITS, check_splits, find_split, open_directory, require_split, splits_within
-from biosqueeze.data.tables import (
+from biosqueeze.data.records.hub import is_hub, is_saved
+from biosqueeze.data.records.sample import RECORDS, SourceSample
+from biosqueeze.data.records.splits import (
+    SPLITS,
+    check_splits,
+    find_split,
+    open_directory,
+    require_split,
+    splits_within,
+)
+from biosqueeze.data.records.tables import (
     Columns,
     DataRecord,
     data_suffix,

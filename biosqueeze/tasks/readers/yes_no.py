@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.lines import read_beginning, read_json_document
-from biosqueeze.data.sample import SourceSample
-from biosqueeze.data.splits import SPLITS, has_split_word
+from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import SPLITS, has_split_word
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample

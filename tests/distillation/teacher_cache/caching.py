@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
-from biosqueeze.data.prepared import prepare_corpus
+from biosqueeze.data.text.prepared import prepare_corpus
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.loss_config import LossConfig
 from biosqueeze.distillation.options import DistillationOptions

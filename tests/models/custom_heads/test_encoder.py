@@ -23,7 +23,7 @@ from biosqueeze.models.custom_heads.load import (
     load_headed_encoder,
 )
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
-from biosqueeze.models.load import load_config
+from biosqueeze.models.loading.load import load_config
 from biosqueeze.tasks import Formulation
 from tests import pico
 from tests.manifests import write_manifest

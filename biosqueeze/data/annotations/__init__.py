@@ -1,0 +1,1 @@
+"""Texts with annotated spans, and the formats that hold them."""

@@ -1,0 +1,170 @@
+"""Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from biosqueeze.data.annotations.annotated import Annotation, Document, DocumentCounts, align_annotation
+from biosqueeze.data.lines import open_binary, read_json_document
+from biosqueeze.errors import SqueezeError, require
+from biosqueeze.parsing import max_document_bytes, too_large
+
+if TYPE_CHECKING:
+    from bioc import BioCAnnotation, BioCDocument
+
+_CONCEPT_KEYS = ("identifier", "Identifier", "MESH", "NCBI GENE")
+_MAX_GAP = 1_000_000  # characters between two passages; more is taken for a wrong offset
+
+
+def read_bioc(path: Path) -> Iterator[Document]:
+    """Stream the documents of a BioC file, and log their number and every irregularity at the end.
+
+    Each passage or sentence is placed at its own offset; gaps between them are filled with a line end and spaces. An
+    annotation with several locations becomes one span, from its first to its last character.
+
+    Args:
+        path: BioC XML or JSON (a collection, or PubTator 3's list of documents), plain or with .gz.
+
+    Raises:
+        SqueezeError: the extra is not installed; the file is damaged; an annotation reaches beyond the text or
+            differs from it; two documents have one id; there is no document.
+    """
+    counts = DocumentCounts(str(path))
+    for number, raw in enumerate(_parse(path), start=1):
+        document = _document(raw, f"{path} document {number}", counts)
+        if counts.add(document):
+            yield document
+    counts.report()
+
+
+def _parse(path: Path) -> "Sequence[BioCDocument]":
+    require("bioc", "bioc")
+    with _open(path) as stream:
+        first = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return _read_json(path) if first in (b"{", b"[") else _read_xml(path)
+
+
+def _read_xml(path: Path) -> "Sequence[BioCDocument]":
+    from bioc import biocxml
+    from lxml import etree
+
+    try:
+        with _open(path) as stream:
+            content = stream.read((limit := max_document_bytes()) + 1)
+        if len(content) > limit:
+            raise too_large(str(path), limit)
+        collection = biocxml.load(BytesIO(content))
+    except etree.XMLSyntaxError as error:
+        raise SqueezeError(
+            f"{path}:{error.lineno}: invalid XML ({error.msg}); correct this line, or download the file again"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise SqueezeError(
+            f"{path} is XML, but not BioC: a passage has no offset, or an annotation has no id or location "
+            f"({error}); check it against BioC.dtd"
+        ) from error
+    documents: Sequence[BioCDocument] = collection.documents
+    return documents
+
+
+def _read_json(path: Path) -> "Sequence[BioCDocument]":
+    from bioc import biocjson
+
+    documents = []
+    for number, raw in enumerate(_document_list(read_json_document(path), path), start=1):
+        try:
+            documents.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
+        except (KeyError, TypeError) as error:
+            raise SqueezeError(
+                f"{path} document {number}: not a BioC document: the field {error} is missing in it or in a part of "
+                "it; add the field"
+            ) from error
+    return documents
+
+
+def _document_list(value: Any, path: Path) -> list[Any]:
+    """Return the documents of a collection, or of an object with a single list in it, as PubTator 3 writes it."""
+    if isinstance(value, dict):
+        lists = [item for item in value.values() if isinstance(item, list)]
+        value = value.get("documents", lists[0] if len(lists) == 1 else None)
+    if not isinstance(value, list):
+        raise SqueezeError(f'{path} is JSON, but not BioC: it has no list "documents"; check the program that wrote it')
+    return value
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open_binary(path) as stream:
+            yield stream
+    except (OSError, EOFError, zlib.error) as error:
+        raise SqueezeError(f"{path} cannot be read ({error}); check the path, or download it again") from error
+
+
+@dataclass
+class _TextBuilder:
+    """The text of a document, built from passages that each have an offset."""
+
+    where: str
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, offset: int, piece: str) -> None:
+        """Append a passage at its offset."""
+        gap = _number(offset, self.where) - self.length
+        if not 0 <= gap <= _MAX_GAP:
+            raise SqueezeError(
+                f"{self.where}: a passage has the offset {offset}, but the text before it ends at {self.length}; "
+                "correct the offsets, which count the characters of the whole document"
+            )
+        filler = "\n" + " " * (gap - 1) if gap and self.length else " " * gap
+        self.pieces += [filler, piece]
+        self.length = offset + len(piece)
+
+
+def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Document:
+    name = str(raw.id or "")
+    where = f"{where} ({name})"
+    text = _TextBuilder(where)
+    annotations = list(raw.annotations)
+    for passage in raw.passages:
+        annotations += passage.annotations
+        if passage.text:
+            text.add(passage.offset, passage.text)
+        for sentence in passage.sentences:
+            annotations += sentence.annotations
+            if sentence.text and not passage.text:
+                text.add(sentence.offset, sentence.text)
+    bare = Document(name, "".join(text.pieces), (), where)
+    aligned = [_annotation(bare, annotation, where, counts) for annotation in annotations]
+    return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation))
+
+
+def _annotation(document: Document, raw: "BioCAnnotation", where: str, counts: DocumentCounts) -> Annotation | None:
+    if not raw.locations:
+        counts.counts["annotations without a location skipped"] += 1
+        return None
+    spans = [(_number(location.offset, where), _number(location.length, where)) for location in raw.locations]
+    start, end = min(offset for offset, _ in spans), max(map(sum, spans))
+    text = raw.text or ""
+    if len(raw.locations) > 1:
+        counts.counts["discontinuous annotations read as one span from first to last character"] += 1
+        text = document.text[max(start, 0) : end]
+    concept = next((str(raw.infons[key]) for key in _CONCEPT_KEYS if raw.infons.get(key)), "")
+    entity_type = raw.infons.get("type")
+    if not entity_type:
+        raise SqueezeError(f'{where}: the annotation {raw.id} has no type; add <infon key="type">')
+    return align_annotation(
+        document, Annotation(start, end, str(entity_type), text, concept), f"{where} annotation {raw.id}"
+    )
+
+
+def _number(value: Any, where: str) -> int:
+    """Return an offset or a length, which JSON does not guarantee to be an integer."""
+    if not isinstance(value, int):
+        raise SqueezeError(f"{where}: the offset or length {value!r} is not an integer; write a number of characters")
+    return value

@@ -1,0 +1,81 @@
+"""Read brat standoff (Stenetorp et al. 2012): a folder with a .txt of each document, and its annotations as .ann."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from biosqueeze.data.annotations.annotated import Annotation, Document, DocumentCounts, align_annotation
+from biosqueeze.data.lines import numbered_lines, read_document
+from biosqueeze.data.records.splits import SPELLINGS
+from biosqueeze.errors import SqueezeError
+
+_ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*)")
+
+
+def find_brat(directory: Path, split: str) -> Path | None:
+    """Return the folder of a split, such as train/, if it holds .ann files."""
+    folders = (directory / name for name in SPELLINGS[split])
+    return next((folder for folder in folders if folder.is_dir() and any(folder.glob("*.ann"))), None)
+
+
+def read_brat(folder: Path) -> Iterator[Document]:
+    """Stream the documents of a folder in the order of their names, and log their number at the end.
+
+    Of an annotation in several pieces the span is from the first character to the last. Relations, events, attributes
+    and notes are counted and skipped.
+
+    Raises:
+        SqueezeError: an .ann has no .txt, or an annotation does not agree with the text.
+    """
+    counts = DocumentCounts(str(folder))
+    for path in sorted(folder.glob("*.ann")):
+        document = _document(path, counts)
+        if counts.add(document):
+            yield document
+    counts.report()
+
+
+def _document(annotations: Path, counts: DocumentCounts) -> Document:
+    text = annotations.with_suffix(".txt")
+    if not text.is_file():
+        raise SqueezeError(f"{annotations} has no {text.name} beside it; brat writes both: copy the text there")
+    lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
+    bare = Document(annotations.stem, _counted_text(text, [line for _, line in lines]), (), str(annotations))
+    found = (_annotation(line, number, bare, counts) for number, line in lines)
+    return replace(bare, annotations=tuple(annotation for annotation in found if annotation))
+
+
+def _counted_text(path: Path, annotations: Sequence[str]) -> str:
+    """Return the text in whose characters annotations are counted.
+
+    brat counts a byte order mark and both characters of a Windows line end; other tools count neither.
+    """
+    plain = "\n".join(read_document(path))
+    as_written = path.read_bytes().decode("utf-8")
+    entities = [match for line in annotations if (match := _ENTITY.fullmatch(line)) and ";" not in match[3]]
+    spans = [(slice(*map(int, match[3].split())), match[4]) for match in entities]
+
+    def fitting(text: str) -> int:
+        return sum(text[span] == covered for span, covered in spans)
+
+    return max((plain, as_written), key=fitting)
+
+
+def _annotation(line: str, number: int, document: Document, counts: DocumentCounts) -> Annotation | None:
+    where = f"{document.where}:{number}"
+    if not line.startswith("T"):
+        counts.counts["relations, events, attributes and notes skipped"] += 1
+        return None
+    match = _ENTITY.fullmatch(line)
+    if match is None:
+        raise SqueezeError(
+            f"{where}: {line[:60]!r} is not an annotation of brat; expected T1, a tab, the type with start and end, a "
+            "tab, and the text"
+        )
+    offsets = [int(offset) for offset in re.split("[ ;]", match[3])]
+    start, end, text = min(offsets), max(offsets), match[4]
+    if len(offsets) > 2:
+        counts.counts["discontinuous annotations read as one span from first to last character"] += 1
+        text = document.text[start:end]
+    return align_annotation(document, Annotation(start, end, match[2], text, match[1]), where)

@@ -1,0 +1,249 @@
+"""Read input records for predictions one by one as they arrive: JSON lines, PubTator, tables, tagged words, or text.
+
+An invalid record carries its error message, so that the caller can stop at it, or skip it and go on.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
+from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_lines, tolerant_lines
+from biosqueeze.data.records.columns import parse_column_options
+from biosqueeze.data.records.incoming_tables import (
+    DOCUMENT_START,
+    comma_records,
+    has_tag,
+    is_header,
+    tab_records,
+    word_records,
+)
+from biosqueeze.data.records.input_record import InputRecord
+from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
+from biosqueeze.registry import closest
+
+STDIN = "-"
+Format = Literal["jsonl", "pubtator", "csv", "tsv", "conll", "text"]
+NAMES: Mapping[Format, str] = {
+    "jsonl": "JSON lines",
+    "pubtator": "PubTator",
+    "csv": "a table with commas",
+    "tsv": "a table with tabs",
+    "conll": "tagged words",
+    "text": "one text a line",
+}
+_SUFFIXES: Mapping[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".pubtator": "pubtator",
+    ".csv": "csv",
+    ".conll": "conll",
+    ".iob": "conll",
+    ".bio": "conll",
+}
+# Formats that other commands read. As one text per line they would give a prediction for each line of markup.
+_OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
+_OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+
+
+@dataclass(frozen=True)
+class InputStream:
+    """Input records and their format."""
+
+    name: str
+    format: Format
+    records: Iterator[InputRecord]
+
+
+def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
+    """Open the records of a file or pipe, plain or .gz, or of standard input; it is read once, from its beginning.
+
+    The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
+    JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART- or a word, a tab and a tag begin tagged words; names of
+    columns, one of them that of a text, begin a table. A .tsv is a table, unless its first line has a word and a tag.
+    Any other file has one text per line, unless its name or first line shows that it is XML.
+
+    Args:
+        source: name of the file, or -.
+        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header. They may be those of
+            the fine-tuning, whose columns these records need not have.
+        required: those that were given for these records.
+
+    Raises:
+        SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
+        UsageError: nothing is piped in.
+    """
+    name = STANDARD_INPUT if source == STDIN else source
+    lines = _lines(source)
+    beginning = list(_up_to_text(lines))
+    if not beginning or not beginning[-1].text.strip():
+        check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
+        raise SqueezeError(f"{name} is empty, and records were expected; {check}")
+    kind = _format_of(source, name, beginning[-1].text)
+    columns = parse_column_options(column)
+    every = chain(beginning, lines)
+    filled = (line for line in every if line.text.strip())
+    records = {
+        "jsonl": lambda: _json_records(filled, name),
+        "pubtator": lambda: _documents(filled, name),
+        "csv": lambda: comma_records(every, name, columns),
+        "tsv": lambda: tab_records(filled, name, columns),
+        "conll": lambda: word_records(every, name, columns),
+        "text": lambda: _texts(filled, name),
+    }
+    return InputStream(name, kind, _with_required(records[kind](), parse_column_options(required)))
+
+
+def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:
+    """Yield the records; one without a field that --column names for its text or words gets an error."""
+    named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
+    for record in records:
+        missing = next((name for name in named.values() if name not in record.values), None)
+        if missing is None or record.error or "tokens" in record.values:
+            yield record
+            continue
+        fields = ", ".join(record.values) or "none"
+        error = f"{record.where}: no column {missing!r}; there are {fields}.{closest(missing, record.values)}"
+        yield InputRecord(record.where, {"id": record.id}, error)
+
+
+def given_texts(texts: Sequence[str], name: str) -> InputStream:
+    """Return texts that the user typed as records, with their numbers from 1 as ids; `name` is the option's."""
+    records = (InputRecord(f"{name} {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
+    return InputStream(name, "text", records)
+
+
+def _up_to_text(lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield lines up to the first that is not blank."""
+    for line in lines:
+        yield line
+        if line.text.strip():
+            return
+
+
+def _lines(source: str) -> Iterator[Line]:
+    if source == STDIN:
+        return stdin_lines()
+    path = Path(source).expanduser()
+    if path.is_dir() or not path.exists():
+        state = "is a directory" if path.is_dir() else "does not exist"
+        raise SqueezeError(
+            f"{source} {state}; give a file (.jsonl, .csv, .tsv, .pubtator, .conll, .txt, also .gz), or - for a pipe"
+        )
+    other = _OTHER_SUFFIXES.get(_suffix(source))
+    if other is not None:
+        raise _unsupported(source, other)
+    return tolerant_lines(path)
+
+
+def _unsupported(name: str, what: str) -> SqueezeError:
+    return SqueezeError(
+        f"{name} is {what}, and input records were expected; write them as JSON lines "
+        '({"id": 1, "text": "..."}), as PubTator, as a table, or as one text on each line of a .txt'
+    )
+
+
+def _suffix(source: str) -> str:
+    return Path(source.lower().removesuffix(".gz")).suffix
+
+
+def _format_of(source: str, name: str, line: str) -> Format:
+    """Return the format by the suffix, or by the first line that is not blank."""
+    suffix = _suffix(source)
+    if suffix == ".tsv":
+        return "conll" if _begins_words(line) else "tsv"
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    beginning = line.lstrip().lower()
+    other = next((what for start, what in _OTHER_FIRST_LINES.items() if beginning.startswith(start)), None)
+    if other:
+        raise _unsupported(name, other)
+    return _format_by_line(line)
+
+
+def _format_by_line(line: str) -> Format:
+    if line.lstrip().startswith("{"):
+        return "jsonl"
+    match = TEXT_LINE.match(line)
+    if match and match[2] == "t":
+        return "pubtator"
+    if _begins_words(line) and ("\t" in line or line.startswith(DOCUMENT_START)):
+        return "conll"
+    tables: dict[Format, str] = {"tsv": "\t", "csv": ","}
+    return next((kind for kind, separator in tables.items() if is_header(line, separator)), "text")
+
+
+def _begins_words(line: str) -> bool:
+    return line.startswith(DOCUMENT_START) or has_tag(line)
+
+
+def _texts(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+    for line in lines:
+        values = {"id": line.number} if line.error else {"id": line.number, "text": line.text}
+        yield InputRecord(f"{name}:{line.number}", values, line.error)
+
+
+def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+    for line in lines:
+        where = f"{name}:{line.number}"
+        try:
+            yield InputRecord(where, {} if line.error else _json_record(line.text, where), line.error)
+        except SqueezeError as error:
+            yield InputRecord(where, {}, str(error))
+
+
+def _json_record(line: str, where: str) -> dict[str, Any]:
+    try:
+        values = parse_json(line, parse_constant=_refuse_constant)
+        check_characters(line, values)
+    except ValueError as error:
+        example = '{"id": 1, "text": "..."}'
+        raise SqueezeError(f"{where}: invalid JSON ({error}); write one object per line, like {example}") from error
+    if isinstance(values, dict):
+        return values
+    way_out = f"such as `jq -c '.[]' {where.rpartition(':')[0]}`" if isinstance(values, list) else 'with a "text"'
+    raise SqueezeError(
+        f"{where}: a JSON {type(values).__name__}, but an object was expected; write one per line, {way_out}"
+    )
+
+
+def _refuse_constant(constant: str) -> Any:
+    """Refuse NaN and Infinity, which Python's parser takes and JSON does not have."""
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _documents(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+    for block in _blocks(lines):
+        where = f"{name}:{block[0].number}"
+        try:
+            _check_lines(block)
+            for document in pubtator_texts(((line.number, line.text) for line in block), name):
+                yield InputRecord(document.where, {"id": document.id, "text": document.text})
+        except SqueezeError as error:
+            yield InputRecord(where, {"id": re.split(r"[|\t]", block[0].text)[0]}, str(error))
+
+
+def _check_lines(lines: Iterable[Line]) -> None:
+    for line in lines:
+        if line.error:
+            raise SqueezeError(line.error)
+
+
+def _blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Group the lines of each document: from a title (or the text of another document) to the next."""
+    block: list[Line] = []
+    document_id = None
+    for line in lines:
+        match = TEXT_LINE.match(line.text)
+        if match and (match[2] == "t" or match[1] != document_id):
+            if block:
+                yield block
+            block, document_id = [], match[1]
+        block.append(line)
+    if block:
+        yield block

@@ -1,0 +1,154 @@
+"""Input records in rows: tables with named columns, and columns of words (CoNLL), whose tags are ignored."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+
+from biosqueeze.data.lines import Line
+from biosqueeze.data.records.columns import check_line_ends, check_names, delimiter_of
+from biosqueeze.data.records.input_record import InputRecord
+from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import max_line_bytes
+
+DOCUMENT_START = "-DOCSTART-"
+_TAG = re.compile(r"O|[BIESLU]-\S+")
+_NAME = re.compile(r"[A-Za-z]\w*")
+# One of them in a first line of names shows that a pipe holds a table.
+_TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
+_LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
+
+_Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells, error of an invalid line in it
+
+
+def has_tag(line: str) -> bool:
+    """Return whether a line has a word first and a tag such as O or B-Gene last."""
+    cells = line.split("\t") if "\t" in line else line.split()
+    return len(cells) > 1 and len(cells[0].split()) == 1 and _TAG.fullmatch(cells[-1].strip()) is not None
+
+
+def is_header(line: str, separator: str) -> bool:
+    """Return whether a line has the names of columns, one of them that of a text."""
+    names = [name.strip() for name in line.split(separator)]
+    return len(names) > 1 and all(map(_NAME.fullmatch, names)) and any(n.casefold() in _TEXT_NAMES for n in names)
+
+
+def tab_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+    """Yield the rows of a .tsv, without quoting: quotes in biomedical tables are text; see `_records`."""
+    rows = ((line.number, line.text.split("\t"), line.error) for line in lines if line.text.strip())
+    return _records(rows, name, columns, "a tab or a line end inside a text must become a space")
+
+
+def comma_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+    """Yield the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `_records`."""
+    return _records(_csv_rows(lines, name), name, columns, 'quote a field that holds a comma, "like, this"')
+
+
+def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+    """Yield the sentences of a column file as {"id", "tokens"}; the id is the number of the sentence's first line.
+
+    Columns are separated by tabs, or by white space in a file whose first row has no tab. Blank lines and -DOCSTART-
+    separate sentences.
+
+    Args:
+        lines: of the file.
+        name: of the file, for messages.
+        columns: `word` may be the number of the column of the words, from 1; by default it is the first.
+    """
+    word = columns.get("word", "")
+    position = int(word[:9]) - 1 if word.isdecimal() else 0
+    sentence: list[Line] = []
+    separator: str | None = None
+    for line in lines:
+        if line.text.strip() and not line.text.startswith(DOCUMENT_START):
+            separator = separator or ("\t" if "\t" in line.text else " ")
+            sentence.append(line)
+        elif sentence:
+            yield _sentence(sentence, name, separator, position)
+            sentence = []
+    if sentence:
+        yield _sentence(sentence, name, separator, position)
+
+
+def _sentence(lines: Sequence[Line], name: str, separator: str | None, position: int) -> InputRecord:
+    number = lines[0].number
+    where, words = f"{name}:{number}", []
+    for line in lines:
+        check_line_ends(line.text, f"{name}:{line.number}")
+        cells = line.text.split("\t") if separator == "\t" else line.text.split()
+        word = cells[position].strip() if 0 <= position < len(cells) else ""
+        if line.error or not word:
+            missing = f"{name}:{line.number}: no word in column {position + 1}; correct this line, or blank it"
+            return InputRecord(where, {"id": number}, line.error or missing)
+        words.append(word)
+    return InputRecord(where, {"id": number, "tokens": words})
+
+
+def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
+    csv.field_size_limit(max_line_bytes())
+    used: list[Line] = []
+
+    rest = iter(lines)
+    head = list(islice(rest, 1))
+
+    def texts() -> Iterator[str]:
+        for line in chain(head, rest):
+            used.append(line)
+            yield line.text + "\n"
+
+    try:
+        for row in csv.reader(texts(), delimiter=delimiter_of(head[0].text if head else ""), strict=True):
+            if row:
+                yield used[0].number, row, next((line.error for line in used if line.error), None)
+            used.clear()
+    except csv.Error as error:
+        raise SqueezeError(
+            f"{name}:{used[0].number}: not a row of a .csv ({error}); quote a field that holds a comma, a quote or a "
+            'line end, and write a quote in it as ""; or save it as .tsv, where quotes are text'
+        ) from error
+
+
+def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: str) -> Iterator[InputRecord]:
+    """Yield a record for each row, by column; its id is that of a column called id, else the number of its line.
+
+    The first row has the names of the columns, unless `columns` gives numbers: then they are called "1", "2", ...
+
+    Raises:
+        SqueezeError: the first row has no names, two of them are equal, or the end of a row cannot be found.
+    """
+    names: list[str] = []
+    first = 0
+    for number, cells, error in rows:
+        where = f"{name}:{number}"
+        if not names:
+            if error:
+                raise SqueezeError(error)
+            names, first = _names(cells, where, columns), number
+            if not _has_numbers(columns):
+                continue
+        wrong = f"{len(cells)} columns, where line {first} has {len(names)} ({', '.join(names)}); correct this row"
+        if error or len(cells) != len(names):
+            yield InputRecord(where, {"id": number}, error or f"{where}: {wrong}: {hint}")
+            continue
+        values = dict(zip(names, cells, strict=True))
+        own = next((value for column, value in values.items() if column.casefold() == "id"), number)
+        yield InputRecord(where, {**values, "id": own})
+
+
+def _names(cells: Sequence[str], where: str, columns: Mapping[str, str]) -> list[str]:
+    numbers = [str(position) for position in range(1, len(cells) + 1)]
+    if _has_numbers(columns):
+        return numbers
+    names = [cell.strip() or number for cell, number in zip(cells, numbers, strict=True)]
+    longest = max(names, key=len)
+    if len(longest) > _LONGEST_NAME:
+        raise SqueezeError(
+            f"{where}: {longest[:20]!r}... is no name of a column; add a first row with names, such as id and text, or "
+            f"give the number of the column, such as --column text={names.index(longest) + 1}"
+        )
+    check_names(names, where)
+    return names
+
+
+def _has_numbers(columns: Mapping[str, str]) -> bool:
+    return bool(columns) and all(column.isdecimal() for column in columns.values())

@@ -1,0 +1,176 @@
+"""The beginning of a data source: its first records, to recognise the task that it is for without reading it all."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.data.lines import read_beginning
+from biosqueeze.data.records import hub
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.splits import (
+    SPELLINGS,
+    SPLITS,
+    has_split_word,
+    open_directory,
+    splits_named,
+    splits_within,
+)
+from biosqueeze.data.records.tables import SUFFIXES, data_suffix, parse_records, splits_of
+from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
+
+RECORDS = 20  # records, sentences or documents of a sample
+_CHARACTERS = 1 << 20  # of a file; enough for as many full articles
+_SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
+_MOST_FILES = 3  # in a message
+_GOLDEN = "golden"  # in the names of BioASQ's test files, which have no other sign of their split
+_LIST_ITEM = re.compile(r"\s*,?\s*()")
+_OBJECT_ITEM = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+
+
+@dataclass(frozen=True)
+class SourceSample:
+    """The beginning of a data source."""
+
+    source: str
+    path: Path | None = None  # the sampled file of a directory; None for other sources, and without a file of a split
+    text: str = ""  # the beginning of that file
+    saved: tuple[DataRecord, ...] = ()  # the first records of a data set of the `datasets` package
+
+    @cached_property
+    def lines(self) -> list[tuple[int, str]]:
+        """The whole lines of the text with their numbers."""
+        lines = [line.rstrip("\r") for line in self.text.split("\n")]
+        return list(enumerate(lines[:-1] if self._truncated else lines, start=1))
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory of a source that is one."""
+        directory = Path(self.source).expanduser()
+        return directory if not hub.is_hub(self.source) and directory.is_dir() else None
+
+    @property
+    def is_named_as_split(self) -> bool:
+        """Whether the sampled file is named after a split alone: train.tsv, and not train-v1.1.json."""
+        return self.path is not None and any(self.path.name.split(".")[0] in names for names in SPELLINGS.values())
+
+    def records(self, header: Sequence[str] = ()) -> list[DataRecord]:
+        """Return the first records as `tables.read_records` would; [] for files that it does not read.
+
+        Args:
+            header: names that mark a header, as for `tables.read_records`.
+
+        Raises:
+            SqueezeError: one of them is malformed.
+        """
+        if self.path is None or not self.is_named_as_split or data_suffix(self.path) not in SUFFIXES:
+            return list(self.saved)
+        if data_suffix(self.path) == ".json" and not self._has_json_lines:
+            return _json_records(self.text, self.path)
+        records: list[DataRecord] = []
+        try:
+            records.extend(islice(parse_records(self.lines, self.path, header), RECORDS))
+        except SqueezeError:
+            if not self._truncated:
+                raise
+        return records
+
+    @property
+    def _truncated(self) -> bool:
+        return len(self.text) >= _CHARACTERS
+
+    @property
+    def _has_json_lines(self) -> bool:
+        lines = [line for _, line in self.lines if line.strip()]
+        try:
+            return len(lines) > 1 and isinstance(parse_json(lines[0]), dict)
+        except ValueError:
+            return False
+
+
+def take_sample(source: str) -> SourceSample:
+    """Read the beginning of a data source: of one file of a directory, or the first records of a `datasets` data set.
+
+    Args:
+        source: a directory, a directory that `datasets` saved, hub:NAME, or the name of generated data (demo:ner).
+
+    Raises:
+        SqueezeError: there is no such source, or it cannot be read.
+    """
+    if source.startswith("demo:"):
+        return SourceSample(source)
+    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
+        return SourceSample(source, saved=tuple(hub.first_records(source, RECORDS)))
+    path = _sampled_file(open_directory(source))
+    return SourceSample(source, path, read_beginning(path, _CHARACTERS) if path else "")
+
+
+def available_splits(source: str) -> tuple[str, ...]:
+    """Return the splits of a data source by the names of its files; all if these show none.
+
+    Raises:
+        SqueezeError: there is no such source.
+    """
+    if source.startswith("demo:"):
+        return SPLITS
+    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
+        return splits_of(source) or SPLITS
+    return splits_named(open_directory(source)) or SPLITS
+
+
+def file_problems(directory: Path) -> str:
+    """Return why no file of a directory is read as a split of a data set, for messages; "" if it has no file."""
+    problems = []
+    for path in sorted(path for path in directory.iterdir() if path.is_file())[:_MOST_FILES]:
+        if data_suffix(path) not in _SUFFIXES:
+            problems.append(f"{path.name} has none of the suffixes {', '.join(_SUFFIXES)}")
+        else:
+            problems.append(f"{path.name} has none of {', '.join(SPLITS)} in its name")
+    return "; ".join(problems)
+
+
+def _sampled_file(directory: Path) -> Path | None:
+    """Return the file of the first split, by its exact name if there is one."""
+    files = [path for path in sorted(directory.iterdir()) if path.is_file() and data_suffix(path) in _SUFFIXES]
+    files.sort(key=lambda path: _SUFFIXES.index(data_suffix(path)))
+    for matches in (_is_named, has_split_word, _is_within):
+        for split in SPLITS:
+            for path in files:
+                if matches(path.name, split):
+                    return path
+    return next((path for path in files if _GOLDEN in path.name.lower()), None)
+
+
+def _is_named(name: str, split: str) -> bool:
+    return name.split(".")[0] in SPELLINGS[split]
+
+
+def _is_within(name: str, split: str) -> bool:
+    return splits_within(name) == (split,)
+
+
+def _json_records(text: str, path: Path) -> list[DataRecord]:
+    """Parse the first records of a JSON list, or of an object of records by id; [] if its items are not objects."""
+    items = list(islice(_leading_items(text), RECORDS))
+    if not all(isinstance(item, dict) for _, item in items):
+        return []
+    return [DataRecord(str(path), {**item, "id": key} if key else item) for key, item in items]
+
+
+def _leading_items(text: str) -> Iterator[tuple[str, Any]]:
+    """Decode the items of a JSON list or object up to the end of the text, which may be within one of them."""
+    decoder = json.JSONDecoder()
+    start = len(text) - len(text.lstrip())
+    item = {"[": _LIST_ITEM, "{": _OBJECT_ITEM}.get(text[start : start + 1])
+    position = start + 1
+    while item is not None and (match := item.match(text, position)):
+        try:
+            value, position = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            return
+        yield match[1], value

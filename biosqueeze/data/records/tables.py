@@ -1,0 +1,295 @@
+"""Read records with named fields: tables, JSON lines, JSON, and data sets of the `datasets` package."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from biosqueeze.data.lines import check_characters, invalid_json, numbered_lines, read_document
+from biosqueeze.data.records import hub
+from biosqueeze.data.records.columns import (
+    Columns,
+    check_line_ends,
+    check_names,
+    check_unique,
+    delimiter_of,
+    find_column,
+    parse_column_options,
+)
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
+from biosqueeze.errors import SqueezeError
+from biosqueeze.parsing import parse_json
+from biosqueeze.progress import note
+
+__all__ = [
+    "SUFFIXES",
+    "Columns",
+    "DataRecord",
+    "check_unique",
+    "find_column",
+    "folds",
+    "parse_column_options",
+    "parse_records",
+    "read_file",
+    "read_records",
+    "splits_of",
+]
+
+# The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
+# every platform accepts.
+_MAX_FIELD = 2**31 - 1
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
+
+NumberedLines = Iterable[tuple[int, str]]
+
+
+def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = ()) -> dict[str, list[DataRecord]]:
+    """Read splits of a data set, and log their files and columns.
+
+    Args:
+        source: a directory with train, dev (or devel, valid, validation) and test as .tsv, .csv, .jsonl, .json
+            or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved; or
+            hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
+        splits: of train, dev and test.
+        header: names that mark a header: the first row of a table is a header if any of them occurs in it (letter
+            case is ignored). A table without a header has columns "1", "2", ...
+
+    Raises:
+        SqueezeError: a split is missing or empty, or a file is damaged; the message names file and line.
+        UsageError: there is no such split.
+    """
+    check_splits(splits)
+    if hub.is_hub(source):
+        return _logged(source, hub.read_hub(source, splits))
+    directory = open_directory(source)
+    if hub.is_saved(directory):
+        return _logged(source, hub.read_saved(directory, splits))
+    files = {split: require_split(directory, split, SUFFIXES) for split in splits}
+    return _logged(source, {split: read_file(path, header=header) for split, path in files.items()}, files)
+
+
+def splits_of(source: str) -> tuple[str, ...]:
+    """Return which of train, dev and test a data set of records has, without reading files.
+
+    Raises:
+        SqueezeError: there is no such data set.
+    """
+    if hub.is_hub(source):
+        return hub.hub_splits(source)
+    directory = open_directory(source)
+    if hub.is_saved(directory):
+        return hub.saved_splits(directory)
+    return tuple(split for split in SPLITS if find_split(directory, split, SUFFIXES))
+
+
+def read_file(path: Path, *, header: Sequence[str] = ()) -> list[DataRecord]:
+    """Read one file; its suffix determines the format.
+
+    Args:
+        path: .tsv, .csv, .jsonl, .json or .txt, plain or with .gz.
+        header: as for `read_records`.
+
+    Raises:
+        SqueezeError: it is damaged, or holds no record; the message names file and line.
+    """
+    records = list(_records(path, header))
+    if not records:
+        raise SqueezeError(f"{path} is empty: it holds no record; check that it was written in full")
+    return records
+
+
+def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
+    if data_suffix(path) == ".json":
+        return _json(path)
+    return parse_records(numbered_lines(path), path, header)
+
+
+def data_suffix(path: Path) -> str:
+    """Return the suffix that determines the format: `.tsv` for x.tsv.gz."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+
+
+def parse_records(lines: NumberedLines, path: Path, header: Sequence[str] = ()) -> Iterator[DataRecord]:
+    """Parse the lines of a table or of JSON lines, as they are read.
+
+    Args:
+        lines: number and content of each line.
+        path: its suffix determines the format; a .txt whose first line begins with { has JSON lines.
+        header: as for `read_records`.
+
+    Raises:
+        SqueezeError: a line is malformed; the message names file and line.
+    """
+    first, lines = _peek(lines)
+    kind = data_suffix(path)
+    if kind in (".jsonl", ".json") or (kind == ".txt" and first.lstrip().startswith("{")):
+        return _json_lines(lines, path)
+    return _table(path, _csv_rows(lines, path) if kind == ".csv" else _tab_rows(lines), header)
+
+
+def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
+    """Return the first line that is not blank, and all lines."""
+    head, rest = [], iter(lines)
+    for number, line in rest:
+        head.append((number, line))
+        if line.strip():
+            return line, chain(head, rest)
+    return "", head
+
+
+def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
+    """Split the rows of a .tsv, without quoting: quotes in biomedical tables are text."""
+    return ((number, line.split("\t")) for number, line in lines if line)
+
+
+def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`."""
+    csv.field_size_limit(_MAX_FIELD)
+    first, lines = _peek(lines)
+    rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter_of(first), strict=True)
+    begin = 1
+    try:
+        for row in rows:
+            if row:
+                yield begin, row
+            begin = rows.line_num + 1
+    except csv.Error as error:
+        raise SqueezeError(
+            f"{path}:{begin}: not a row of a .csv ({error}); quote a field that holds a comma, a quote or a "
+            'line end, and write a quote in it as ""; or save it as .tsv, where quotes are text'
+        ) from error
+
+
+def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[str]) -> Iterator[DataRecord]:
+    first = next(rows, None)
+    if first is None:
+        return
+    names = _header(first[1], header)
+    check_line_ends("".join(names), f"{path}:{first[0]}")
+    columns = names or [str(position) for position in range(1, len(first[1]) + 1)]
+    check_names(columns, f"{path}:{first[0]}")
+    if not names:
+        yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
+    for number, cells in rows:
+        if len(cells) != len(columns):
+            raise SqueezeError(
+                f"{path}:{number}: {len(cells)} columns, where line {first[0]} has {len(columns)} "
+                f"({', '.join(columns)}); correct this row{_hint(path)}"
+            )
+        yield DataRecord(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
+
+
+def _hint(path: Path) -> str:
+    if ".csv" in path.suffixes:
+        return ': quote a field that holds a comma, "like, this"'
+    return ": a tab or a line end inside a text must become a space"
+
+
+def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the column names, or [] if the row is not a header; an unnamed column is called by its position."""
+    names = [cell.strip() for cell in cells]
+    folded = {name.casefold() for name in known}
+    if not any(name.casefold() in folded for name in names):
+        return []
+    return [name or str(position) for position, name in enumerate(names, start=1)]
+
+
+def _first_duplicate(names: Sequence[str]) -> str | None:
+    return next((name for position, name in enumerate(names) if name in names[:position]), None)
+
+
+def _json_lines(lines: NumberedLines, path: Path) -> Iterator[DataRecord]:
+    for number, line in lines:
+        if line.strip():
+            where = f"{path}:{number}"
+            yield DataRecord(where, _object(_parsed(line, path, number), where))
+
+
+def _json(path: Path) -> Iterator[DataRecord]:
+    """Parse a list of records, an object of records by id, or JSON lines that are named .json."""
+    lines = read_document(path)
+    text = "\n".join(lines)
+    if not text.strip():
+        return iter(())
+    if _is_json_lines(lines):
+        return _json_lines(enumerate(lines, start=1), path)
+    value = _parsed(text, path, 1)
+    if isinstance(value, list):
+        return (DataRecord(f"{path}[{n}]", _object(item, f"{path}[{n}]")) for n, item in enumerate(value))
+    if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+        return (_with_id(path, key, item) for key, item in value.items())
+    raise SqueezeError(
+        f"{path}: neither a list of records nor an object of records by id "
+        f"(found {_summary(value)}); write it as JSON lines, one record on each"
+    )
+
+
+def _summary(value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}"
+    return "an object of " + ", ".join(f"{key}: {type(item).__name__}" for key, item in list(value.items())[:4])
+
+
+def _is_json_lines(lines: Sequence[str]) -> bool:
+    filled = [line for line in lines if line.strip()]
+    try:
+        return len(filled) > 1 and isinstance(parse_json(filled[0]), dict)
+    except ValueError:
+        return False
+
+
+def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> DataRecord:
+    where = f"{path}[{json.dumps(key)}]"
+    if str(item.get("id", key)) != key:
+        raise SqueezeError(f"{where}: the record has another id, {item['id']!r}; make the two equal")
+    return DataRecord(where, {**item, "id": key})
+
+
+def _parsed(text: str, path: Path, first: int) -> Any:
+    try:
+        values = parse_json(text, object_pairs_hook=_unique)
+        check_characters(text, values)
+    except _DuplicateKeyError as error:
+        raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
+    except json.JSONDecodeError as error:
+        raise invalid_json(path, error, first) from error
+    except UnicodeEncodeError as error:
+        raise SqueezeError(f"{path}:{first}: a single surrogate in a string ({error}); correct this line") from error
+    return values
+
+
+class _DuplicateKeyError(Exception):
+    """A key occurs twice in one JSON object; `json` alone would keep the last without an error."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _DuplicateKeyError(_first_duplicate([name for name, _ in pairs]))
+    return values
+
+
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return {"text": value[0], **value[1]}  # spaCy's ["text", {"entities": [[0, 4, "Gene"]]}]
+    if not isinstance(value, dict):
+        raise SqueezeError(
+            f'{where}: a JSON {type(value).__name__}, but an object like {{"text": ...}} was expected; '
+            "write one record on each line"
+        )
+    return value
+
+
+def _logged(
+    source: str, records: dict[str, list[DataRecord]], files: Mapping[str, Path] | None = None
+) -> dict[str, list[DataRecord]]:
+    counts = (
+        f"{split}{f' {files[split].name}' if files else ''} {len(rows):,} records "
+        f"({', '.join(rows[0].values) or 'no column'})"
+        for split, rows in records.items()
+    )
+    note(f"{source}: {'; '.join(counts)}")
+    return records

@@ -1,0 +1,1 @@
+"""Unlabelled text: read, tokenised, masked, packed, and stored for training."""

@@ -1,0 +1,297 @@
+"""Unlabelled text, one sentence or document per line: files, .gz, JSONL, directories of them, the Hub, or demo:text."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from biosqueeze.data.demo import demo_text
+from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
+from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.text.hub_corpus import HubCorpus
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import read_json
+from biosqueeze.parsing import parse_json
+from biosqueeze.progress import note
+
+DEMO = "demo:text"
+MANIFEST = "corpus.json"
+"""The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
+_SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
+_TEXT = {".txt", ".text"}
+_JSONL = {".jsonl", ".ndjson"}
+_NEVER_TEXT = {
+    ".json",
+    ".csv",
+    ".tsv",
+    ".xml",
+    ".nxml",
+    ".html",
+    ".pdf",
+    ".parquet",
+    ".arrow",
+    ".zip",
+    ".bz2",
+    ".xz",
+    ".zst",
+}
+_BEGINNING = 1 << 20  # characters in which blank lines between documents are looked for
+_NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
+
+
+def read_lines(source: str, field: str = "text") -> Iterator[str]:
+    """Stream the non-blank lines of a corpus, without line ends and outer white space.
+
+    Args:
+        source: a file (.txt, .jsonl, either with .gz; any other name is read as text), a directory of such
+            files (read recursively, in sorted order), hub:NAME[:FIELD], or `demo:text`.
+        field: the field of a record (JSONL, or of the Hub) that holds the text.
+
+    Raises:
+        SqueezeError: the source does not exist (raised at once), a line cannot be read, or there is no text (raised
+            during iteration).
+    """
+    return read_files(source, corpus_files(source), field)
+
+
+def find_corpus(source: str) -> Path | None:
+    """Return the path of a corpus, or None for the built-in sample and for the Hub; nothing is read.
+
+    Raises:
+        SqueezeError: there is no such path, or `datasets`, which reads the Hub, is not installed.
+        UsageError: there is no such built-in corpus, or no name after hub:.
+    """
+    if is_hub(source):
+        HubCorpus.parse(source)
+        return None
+    if source.startswith("demo:"):
+        if source != DEMO:
+            raise UsageError(f"there is no corpus called {source}; the built-in sample is {DEMO}")
+        return None
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise SqueezeError(
+            f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, hub:NAME, or {DEMO}"
+        )
+    return path
+
+
+def corpus_files(source: str) -> tuple[Path, ...]:
+    """Return the files of a corpus in reading order; none for the built-in sample and for the Hub.
+
+    Raises:
+        SqueezeError: there is no such path, or it holds no corpus file.
+    """
+    path = find_corpus(source)
+    if path is None:
+        return ()
+    if (path / MANIFEST).is_file():
+        return _shards_of(path, "train")
+    if path.is_dir():
+        return _files_in(path)
+    if _suffix(path) in _NEVER_TEXT:
+        raise SqueezeError(
+            f"{source} is {_suffix(path)}, not a corpus: expected .txt (one sentence or document per line) "
+            "or .jsonl, either with .gz"
+        )
+    return (path,)
+
+
+def content_hash(source: str) -> str:
+    """Return what identifies the content of a corpus without files: the built-in sample, or the Hub's revision.
+
+    Raises:
+        SqueezeError: the Hub cannot be reached, or has no such data set.
+    """
+    if is_hub(source):
+        return HubCorpus.parse(source).revision()
+    return hashlib.sha256(json.dumps(demo_text()).encode()).hexdigest()
+
+
+def held_out_files(source: str) -> tuple[Path, ...]:
+    """Return the shards of the held-out share of a built corpus; none for any other corpus.
+
+    Raises:
+        SqueezeError: as for `corpus_files`.
+    """
+    path = find_corpus(source)
+    return _shards_of(path, "held-out") if path is not None and (path / MANIFEST).is_file() else ()
+
+
+def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
+    """Return the shards of one split of a built corpus; the held-out share is in a directory below.
+
+    Raises:
+        SqueezeError: the manifest is damaged, or a shard is missing.
+    """
+    shards = read_json(directory / MANIFEST).get("shards")
+    try:
+        files = tuple(directory / shard["name"] for shard in shards or () if shard["split"] == split)
+    except (TypeError, KeyError) as error:
+        raise SqueezeError(f"{directory / MANIFEST} names no shards; build the corpus again") from error
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None or (not files and split == "train"):
+        raise SqueezeError(f"{directory} lacks {missing or 'all shards'}; build the corpus again")
+    return files
+
+
+def _files_in(directory: Path) -> tuple[Path, ...]:
+    visible = sorted(p for p in directory.rglob("*") if p.is_file() and not _is_hidden(p, directory))
+    files = tuple(p for p in visible if _suffix(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
+    if not files:
+        raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
+    skipped = [p.name for p in visible if p not in files]
+    if skipped:
+        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+        note(f"corpus {directory}: {len(files)} files read; skipped {', '.join(skipped[:3])}{more}")
+    return files
+
+
+def _is_hidden(path: Path, directory: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(directory).parts)
+
+
+def _suffix(path: Path) -> str:
+    """Return the suffix that determines the format: `.jsonl` for x.jsonl.gz."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:
+    """Stream the lines of corpus files, as `read_lines`.
+
+    Args:
+        source: the name of the corpus in error messages.
+        files: as `corpus_files` returns them.
+        field: the field of a record that holds the text.
+        progress: is advanced by the bytes of the files (the Hub: of the texts) that are read.
+
+    Raises:
+        SqueezeError: a line cannot be read, or there is no text.
+    """
+    empty = True
+    streams = (_texts(path, field, progress) for path in files) if files else (_unfiled(source, field, progress),)
+    for line in chain.from_iterable(streams):
+        text = line.strip()
+        if text:
+            empty = False
+            yield text
+    if empty:
+        raise _empty(source)
+
+
+def _unfiled(source: str, field: str, progress: ByteProgress | None) -> Iterator[str]:
+    """Stream the texts of a corpus without files."""
+    return HubCorpus.parse(source).texts(field, progress) if is_hub(source) else iter(demo_text())
+
+
+def _empty(source: str) -> SqueezeError:
+    return SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
+
+
+def read_text_documents(source: str, field: str = "text") -> Iterator[list[str]]:
+    """Stream the documents of a corpus as their lines, which are not blank.
+
+    In a file with blank lines, as `biosqueeze corpus` writes it, these separate the documents; in any other file each
+    line is one, and of the Hub each record.
+
+    Args:
+        source: as for `read_lines`.
+        field: the field of a record that holds the text.
+
+    Raises:
+        SqueezeError: as for `read_lines`.
+    """
+    return read_documents(source, corpus_files(source), field)
+
+
+def read_documents(
+    source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None
+) -> Iterator[list[str]]:
+    """Stream the documents of corpus files, as `read_text_documents`; the arguments are those of `read_files`.
+
+    Raises:
+        SqueezeError: a line cannot be read, or there is no text.
+    """
+    if not files:
+        yield from ([text] for text in read_files(source, files, field, progress))
+        return
+    empty = True
+    for path in files:
+        lines = (line.strip() for line in _texts(path, field, progress))
+        for document in _divided(path, lines):
+            empty = False
+            yield document
+    if empty:
+        raise _empty(source)
+
+
+def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    if _suffix(path) in _JSONL:
+        return ([line] for line in lines if line)
+    # In a shard a blank line follows each document, even a single one.
+    if _SHARD.fullmatch(path.name) and any((folder / MANIFEST).is_file() for folder in path.parents[:2]):
+        return _blocks(lines)
+    return divide_into_documents(lines)
+
+
+def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Divide a file at its blank lines if its beginning has any between others, else after each line.
+
+    A pipe is read only once.
+
+    Args:
+        lines: without outer white space.
+    """
+    beginning, size = [], 0
+    for line in lines:
+        beginning.append(line)
+        size += len(line) + 1
+        if size >= _BEGINNING:
+            break
+    stream = chain(beginning, lines)
+    inner = "\n".join(beginning).strip("\n")
+    return _blocks(stream) if "\n\n" in inner else ([line] for line in stream if line)
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    for line in lines:
+        if line:
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[str]:
+    lines = numbered_lines(path, progress)
+    if _suffix(path) in _JSONL:
+        return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
+    return (line for _, line in lines)
+
+
+def _field_of(line: str, field: str, where: str) -> str:
+    try:
+        record = parse_json(line)
+        check_characters(line, record)
+    except ValueError as error:
+        raise SqueezeError(
+            f"{where}: invalid JSON ({error}); a .jsonl file has one JSON object on each line"
+        ) from error
+    if not isinstance(record, dict):
+        raise SqueezeError(
+            f'{where}: a JSON {type(record).__name__}, but an object like {{"{field}": ...}} was expected'
+        )
+    if field not in record:
+        raise SqueezeError(f"{where}: no field {field!r}; name the field with the text: {', '.join(record) or 'none'}")
+    text = record[field]
+    if not isinstance(text, str):
+        kind = "null" if text is None else f"of type {type(text).__name__}"
+        others = ", ".join(name for name in record if name != field)
+        advice = f"name another of: {others}" if others else "leave such records out"
+        raise SqueezeError(f"{where}: field {field!r} is {kind}, not text; {advice}")
+    return " ".join(text.splitlines())

@@ -1,0 +1,107 @@
+"""Unlabelled text of a data set on the Hugging Face Hub, streamed with `datasets` (extra `hub`)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from biosqueeze.data.lines import ByteProgress
+from biosqueeze.data.records.hub import PREFIX
+from biosqueeze.errors import SqueezeError, UsageError, require
+
+if TYPE_CHECKING:
+    from datasets import DatasetBuilder
+
+EXTRA = "hub"
+_SPLIT = "train"
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """The train split of a data set on the Hub: hub:NAME, hub:NAME:FIELD or hub:NAME:CONFIG:FIELD."""
+
+    source: str
+    name: str
+    config: str | None = None
+    field: str | None = None
+    """Field that holds the text; None: as --field says."""
+
+    @classmethod
+    def parse(cls, source: str) -> "HubCorpus":
+        """Parse the name of a source that begins with `hub:`; nothing is loaded.
+
+        Raises:
+            UsageError: it names no data set.
+            SqueezeError: `datasets` is not installed.
+        """
+        name, *others = source.removeprefix(PREFIX).split(":")
+        if not name or len(others) > 2 or not all(others):
+            raise UsageError(f"{source!r} names no corpus; write hub:NAME, hub:NAME:FIELD or hub:NAME:CONFIG:FIELD")
+        require("datasets", EXTRA)
+        return cls(source, name, others[0] if len(others) == 2 else None, others[-1] if others else None)
+
+    def revision(self) -> str:
+        """Return what identifies the content: the commit on the Hub, or a hash of local files' sizes and times.
+
+        Raises:
+            SqueezeError: the Hub cannot be reached, or has no such data set.
+        """
+        with self._explained():
+            return f"{self._builder().hash}/{self.config or ''}"
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """Stream the records; nothing is stored on disk.
+
+        Raises:
+            SqueezeError: the data set cannot be loaded, has no train split, or the connection is lost.
+        """
+        with self._explained():
+            yield from self._builder().as_streaming_dataset(split=_SPLIT)
+
+    def texts(self, field: str, progress: ByteProgress | None = None) -> Iterator[str]:
+        """Stream the texts, each on one line; records without text are left out.
+
+        Args:
+            field: of the text, where the source names none.
+            progress: is advanced by the bytes of the texts.
+
+        Raises:
+            SqueezeError: as for `records`, or a record has no such field, or the field holds no text.
+        """
+        for number, record in enumerate(self.records(), start=1):
+            text = " ".join(self._text(record, self.field or field, number).splitlines())
+            if progress is not None:
+                progress.advance(len(text.encode(errors="replace")))
+            yield text
+
+    def _text(self, record: Mapping[str, Any], field: str, number: int) -> str:
+        names = f"one of: {', '.join(record)}"
+        if field not in record:
+            raise SqueezeError(f"{self.source} has no field {field!r}; write hub:{self.name}:FIELD with {names}")
+        text = record[field]
+        if not isinstance(text, str | None):
+            raise SqueezeError(
+                f"{self.source}:{number}: field {field!r} is a {type(text).__name__}, not text; name {names}"
+            )
+        return text or ""
+
+    def _builder(self) -> "DatasetBuilder":
+        builder: DatasetBuilder = require("datasets", EXTRA).load_dataset_builder(self.name, self.config)
+        return builder
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of `datasets` into messages for the user; loading scripts are never run."""
+        from huggingface_hub.errors import HfHubHTTPError
+
+        datasets = require("datasets", EXTRA)
+        connection = HfHubHTTPError.__bases__  # OSError, and the error of the HTTP library in use
+        errors = (*connection, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+        try:
+            yield
+        except errors as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise SqueezeError(
+                f"datasets cannot read {self.source} ({reason}); check the name and the connection, or write "
+                "hub:NAME:CONFIG:FIELD to name a configuration"
+            ) from error

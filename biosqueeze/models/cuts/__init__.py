@@ -1,0 +1,1 @@
+"""Cut a model: depth, width and vocabulary, and the repair of what is left."""

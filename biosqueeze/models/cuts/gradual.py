@@ -1,0 +1,81 @@
+"""Cut in several steps with a training after each: the sizes on the way. Torch-free to import."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from biosqueeze.errors import UsageError
+from biosqueeze.models.families import family_of, unprojected_hidden
+from biosqueeze.options import Bounds, Excludes
+
+if TYPE_CHECKING:
+    from biosqueeze.models.cuts.width import Widths
+
+MOST_STEPS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradualOptions:
+    """How much of a cut is done at once."""
+
+    steps_of: Annotated[
+        int | None,
+        "Go only the first of N equal steps towards --layers, --ffn, --heads or --hidden. In a recipe: repeat the cut "
+        "and the training after it until the shape is reached, N times.",
+        Bounds(least=1, most=MOST_STEPS),
+        Excludes(
+            *("width", "params", "flops", "speedup", "family", "student", "vocab_keep", "tokenizer"),
+            why="its steps are between sizes; give --layers, --ffn, --heads or --hidden",
+        ),
+    ] = None
+
+
+def next_size(now: int, target: int, steps: int, multiple: int = 1) -> int:
+    """Return the size after the first of equal steps: a multiple of some size, if the steps are longer than that."""
+    if target >= now:
+        return target
+    length = (now - target) / steps
+    rounded_to = multiple if length >= multiple else 1
+    return max(target, round((now - length) / rounded_to) * rounded_to)
+
+
+def next_layers(config: Any, layers: str | None, steps: int | None) -> str | None:
+    """Return --layers for the first of some steps.
+
+    Raises:
+        UsageError: the layers are not given as a number.
+    """
+    if layers is None or steps is None or steps == 1:
+        return layers
+    if not layers.strip().isdigit():
+        raise UsageError(
+            f"--steps-of {steps} needs a number of layers, and not --layers {layers}; give how many remain"
+        )
+    return str(next_size(config.num_hidden_layers, int(layers), steps))
+
+
+def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
+    """Return the widths after the first of some steps; neurons are a multiple of what int8 kernels need."""
+    from biosqueeze.models.cuts.shares import kernel_multiple
+    from biosqueeze.models.layers import query_group
+
+    if steps is None or steps == 1:
+        return target
+    family = family_of(config)
+    neurons, heads = int(getattr(config, family.ffn_key)), int(getattr(config, family.heads_key))
+    size, group = int(config.hidden_size) // heads, query_group(config)
+    ffn = target.ffn and next_size(neurons, target.ffn, steps, kernel_multiple(target.ffn))
+    kept = target.heads and group * next_size(heads // group, target.heads // group, steps)
+    narrow = target.head_size and next_size(size, target.head_size, steps)
+    while (kept or heads) * (narrow or size) == unprojected_hidden(config):
+        if kept and target.heads and kept > target.heads:
+            kept -= group
+        elif narrow and target.head_size and narrow > target.head_size:
+            narrow -= 1
+        else:
+            break  # the target itself is refused
+    return replace(
+        target,
+        ffn=None if ffn == neurons else ffn,
+        heads=None if kept == heads else kept,
+        head_size=None if narrow == size else narrow,
+    )

@@ -1,0 +1,1 @@
+"""Faster layers, attention and dropout for training on a CPU."""

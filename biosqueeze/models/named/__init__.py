@@ -1,0 +1,1 @@
+"""Named shapes and students, and the models that are built from them."""

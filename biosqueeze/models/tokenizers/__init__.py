@@ -1,0 +1,1 @@
+"""Tokenizers of checkpoints, old and new: casing, settings, SentencePiece, and text without transformers."""

@@ -1,0 +1,175 @@
+"""Special tokens, longest input and tokenizer.json of a checkpoint's tokenizer, and the checks of it. Torch-free."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biosqueeze.data.tokenizer import InferenceTokenizer
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+from biosqueeze.json_object import JsonObject, is_unicode
+from biosqueeze.models.tokenizers.casing import is_cased, lowers_case, read_tokenizer_json
+from biosqueeze.progress import warn
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Core
+
+_SPECIALS = {
+    "[": {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    },
+    "<": {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    },
+    "<|": {
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "<|end_of_text|>",
+        "pad_token": "<|end_of_text|>",
+        "mask_token": "<|mask|>",
+    },
+}
+ROLES = tuple(_SPECIALS["<"])
+"""The special tokens, in the order in which transformers adds missing ones to a vocabulary."""
+_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents")
+_ADVICE = "correct that value, or fetch the file again"
+# Embeddings are often padded to a round number of rows.
+_SPARE_ROWS = 128
+# The tokenizers library copies a tokenizer in a time that grows with the highest id.
+_HIGHEST_ID = 1 << 24
+_UNKNOWN = "\ue000"
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Merge special_tokens_map.json and tokenizer_config.json, with special tokens as plain strings.
+
+    Raises:
+        SqueezeError: a file is damaged, or a value that is used has the wrong type.
+    """
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (path / name).is_file():
+            merged |= _plain(JsonObject(read_json(path / name), str(path / name), _ADVICE))
+    return merged
+
+
+def _plain(json: JsonObject) -> dict[str, Any]:
+    """Check the settings in one file; return those that are not null, special tokens as plain strings."""
+    settings = {key: value for key, value in json.values.items() if value is not None}
+    for role in ROLES:
+        if isinstance(settings.get(role), dict):
+            settings[role] = json.child(role).get("content", str)
+        else:
+            json.optional(role, str)
+        if not is_unicode(settings.get(role, "")):
+            raise json.error(role, "is not valid text")
+    for flag in _FLAGS:
+        json.optional(flag, bool)
+    length = json.optional("model_max_length", float)  # 1e30, as an integer, and 0 stand for no limit
+    if length is not None and not length >= 0:
+        raise json.error("model_max_length", f"is {length:g}, a number of tokens was expected")
+    return settings
+
+
+def max_length(settings: Mapping[str, Any], positions: int) -> int:
+    """Return the longest input in tokens: that of the settings, limited by the model's positions."""
+    return int(min(positions, settings.get("model_max_length") or positions))
+
+
+def core_special_tokens(settings: Mapping[str, Any], core: "Core") -> dict[str, str]:
+    """Return `special_tokens` of a tokenizer; MPNet's has <unk>, but gives [UNK] for what is unknown."""
+    return special_tokens(settings, core.get_vocab(), unknown=getattr(core.model, "unk_token", None))
+
+
+def special_tokens(
+    settings: Mapping[str, Any], vocabulary: Mapping[str, int], *, unknown: str | None = None
+) -> dict[str, str]:
+    """Return the special tokens of the settings, completed by the usual ones that are in the vocabulary.
+
+    Args:
+        settings: of `read_settings`.
+        vocabulary: of the tokenizer.
+        unknown: the usual token for what is unknown, if the tokenizer has one of its own.
+    """
+    style, other_style = (_SPECIALS["<"], _SPECIALS["["])[:: 1 if "<s>" in vocabulary else -1]
+    if _SPECIALS["<|"]["bos_token"] in vocabulary:
+        style = _SPECIALS["<|"]
+    # ALBERT mixes both styles: <pad> and <unk>, but [CLS], [SEP] and [MASK].
+    present = {
+        role: [t for t in (token, other_style.get(role, "")) if t in vocabulary] for role, token in style.items()
+    }
+    usual = {role: tokens[0] for role, tokens in present.items() if tokens}
+    if unknown is not None and unknown in vocabulary:
+        usual["unk_token"] = unknown
+    configured = {role: settings[role] for role in ROLES if settings.get(role)}
+    return usual | configured
+
+
+def open_core(file: Path) -> "Core":
+    """Read a tokenizer.json, without its truncation and padding; warn if it makes capitals unreachable.
+
+    Raises:
+        SqueezeError: it is damaged.
+    """
+    core = read_tokenizer_json(file)
+    highest = max(core.get_vocab().values(), default=0)
+    if highest > _HIGHEST_ID:
+        raise SqueezeError(
+            f"{file} has ids up to {highest:,}, more than any vocabulary has pieces; copy the tokenizer files of this "
+            "model into its directory"
+        )
+    # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
+    core.no_truncation()
+    core.no_padding()
+    if lowers_case(core) and is_cased(core.get_vocab()):
+        warn(
+            f"{file} lower-cases its input although the vocabulary has capitals, which are then unused; "
+            "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
+        )
+    return core
+
+
+def _encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:
+    """Return the ids of a pair of texts with an unknown character: the post-processor may add any others to them.
+
+    Raises:
+        SqueezeError: the tokenizer has no token for what is unknown, or none for padding.
+    """
+    if tokenizer.pad_token_id is None:
+        raise SqueezeError("the tokenizer has no padding token; set pad_token in tokenizer_config.json")
+    try:
+        ids: Sequence[int] = tokenizer(_UNKNOWN, "a")["input_ids"]
+    except Exception as error:  # the Rust side raises no narrower class
+        raise SqueezeError(
+            f"the tokenizer cannot encode any text ({error}); copy the tokenizer files of this model into its directory"
+        ) from error
+    return ids
+
+
+def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
+    """Check that every id of the tokenizer has a row in the embedding.
+
+    Args:
+        tokenizer: the tokenizer.
+        rows: number of rows of the embedding, vocab_size in config.json.
+
+    Raises:
+        SqueezeError: the tokenizer has more pieces than the embedding has rows.
+    """
+    highest = max((*tokenizer.get_vocab().values(), *_encode_unknown(tokenizer)))
+    if highest >= rows:
+        raise SqueezeError(
+            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows, so they are of different "
+            "models; copy the tokenizer files of this model into its directory"
+        )
+    if rows - highest > _SPARE_ROWS:
+        warn(f"the tokenizer has ids up to {highest:,} and the embedding {rows:,} rows: is it this model's tokenizer?")

@@ -1,0 +1,1 @@
+"""The optimisers, their parameter groups, learning rates and averaged weights."""

@@ -1,0 +1,122 @@
+"""Take over what an earlier process of the same request finished before it was killed. Torch-free.
+
+A training ends with the manifest in OUT.partial, the rename to OUT, and the removal of its states. A process that is
+killed in between leaves a finished checkpoint, which is not trained again.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from biosqueeze import manifest, processes
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import Manifest, ParentRef
+from biosqueeze.options import Outcome, WritingOptions, resolved
+from biosqueeze.output import OutputCheckpoint, clean, locked, partial_of
+from biosqueeze.progress import note
+from biosqueeze.saved_states import has_state
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.resuming.fingerprint import INCIDENTAL
+
+_Options = TypeVar("_Options", bound=TrainingOptions)
+
+
+def resume_where_saved(out: Path, options: _Options) -> _Options:
+    """Replace --resume auto: resume where a training state is saved, start where none is."""
+    return replace(options, resume=has_state(partial_of(out))) if options.resume == "auto" else options
+
+
+def take_over(out: Path, stage: str, options: TrainingOptions) -> Outcome | None:
+    """Return what the same request has finished already, under its final name.
+
+    OUT.partial counts in any case; OUT counts with --resume.
+
+    Args:
+        out: the output of the stage.
+        stage: the subcommand.
+        options: as the manifest records them.
+
+    Returns:
+        the outcome of the stage; None where there is something left to do.
+
+    Raises:
+        SqueezeError: another request has finished OUT.partial, or another process writes there.
+    """
+    if options.force and not options.resume and processes.count() > 1:
+        return None  # the other processes could not tell an older OUT from one that was renamed just now
+    for directory in _candidates(out, options):
+        take = _take_partial if directory != out and processes.is_main() else _take_final
+        written = take(directory, out, stage, options)
+        if written is not None:
+            return Outcome(out, {"metrics": dict(written.metrics)})
+    return None
+
+
+def _candidates(out: Path, options: TrainingOptions) -> Iterator[Path]:
+    """Yield directories that the request may have finished. In other processes OUT may have been renamed just now."""
+    partial = partial_of(out)
+    if (partial / manifest.FILE_NAME).is_file() and (options.force or not out.exists()):
+        yield partial
+    if (options.resume or not processes.is_main()) and not has_state(partial):
+        yield out
+
+
+def _take_partial(partial: Path, out: Path, stage: str, options: TrainingOptions) -> Manifest | None:
+    """Rename OUT.partial to OUT if the request has finished it."""
+    with locked(partial):
+        written = finished(partial)
+        if written is None:
+            return None
+        names = differences(written, stage, options)
+        if names and options.force and not options.resume:
+            return None  # starts over
+        if names:
+            raise SqueezeError(
+                f"{partial} is finished and was made with other values of {', '.join(names)}; rename it to keep it, "
+                "or start over with --force"
+            )
+        OutputCheckpoint(partial, out).publish()
+    note(f"{out} was finished by an earlier run, which ended before it could rename it; --force trains it again")
+    return written
+
+
+def _take_final(directory: Path, out: Path, stage: str, options: TrainingOptions) -> Manifest | None:
+    """Return the manifest of a directory that the request has finished."""
+    written = finished(directory)
+    if written is None or differences(written, stage, options):
+        return None
+    if processes.is_main():
+        clean(out)
+        note(f"{out} is finished already, by the same request")
+    return written
+
+
+def finished(directory: Path) -> Manifest | None:
+    """Return the manifest of a directory whose weights are those that it names; None where it is not complete."""
+    try:
+        written = manifest.read_manifest(directory)
+        if written and Checkpoint(directory, str(directory)).weights_sha256() == written.model.sha256:
+            return written
+    except (SqueezeError, OSError):  # damaged, or renamed by the main process just now
+        pass
+    return None
+
+
+def differences(written: Manifest, stage: str, options: WritingOptions) -> list[str]:
+    """Return the names of options and inputs in which a finished checkpoint differs from a request."""
+    entry = written.history[-1]
+    if entry.stage != stage:
+        return ["the command"]
+    current = json.loads(json.dumps(resolved(options), default=str))
+    names = [name for name in sorted(current) if name not in INCIDENTAL and entry.options.get(name) != current[name]]
+    return names or [role for role, parent in entry.parents.items() if not _is_unchanged(parent)]
+
+
+def _is_unchanged(parent: ParentRef) -> bool:
+    try:
+        return open_checkpoint(parent.name).weights_sha256() == parent.sha256
+    except SqueezeError:
+        return False

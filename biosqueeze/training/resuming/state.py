@@ -1,0 +1,172 @@
+"""Saved training states: folders `state-STEP` in the output's partial directory, written completely or not at all."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import RNG_STATE_NAME
+from accelerate.utils import load as load_checked
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.files import publish_directory, read_json, write_json
+from biosqueeze.json_object import JsonObject
+from biosqueeze.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
+from biosqueeze.training.resuming.fingerprint import differing
+
+Weights = dict[str, torch.Tensor]
+
+# What torch, safetensors and pickle raise for a file that is not what they wrote.
+_DAMAGE = (
+    *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError),
+    *(UnpicklingError, SafetensorError),
+)
+
+
+@dataclass
+class Progress:
+    """The state of a run, beside what Accelerate saves (weights, optimiser, schedule, random states)."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0  # of training, in all parts of an interrupted run
+    start_score: float | None = None  # on dev before the first step, if its weights may be kept
+    best_score: float | None = None
+    best_step: int | None = None  # 0: no step scores as high as the start
+    best_trained: float | None = None  # the best score after the first step
+    best: dict[str, float] = field(default_factory=dict)
+    stale: int = 0  # evaluations on dev in a row without a better score than `best_trained`
+    falls_from: int | None = None  # the step from which the rate of `plateau` falls
+    stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
+    failed: bool = False  # the run failed after this state, so some options may differ on --resume
+    means: dict[str, float] = field(default_factory=dict)  # see failures.LossMonitor
+    highest: float = 0.0
+    fingerprint: dict[str, Any] = field(default_factory=dict)  # see fingerprint.fingerprint_of
+
+
+def save(accelerator: Accelerator, directory: Path, progress: Progress, best: Weights | None) -> None:
+    """Save the state at progress.step, then remove older states: at any moment one complete state exists."""
+    target = state_folder(directory, progress.step)
+    partial = directory / UNFINISHED_STATE
+    if accelerator.is_main_process:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    accelerator.wait_for_everyone()
+    accelerator.save_state(str(partial))
+    accelerator.wait_for_everyone()  # each process has written its random states
+    if accelerator.is_main_process:
+        if best is not None:
+            save_file(best, partial / "best.safetensors")
+        (partial / PROGRESS_FILE).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        publish_directory(partial, target)
+        remove_states(directory, keep=target)
+    accelerator.wait_for_everyone()
+
+
+def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, Any]) -> tuple[Progress, Weights | None]:
+    """Load the newest state into the prepared model, optimiser and schedule.
+
+    Raises:
+        SqueezeError: there is none, it is damaged, or it belongs to a run with other options.
+    """
+    state = _newest(directory)
+    progress = _read(state)
+    names = differing(progress.fingerprint, fingerprint, failed=progress.failed)
+    if names:
+        raise SqueezeError(
+            f"{directory} was started with other values of {', '.join(names)}; repeat the command as it was, "
+            "or start over with --force instead of --resume"
+        )
+    best = state / "best.safetensors"
+    try:
+        accelerator.load_state(str(state))
+        _check_random_states(state / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
+        weights = load_file(best) if best.is_file() else None
+    except _DAMAGE as error:
+        if is_out_of_memory(error):
+            raise
+        raise SqueezeError(f"{state} is damaged; {_remedy(state)}") from error
+    progress.fingerprint, progress.failed = dict(fingerprint), False
+    return progress, weights
+
+
+def _check_random_states(path: Path) -> None:
+    """Raise an error unless the random states were loaded: Accelerate goes on without those that it cannot read."""
+    if not torch.equal(load_checked(path)["torch_manual_seed"], torch.get_rng_state()):
+        raise ValueError(f"{path} was not loaded")
+
+
+@dataclass(frozen=True)
+class SavedBatchSize:
+    """Batch size and accumulation of a saved state."""
+
+    batch_size: int
+    accumulate: int
+    failed: bool  # the run failed after the state was saved: perhaps the batch is too large
+
+
+def saved_batch_size(directory: Path) -> SavedBatchSize:
+    """Return the batch size of the newest state."""
+    state = _newest(directory)
+    progress = _read(state)
+    saved = JsonObject(progress.fingerprint, str(state / PROGRESS_FILE), _remedy(state), "fingerprint.")
+    return SavedBatchSize(saved.get("batch_size", int), saved.get("accumulate", int), progress.failed)
+
+
+def mark_failed(directory: Path) -> int | None:
+    """Record in the newest state that the run failed after it; return its step, or None where there is no state."""
+    if not complete_states(directory):
+        return None
+    state = _newest(directory)
+    progress = _read(state)
+    progress.failed = True
+    write_json(state / PROGRESS_FILE, asdict(progress))
+    return progress.step
+
+
+def _newest(directory: Path) -> Path:
+    states = complete_states(directory)
+    if not states:
+        raise SqueezeError(
+            f"{directory} holds the state of a warm start alone; repeat the command as it was, with --warm-start "
+            "finetune, or start over with --force instead of --resume"
+        )
+    return states[-1]
+
+
+def _read(state: Path) -> Progress:
+    """Read progress.json.
+
+    Raises:
+        SqueezeError: it is damaged.
+    """
+    path = state / PROGRESS_FILE
+    json = JsonObject(read_json(path), str(path), _remedy(state))
+    return Progress(
+        step=json.get("step", int),
+        tokens=json.get("tokens", int),
+        seconds=json.get("seconds", float),
+        start_score=json.optional("start_score", float),
+        best_score=json.optional("best_score", float),
+        best_step=json.optional("best_step", int),
+        best_trained=json.optional("best_trained", float),
+        best=json.mapping("best", float),
+        stale=json.get("stale", int),
+        falls_from=json.optional("falls_from", int),
+        stopped=json.get("stopped", bool),
+        failed=json.get("failed", bool),
+        means=json.mapping("means", float),
+        highest=json.get("highest", float),
+        fingerprint=json.get("fingerprint", dict),
+    )
+
+
+def _remedy(state: Path) -> str:
+    return f"remove {state} and start over with --force"
