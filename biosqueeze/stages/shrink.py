@@ -242,10 +242,9 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
 def _out(options: Options, source: Checkpoint) -> Path:
     if options.out:
         return Path(options.out)
-    if options.student:
-        return derive_out(source, options.student + ("-vocab" if options.changes_vocabulary else ""))
-    if options.has_budget:
-        return derive_out(source, options.budget_name + ("-vocab" if options.changes_vocabulary else ""))
+    if options.student or options.has_budget:
+        name = options.student or options.budget_name
+        return derive_out(source, name + ("-vocab" if options.changes_vocabulary else ""))
     letters = {"l": options.layers, "w": options.width, "f": options.ffn, "h": options.heads, "d": options.hidden}
     letters["s"] = options.steps_of
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]

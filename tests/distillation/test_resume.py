@@ -1,6 +1,5 @@
 """Distillation in the training loop: resume, compilation, checkpointing, --auto-batch and bf16."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 from tests.training import runs
-from tests.training.interruption import press_ctrl_c
+from tests.training.interruption import interrupted
 from tests.training.test_compilation import count_calls
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=1)
@@ -32,15 +31,7 @@ def distil(directory: Path, options: FineTuningOptions = PLAIN, *, at: int = 0, 
     """Train a narrow student of two layers; press Ctrl-C after step `at`, if it is not 0."""
     directory.mkdir(exist_ok=True)
     teacher, student = runs.model_of(), narrow()
-    evaluated = 0
-
-    def evaluate(_model: object) -> Mapping[str, float]:
-        nonlocal evaluated
-        evaluated += 1
-        if evaluated == at:
-            press_ctrl_c()
-        return {"f1": 0.5}
-
+    evaluate = interrupted(lambda _model: {"f1": 0.5}, at)
     live = LiveTeacher([teacher], LOSSES.output_spec, LOSSES.teacher_parts, temperature=LOSSES.temperature)
     config = replace(LOSSES, dropout=dropout)
     learner = Distiller(student, live, config, teacher_width=teacher.config.hidden_size)
