@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject
+from biosqueeze.files.json_object import JsonObject
 from biosqueeze.sentence_layout import is_module_folder
 
 # The directories of a checkpoint whose files are read or copied; what lies in others is left alone.

@@ -10,7 +10,7 @@ from biosqueeze import __version__
 from biosqueeze.environment import Environment
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject
+from biosqueeze.files.json_object import JsonObject
 from biosqueeze.model_facts import ModelShape
 
 FILE_NAME = "biosqueeze.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject, is_unicode
+from biosqueeze.files.json_object import JsonObject, is_unicode
 
 _ADVICE = "correct that value, or fetch the file again"
 # Room for the names of some 50,000 labels; transformers copies the content several times.

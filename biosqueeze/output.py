@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import __version__, card, manifest, model_facts, processes
+from biosqueeze import __version__, card, manifest, model_facts
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import LOCK_FILE, flush_directory, publish_directory, write_json, write_text
-from biosqueeze.locks import exclusive_lock
+from biosqueeze.files.saved_states import UNFINISHED_STATE, has_state, remove_states
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
 from biosqueeze.older_readers import rewrite_for_older_readers
 from biosqueeze.options import WritingOptions, resolved
-from biosqueeze.os_errors import is_disk_full
 from biosqueeze.progress import note
-from biosqueeze.saved_states import UNFINISHED_STATE, has_state, remove_states
+from biosqueeze.system import processes
+from biosqueeze.system.locks import exclusive_lock
+from biosqueeze.system.os_errors import is_disk_full
 
 
 @dataclass(frozen=True, kw_only=True)

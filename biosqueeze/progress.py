@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from biosqueeze import processes
+from biosqueeze.system import processes
 from biosqueeze.text_table import TextTable, draw, wrapped_lines
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze import __version__, registry
-from biosqueeze.distillation.loss_presets import LOSS_PRESETS
+from biosqueeze.distillation.losses.presets import LOSS_PRESETS
 from biosqueeze.models.named.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]

@@ -11,10 +11,10 @@ import pytest
 from biosqueeze import manifest
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files.saved_states import PROGRESS_FILE, state_folder
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import WritingOptions
 from biosqueeze.output import StageRecord, derive_out, open_output
-from biosqueeze.saved_states import PROGRESS_FILE, state_folder
 
 
 def write_copy(source: Path, out: Path, **flags: bool) -> Path:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import open_atomic
-from biosqueeze.locks import exclusive_lock
-from biosqueeze.os_errors import explained_writes
+from biosqueeze.system.locks import exclusive_lock
+from biosqueeze.system.os_errors import explained_writes
 
 if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import AnnotatedRecord

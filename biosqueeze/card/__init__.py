@@ -14,8 +14,8 @@ from biosqueeze.card.results import read_evaluations, results_block
 from biosqueeze.card.usage import usage_block
 from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.files import write_text
+from biosqueeze.files.parsing import read_text
 from biosqueeze.manifest import HistoryEntry, Manifest
-from biosqueeze.parsing import read_text
 
 FILE_NAME = "README.md"
 _NOT_REPEATED = {"checkpoint", "out", "force", "resume"}

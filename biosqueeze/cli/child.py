@@ -3,7 +3,7 @@
 import signal
 
 from biosqueeze.cli.main import main
-from biosqueeze.parent import end_with_parent
+from biosqueeze.system.parent import end_with_parent
 
 if __name__ == "__main__":
     # Its parent interrupts it; what a shell has its background jobs ignore does not concern it.

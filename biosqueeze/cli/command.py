@@ -14,15 +14,16 @@ from typing import Any
 
 import click
 
-from biosqueeze import processes, progress
+from biosqueeze import progress
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import arguments_of, parameters, read_options
 from biosqueeze.cli.streams import clean_stdout, write_lines
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import UsageError
+from biosqueeze.files.parsing import DOCUMENT_MEGABYTES, LINE_MEGABYTES, VARIABLE
 from biosqueeze.options import Group, Outcome, Plan
-from biosqueeze.parsing import DOCUMENT_MEGABYTES, LINE_MEGABYTES, VARIABLE
 from biosqueeze.suggestions import suggest
+from biosqueeze.system import processes
 from biosqueeze.text_table import formatted_rows
 
 TABLE_FORMATS = ("md", "csv", "json")

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import click
 
-from biosqueeze import __version__, processes, registry
+from biosqueeze import __version__, registry
 from biosqueeze.cli import recipe
 from biosqueeze.cli.command import stage_command
 from biosqueeze.cli.help import write_examples, write_overview
 from biosqueeze.errors import SqueezeError, UsageError, is_lost_process, is_out_of_memory
 from biosqueeze.options import Purpose
-from biosqueeze.os_errors import advice_for
 from biosqueeze.progress import plain_message
+from biosqueeze.system import processes
+from biosqueeze.system.os_errors import advice_for
 
 EXAMPLES = (
     (

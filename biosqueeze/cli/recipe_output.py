@@ -9,9 +9,9 @@ from typing import Any
 from biosqueeze import manifest
 from biosqueeze.cli.recipe_file import RecipeStep
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files.saved_states import has_state
 from biosqueeze.options import StageOptions, WritingOptions
 from biosqueeze.output import discard, partial_of
-from biosqueeze.saved_states import has_state
 from biosqueeze.training.resuming.finished import differences, finished
 
 

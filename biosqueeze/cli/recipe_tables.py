@@ -19,7 +19,7 @@ from typing import Any
 from biosqueeze import registry
 from biosqueeze.cli.shipped_recipes import shipped_recipes
 from biosqueeze.errors import UsageError
-from biosqueeze.parsing import parse_toml, read_text
+from biosqueeze.files.parsing import parse_toml, read_text
 
 Tables = dict[str, dict[str, Any]]  # keys by step
 _SCALE, _EXTENDS, _LEAVE_OUT = "scale", "extends", "leave_out"

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stdout
 from typing import Any
 
-from biosqueeze import processes
 from biosqueeze.errors import UsageError
+from biosqueeze.system import processes
 
 STDIN = "-"
 

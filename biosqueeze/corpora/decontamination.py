@@ -13,7 +13,7 @@ from biosqueeze.data.lines import numbered_lines, read_beginning
 from biosqueeze.data.records.splits import has_split_word
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note, warn
 
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's

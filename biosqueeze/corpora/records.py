@@ -9,7 +9,7 @@ from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.data.text.corpus import divide_into_documents
 from biosqueeze.errors import require
-from biosqueeze.parsing import max_line_bytes, parse_json, too_large
+from biosqueeze.files.parsing import max_line_bytes, parse_json, too_large
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element

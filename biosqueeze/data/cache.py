@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.locks import exclusive_lock
-from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
+from biosqueeze.system.locks import exclusive_lock
+from biosqueeze.system.os_errors import explained_writes
 
 VARIABLE = "BIOSQUEEZE_CACHE"
 Loaded = TypeVar("Loaded")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
+from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
 _GZIP_MAGIC = b"\x1f\x8b"

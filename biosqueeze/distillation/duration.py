@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from biosqueeze import processes
 from biosqueeze.backends.torch import input_names
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.distillation.models import task_output_type
@@ -24,10 +23,11 @@ from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.load import load_config, load_tokenizer, new_model
+from biosqueeze.system import processes
+from biosqueeze.system.memory import keep_freed_memory, limited_memory
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
-from biosqueeze.training.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.sources import Mixture
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.teachers import Teacher, TeacherOutputs, layers_of, row_mask, run_model
+from biosqueeze.distillation.losses.config import LossConfig
+from biosqueeze.distillation.teachers.sources import Teacher, TeacherOutputs, layers_of, row_mask, run_model
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.heads import mlm_logits, vocabulary_parameters

@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_scheme
-from biosqueeze.distillation.cut_vocabulary import cut_teacher
-from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
+from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
+from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
 from biosqueeze.model_facts import head_of

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from biosqueeze import registry
 from biosqueeze.data.text.mask_rate import MaskUnit
-from biosqueeze.distillation.loss_presets import LOSS_PRESETS, STUDENT_LOSSES
+from biosqueeze.distillation.losses.presets import LOSS_PRESETS, STUDENT_LOSSES
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     Bounds,

@@ -6,26 +6,26 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from biosqueeze import processes
-from biosqueeze.distillation.augmentation import build_augmentation
-from biosqueeze.distillation.datasets import TaskDataBuilder, TrainingData, load_masked_text
-from biosqueeze.distillation.head_fitting import HeadFitting
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
-from biosqueeze.distillation.mlm_head import fit_missing_heads
+from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
-from biosqueeze.distillation.teacher_score import teacher_score
-from biosqueeze.distillation.teacher_setup import (
+from biosqueeze.distillation.teachers.head_fitting import HeadFitting
+from biosqueeze.distillation.teachers.mlm_head import fit_missing_heads
+from biosqueeze.distillation.teachers.score import teacher_score
+from biosqueeze.distillation.teachers.setup import (
     TeacherSetup,
     cross_vocabulary_teachers,
     set_up_teachers,
     teacher_source,
 )
+from biosqueeze.distillation.training_data.augmentation import build_augmentation
+from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.loading.load import without_head
 from biosqueeze.progress import note
+from biosqueeze.system import processes
 from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train

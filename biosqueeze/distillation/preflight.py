@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig
 
 from biosqueeze.data.output_types import TOKENS, OutputType
-from biosqueeze.distillation.chosen_losses import ModelTraits, choose_losses
-from biosqueeze.distillation.cut_vocabulary import tokens_in_teacher
-from biosqueeze.distillation.datasets import check_data_labels
-from biosqueeze.distillation.layer_provenance import heads_in_teacher, layers_in_teacher
-from biosqueeze.distillation.loss_config import LossConfig
+from biosqueeze.distillation.losses.chosen import ModelTraits, choose_losses
+from biosqueeze.distillation.losses.config import LossConfig
+from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
+from biosqueeze.distillation.teachers.cut_vocabulary import tokens_in_teacher
+from biosqueeze.distillation.training_data.datasets import check_data_labels
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
 from biosqueeze.models.named.presets import find_preset

@@ -6,7 +6,7 @@ from typing import Self
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.text.mask_rate import MaskUnit
-from biosqueeze.distillation.loss_presets import Projection
+from biosqueeze.distillation.losses.presets import Projection
 from biosqueeze.distillation.options import DistillationOptions
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.training.options import TrainingOptions

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from biosqueeze import processes
-from biosqueeze.distillation.datasets import TrainingData
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME
+from biosqueeze.distillation.training_data.datasets import TrainingData
+from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
-from biosqueeze.saved_states import complete_states
+from biosqueeze.system import processes
 from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
 from biosqueeze.training.options import PLATEAU, TrainingOptions
 

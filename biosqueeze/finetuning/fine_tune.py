@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.finetuning.build import build_fine_tuner
@@ -20,6 +19,7 @@ from biosqueeze.models.custom_heads.load import (
 )
 from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
+from biosqueeze.system import processes
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.training.job import TrainingJob, TrainingSummary
 from biosqueeze.training.loop import train

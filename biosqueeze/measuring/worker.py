@@ -30,7 +30,7 @@ from biosqueeze.backends.int8_overflow import use_known
 from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parent import end_with_parent
+from biosqueeze.system.parent import end_with_parent
 
 MINIMUM_RUNS = 3
 # Untimed runs before each measurement: the process waited meanwhile, so its caches are cold and its threads asleep.

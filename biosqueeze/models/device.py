@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from biosqueeze import processes
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options.values import AUTO_DEVICE
 from biosqueeze.progress import warn
+from biosqueeze.system import processes
 
 
 @dataclass

@@ -17,7 +17,6 @@ import psutil
 import torch
 from torch import Tensor
 
-from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.lengths import fitting_length
@@ -36,10 +35,11 @@ from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.pipeline import family_name, long_batch_size, read_text
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.progress import duration, note, track
+from biosqueeze.system import processes
+from biosqueeze.system.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.batches import Batch, BatchSchedule, ItemSource, loader
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import steps_of
-from biosqueeze.training.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.optimiser.optimisation import optimizer_of
 from biosqueeze.training.precision import precision_of
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.text.mask_rate import MaskRate
@@ -23,6 +22,7 @@ from biosqueeze.pretraining.objectives import build_learner, head_of_objective
 from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.probe import FineTuningProbe, parse_probes, read_probes
 from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, PretrainingRequest
+from biosqueeze.system import processes
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.job import LongPhase, TrainingJob
 from biosqueeze.training.loop import METRICS_FILE, train

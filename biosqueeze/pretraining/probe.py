@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from biosqueeze import processes
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.data import certain_task
 from biosqueeze.finetuning.run_processes import RunProcesses
 from biosqueeze.manifest import read_manifest
 from biosqueeze.options import whole_numbers
 from biosqueeze.progress import note, warn
+from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
 
 _FOLDER = "probe"

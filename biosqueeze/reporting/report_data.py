@@ -8,7 +8,7 @@ from pathlib import Path
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject
+from biosqueeze.files.json_object import JsonObject
 from biosqueeze.manifest import Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
 from biosqueeze.reporting.curves import Curves, read_curves

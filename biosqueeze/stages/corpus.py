@@ -15,7 +15,6 @@ from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_so
 from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
-from biosqueeze.locks import exclusive_lock
 from biosqueeze.options import (
     HIGHEST_SEED,
     Argument,
@@ -34,6 +33,7 @@ from biosqueeze.options import (
     resolved,
 )
 from biosqueeze.progress import table
+from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.PIPELINE

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from biosqueeze import processes, registry
+from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
-from biosqueeze.distillation.loss_presets import STUDENT_LOSSES, TEXT_PAIRS, formula, parse_losses
+from biosqueeze.distillation.losses.presets import STUDENT_LOSSES, TEXT_PAIRS, formula, parse_losses
 from biosqueeze.distillation.options import DistillationOptions, counted_weights
 from biosqueeze.distillation.request import (
     AugmentationSettings,
@@ -38,6 +38,7 @@ from biosqueeze.output import StageRecord, check_output, derive_out, open_output
 from biosqueeze.progress import duration, quietly
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import trained_summary
+from biosqueeze.system import processes
 from biosqueeze.training.options import PLATEAU
 from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 
@@ -194,7 +195,7 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
 
 def plan(options: Options) -> Plan:
     """Describe the distillation; read configs and no weights."""
-    from biosqueeze.distillation.loss_config import DEFAULT_HEAD_STEPS
+    from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.named.students import student_parameters

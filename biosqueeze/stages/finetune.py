@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from biosqueeze import processes
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
@@ -28,6 +27,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, check_output, check_place, derive_out, open_output
 from biosqueeze.progress import note
 from biosqueeze.summaries import trained_summary
+from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 

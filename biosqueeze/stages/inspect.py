@@ -23,7 +23,7 @@ from biosqueeze.options import (
     Requires,
     StageOptions,
 )
-from biosqueeze.os_errors import explained_writes
+from biosqueeze.system.os_errors import explained_writes
 from biosqueeze.text_table import TextTable
 
 PURPOSE = Purpose.MEASURE

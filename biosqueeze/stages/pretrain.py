@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from biosqueeze import processes
 from biosqueeze.checkpoint import Checkpoint, locate, open_checkpoint
 from biosqueeze.checkpoint_files import check_files
 from biosqueeze.errors import UsageError
@@ -14,6 +13,7 @@ from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from biosqueeze.summaries import pretrained_summary
+from biosqueeze.system import processes
 from biosqueeze.training.resuming.finished import resume_where_saved, take_over
 
 if TYPE_CHECKING:

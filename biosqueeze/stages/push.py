@@ -10,8 +10,8 @@ from biosqueeze import card
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.checkpoint_files import readable_files
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files.parsing import read_text
 from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
-from biosqueeze.parsing import read_text
 from biosqueeze.progress import note
 
 PURPOSE = Purpose.DEPLOY

@@ -17,9 +17,9 @@ from biosqueeze.options import (
     Short,
     StageOptions,
 )
-from biosqueeze.os_errors import explained_writes
 from biosqueeze.progress import note
 from biosqueeze.reporting import FILE_NAME, GENERATOR
+from biosqueeze.system.os_errors import explained_writes
 
 PURPOSE = Purpose.MEASURE
 EXAMPLES = (("Write one page and open it in a browser", "biosqueeze report ncbi-student -o student.html"),)

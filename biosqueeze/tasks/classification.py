@@ -12,7 +12,7 @@ from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.data.records.tables import DataRecord, read_records
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.sequences import Floats, TextExample, id_of, sigmoid

@@ -10,10 +10,10 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, ProjectConfiguration
 
-from biosqueeze import processes
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.device import is_selected, own_device, warn_of_slow_bf16
 from biosqueeze.progress import warn
+from biosqueeze.system import processes
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.trackers import FOLDER

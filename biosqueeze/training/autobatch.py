@@ -8,10 +8,10 @@ from accelerate import Accelerator
 
 from biosqueeze.errors import is_out_of_memory
 from biosqueeze.progress import note
+from biosqueeze.system.memory import return_freed_memory
 from biosqueeze.training.batches import longest_batch
 from biosqueeze.training.failures import TrainingError, memory_advice, next_smaller_batch
 from biosqueeze.training.job import TrainingJob
-from biosqueeze.training.memory import return_freed_memory
 from biosqueeze.training.resuming import state
 
 # Copies of the weights that a step needs beside weights and gradients: the optimiser's two means, and DDP's buckets.

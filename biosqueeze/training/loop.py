@@ -15,10 +15,11 @@ from accelerate.utils import set_seed
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from biosqueeze import processes
 from biosqueeze.errors import is_out_of_memory
+from biosqueeze.files.saved_states import UNFINISHED_STATE, complete_states
 from biosqueeze.progress import detail, note, track, warn
-from biosqueeze.saved_states import UNFINISHED_STATE, complete_states
+from biosqueeze.system import processes
+from biosqueeze.system.memory import keep_freed_memory, limit_to_available_memory, limited_memory
 from biosqueeze.training import failures
 from biosqueeze.training.accelerator import build_accelerator
 from biosqueeze.training.autobatch import fit_batch_size
@@ -28,7 +29,6 @@ from biosqueeze.training.compilation import compiled
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
 from biosqueeze.training.learner import Learner
-from biosqueeze.training.memory import keep_freed_memory, limit_to_available_memory, limited_memory
 from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
 from biosqueeze.training.optimiser.averaged_weights import AveragedWeights
 from biosqueeze.training.optimiser.optimisation import checkpoint_activations, optimizer_of

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from biosqueeze import processes
 from biosqueeze.errors import UsageError
+from biosqueeze.system import processes
 from biosqueeze.training.compilation import check_compiler
 from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.trackers import check_tracker

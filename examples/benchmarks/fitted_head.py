@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.distillation.head_fitting import LEARNING_RATE, HeadFitter
+from biosqueeze.distillation.teachers.head_fitting import LEARNING_RATE, HeadFitter
 from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.models import load_start

@@ -20,7 +20,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from biosqueeze.models.fast_training.attention import attention_forward
 from biosqueeze.objectives._divergence import Sides, divergence, log_softmax, scores
-from biosqueeze.training.memory import keep_freed_memory
+from biosqueeze.system.memory import keep_freed_memory
 
 TOKENS, TEXTS = 2048, 32
 IMPLEMENTATIONS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {

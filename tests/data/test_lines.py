@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze import parsing
 from biosqueeze.data import lines
 from biosqueeze.data.lines import numbered_lines, read_beginning, read_document, stdin_lines, tolerant_lines
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import parsing
 
 MEGABYTE = 1 << 20
 

@@ -11,9 +11,9 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import OUTPUT_TYPES, TOKENS
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.loss_config import LossConfig, loss_windows
-from biosqueeze.distillation.loss_presets import LOSS_PRESETS
-from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec, mean_logits
+from biosqueeze.distillation.losses.config import LossConfig, loss_windows
+from biosqueeze.distillation.losses.presets import LOSS_PRESETS
+from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.layer_maps import layer_map

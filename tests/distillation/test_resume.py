@@ -7,8 +7,8 @@ import pytest
 
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.loss_config import LossConfig
-from biosqueeze.distillation.teachers import LiveTeacher, OutputSpec
+from biosqueeze.distillation.losses.config import LossConfig
+from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture

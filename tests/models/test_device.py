@@ -49,7 +49,7 @@ def test_absent_device(name: str) -> None:
 
 
 def test_processes_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("biosqueeze.processes.count", lambda: 2)
+    monkeypatch.setattr("biosqueeze.system.processes.count", lambda: 2)
     with pytest.raises(UsageError, match="device of its own"):
         device.select_device("cuda:1")
 

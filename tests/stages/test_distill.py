@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
 from biosqueeze.distillation import warm_start
-from biosqueeze.distillation.loss_presets import LOSS_PRESETS
+from biosqueeze.distillation.losses.presets import LOSS_PRESETS
 from tests import pico
 from tests.cli.run import Shell, start
 

@@ -26,7 +26,7 @@ def test_second_student_does_not_run_the_teacher(
     result = shell(*command, *task, "--cache-teacher", "cache", "--out", "first")
     assert result.code == 0, result.err
     assert "kept for later epochs and students" in result.err
-    monkeypatch.delattr("biosqueeze.distillation.teachers.LiveTeacher.outputs")
+    monkeypatch.delattr("biosqueeze.distillation.teachers.sources.LiveTeacher.outputs")
     result = shell(*command, *task, "--cache-teacher", "cache", "--out", "second", "--seed", 0, "--lr", "1e-3")
     assert result.code == 0, result.err
     assert "the teacher is not run" in result.err

@@ -247,7 +247,7 @@ def test_other_commands_refuse_several_processes(work: Work, monkeypatch: pytest
 @pytest.mark.usefixtures("second_of_two")
 def test_processes_that_cannot_be_joined_fail(work: Work, monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr("biosqueeze.processes._COUNTS", ("SOME_SIZE",))
+    monkeypatch.setattr("biosqueeze.system.processes._COUNTS", ("SOME_SIZE",))
     monkeypatch.setenv("SOME_SIZE", "2")
     monkeypatch.delenv("WORLD_SIZE")
     said = shell(*work.words("apart", "--steps", 1))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from biosqueeze.data.annotations.annotated import Annotation, Document, DocumentCounts, align_annotation
 from biosqueeze.data.lines import open_binary, read_json_document
 from biosqueeze.errors import SqueezeError, require
-from biosqueeze.parsing import max_document_bytes, too_large
+from biosqueeze.files.parsing import max_document_bytes, too_large
 
 if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument

@@ -23,7 +23,7 @@ from biosqueeze.data.records.incoming_tables import (
 )
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.registry import closest
 
 STDIN = "-"

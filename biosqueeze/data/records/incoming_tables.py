@@ -9,7 +9,7 @@ from biosqueeze.data.lines import Line
 from biosqueeze.data.records.columns import check_line_ends, check_names, delimiter_of
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import max_line_bytes
+from biosqueeze.files.parsing import max_line_bytes
 
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU]-\S+")

@@ -22,7 +22,7 @@ from biosqueeze.data.records.splits import (
 )
 from biosqueeze.data.records.tables import SUFFIXES, data_suffix, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 
 RECORDS = 20  # records, sentences or documents of a sample
 _CHARACTERS = 1 << 20  # of a file; enough for as many full articles

@@ -21,7 +21,7 @@ from biosqueeze.data.records.columns import (
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note
 
 __all__ = [

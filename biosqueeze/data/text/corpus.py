@@ -13,7 +13,7 @@ from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note
 
 DEMO = "demo:text"

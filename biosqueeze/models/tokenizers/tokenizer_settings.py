@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
-from biosqueeze.json_object import JsonObject, is_unicode
+from biosqueeze.files.json_object import JsonObject, is_unicode
 from biosqueeze.models.tokenizers.casing import is_cased, lowers_case, read_tokenizer_json
 from biosqueeze.progress import warn
 

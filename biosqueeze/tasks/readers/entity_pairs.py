@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.tasks.encoding.entities import Mention, Relation
 
 # How data sets mark the first and the second entity. SciBERT's marks contain a space ("<< aspirin >>"), which

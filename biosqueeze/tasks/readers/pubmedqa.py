@@ -8,7 +8,7 @@ from typing import Any
 
 from biosqueeze.data.records.tables import DataRecord, read_file
 from biosqueeze.errors import SqueezeError
-from biosqueeze.parsing import parse_json, read_text
+from biosqueeze.files.parsing import parse_json, read_text
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows

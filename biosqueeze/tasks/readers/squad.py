@@ -14,7 +14,7 @@ from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.data.records.splits import SPELLINGS, check_splits, find_split, has_split_word, open_directory
 from biosqueeze.data.records.tables import SUFFIXES, data_suffix, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.parsing import parse_json
+from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.readers.questions import (

@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from biosqueeze import manifest, processes
+from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files.saved_states import has_state
 from biosqueeze.manifest import Manifest, ParentRef
 from biosqueeze.options import Outcome, WritingOptions, resolved
 from biosqueeze.output import OutputCheckpoint, clean, locked, partial_of
 from biosqueeze.progress import note
-from biosqueeze.saved_states import has_state
+from biosqueeze.system import processes
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 

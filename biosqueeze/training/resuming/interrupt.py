@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from biosqueeze import processes
 from biosqueeze.progress import note
+from biosqueeze.system import processes
 
 # The terminal was closed; not every system has this signal.
 _HANG_UP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()

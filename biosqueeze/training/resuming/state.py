@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.files import publish_directory, read_json, write_json
-from biosqueeze.json_object import JsonObject
-from biosqueeze.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
+from biosqueeze.files.json_object import JsonObject
+from biosqueeze.files.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
 from biosqueeze.training.resuming.fingerprint import differing
 
 Weights = dict[str, torch.Tensor]

@@ -1,0 +1,1 @@
+"""The operating system: processes, locks, memory, and its errors. Torch-free."""

@@ -1,0 +1,69 @@
+"""A student with a part of its teacher's vocabulary learns as from a teacher with the same part."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher, tokens_in_teacher
+from tests import pico
+from tests.cli.run import Shell
+
+QUICK = ("--steps", "2", "--batch-size", "4", "--max-length", "32", "--precision", "fp32", "--quiet")
+SENTENCES = tuple(pico.sentences(12, seed=6))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(SENTENCES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tags")
+    rows = [
+        "\n".join(f"{word}\t{'B-Disease' if 'tis' in word else 'O'}" for word in each.split()) for each in SENTENCES
+    ]
+    for split, part in (("train", rows[:8]), ("dev", rows[8:10]), ("test", rows[10:])):
+        (folder / f"{split}.tsv").write_text("\n\n".join([*part, ""]))
+    return folder
+
+
+def weights(path: str) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(Path(path) / "model.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["task", "mlm"])
+def test_student_learns_as_from_a_teacher_that_was_cut(
+    kind: str, pico_ner: Path, pico_roberta: Path, text: Path, tags: Path, shell: Shell
+) -> None:
+    whole = pico_ner if kind == "task" else pico_roberta
+    data = ("--data", tags, "--task", "ner") if kind == "task" else ("--corpus", text)
+    student = shell("shrink", whole, "--vocab-keep", text, "--layers", "2", "--out", "student").path
+    cut = shell("shrink", whole, "--vocab-keep", text, "--out", "teacher").path
+    command = ("distill", student, *data, *QUICK)
+    from_whole = shell(*command, "--teacher", whole, "--out", "one")
+    assert from_whole.code == 0, from_whole.err
+    expected = weights(shell(*command, "--teacher", cut, "--out", "other").path)
+    learned, start = weights(from_whole.path), weights(student)
+    assert all(torch.equal(learned[name], tensor) for name, tensor in expected.items())
+    assert not all(torch.equal(learned[name], tensor) for name, tensor in start.items())
+    planned = shell(*command, "--teacher", whole, "--out", "one", "--dry-run")
+    assert planned.code == 0 and "different vocabularies" not in planned.err
+
+
+def test_other_vocabularies_are_no_parts() -> None:
+    cased, uncased = pico.tokenizer_of("bert"), pico.tokenizer_of("bert", cased=False)
+    assert uncased.get_vocab().keys() < cased.get_vocab().keys()
+    assert tokens_in_teacher(uncased, cased) is None  # its texts are lower-cased
+    assert tokens_in_teacher(cased, cased) is None and tokens_in_teacher(cased, uncased) is None
+    assert tokens_in_teacher(pico.tokenizer_of("roberta"), cased) is None
+    mpnet = pico.tokenizer_of("mpnet")
+    assert cased.get_vocab().keys() < mpnet.get_vocab().keys()
+    assert tokens_in_teacher(cased, mpnet) is None  # its texts stand between other tokens
+    model = pico.model_of("bert", len(cased))
+    assert cut_teacher(model, cased, uncased, "teacher") == (model, cased)

@@ -1,0 +1,104 @@
+"""The teacher's score on dev, which the student's is compared with: recorded, or evaluated at the start."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from biosqueeze.distillation.teachers import score as teacher_score
+from biosqueeze.training.optimiser import schedules
+from tests.cli.run import Shell
+from tests.stages.test_distill import tags, tune
+
+__all__ = ["tags"]
+
+QUICK = ["--precision", "fp32", "--batch-size", "8", "--max-length", "64"]
+
+
+@pytest.fixture(scope="module")
+def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tune("bert", tags, tmp_path_factory.mktemp("score"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "score"),
+    [
+        ({}, 0.8),
+        ({"data": "other"}, None),
+        ({"dev_share": 0.1}, None),
+        ({"made": {"dev_share": 0.1, "seed": 0}, "dev_share": 0.1}, 0.8),
+        ({"made": {"dev_share": 0.1, "seed": 3}, "dev_share": 0.1}, None),
+        ({"made": {"with_dev": True}}, None),
+        ({"stage": "distill"}, None),
+        ({"metric": "accuracy"}, None),
+        ({"length": 32}, None),
+        ({"reading": {"types": ["Disease"]}}, None),
+    ],
+)
+def test_recorded_score_is_of_the_same_dev_split(changes: dict[str, object], score: float | None) -> None:
+    values = {"data": "ncbi", "dev_share": None, "made": {}, "stage": "finetune", "metric": "f1", "length": 64}
+    values |= {"reading": {}} | changes
+    history = [SimpleNamespace(options=values["made"])]
+    manifest = SimpleNamespace(stage=values["stage"], metrics={"f1": 0.8}, history=history)
+    task = SimpleNamespace(data="ncbi", max_length=64, formulation={"scheme": "BIO"})
+    formulation = SimpleNamespace(non_defaults=lambda: {"scheme": "BIO", **values["reading"]})
+    request = SimpleNamespace(
+        models=SimpleNamespace(teachers=[SimpleNamespace(manifest=manifest, task=task)]),
+        data=SimpleNamespace(data=values["data"], dev_share=values["dev_share"], seed=0),
+    )
+    models = SimpleNamespace(
+        metric=values["metric"], length=values["length"], known_task=SimpleNamespace(formulation=formulation)
+    )
+    assert teacher_score.recorded_score(request, models) == score
+
+
+def test_evaluated_where_nothing_is_recorded(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
+    """The same data in another directory: the teacher's score is computed, and is that of `evaluate`."""
+    moved = shutil.copytree(tags, tmp_path / "moved")
+    evaluated = shell("evaluate", tuned, "--data", moved, "--split", "dev", "--json")
+    expected = json.loads(evaluated.out)["metrics"]["f1"]
+    for data in (tags, moved):
+        made = shell(
+            *("distill --student distil --steps 2 --teacher", tuned, "--data", data, *QUICK),
+            *("--out", f"of-{data.name}", "--json"),
+        )
+        assert made.code == 0, made.err
+        assert json.loads(made.out)["metrics"]["teacher_score"] == pytest.approx(expected, abs=1e-6)
+        assert f"teacher: dev f1 {expected:.4f}" in made.err
+        assert f"of the teacher's {expected:.4f}" in made.err
+
+
+def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
+    """Nothing is recorded for the moved data, and its dev split is encoded for the student alone."""
+    student = tune("roberta", tags, tmp_path)
+    moved = shutil.copytree(tags, tmp_path / "moved")
+    made = shell("distill", student, "--steps", 2, "--teacher", tuned, "--data", moved, *QUICK, "--out", "of", "--json")
+    assert made.code == 0, made.err
+    assert "teacher_score" not in json.loads(made.out)["metrics"]
+
+
+@pytest.mark.parametrize(("score", "steps"), [(0.0, 12), (2.0, 21)])
+def test_ends_sooner_where_it_is_reached(score: float, steps: int, tuned: Path, tags: Path, shell: Shell) -> None:
+    """No score is better than that of the first evaluation, at step 3: three more, or six."""
+    with (
+        mock.patch.multiple(schedules, PLATEAU_EVAL_EVERY=3, PLATEAU_PATIENCE_STEPS=0),
+        mock.patch.object(teacher_score, "recorded_score", return_value=score),
+    ):
+        made = shell(
+            *("distill --student distil --teacher", tuned, "--data", tags, *QUICK, "--lr", 1e-12),
+            *("--steps", 60, "--schedule", "plateau", "--out", "of", "--json"),
+        )
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["metrics"]["steps"] == steps
+
+
+def test_not_of_a_student_that_is_not_scored(tuned: Path, tags: Path, shell: Shell) -> None:
+    """No loss trains the new head of this student, so there is nothing to compare."""
+    student = tuned.parent / "untuned-bert"
+    made = shell("distill", student, "--teacher", tuned, "--data", tags, "--loss", "hidden", "--steps", 2, *QUICK)
+    assert made.code == 0, made.err
+    assert "saved without a head" in made.err
+    assert "teacher: dev" not in made.err

@@ -1,0 +1,85 @@
+"""Which unlabelled text is read, and how many examples are sampled for teachers with another vocabulary."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from biosqueeze.data.output_types import SCORE, SINGLE
+from biosqueeze.distillation.request import DataSettings
+from biosqueeze.distillation.training_data.unlabelled import read_unlabelled, used_examples
+from biosqueeze.training.options import TrainingOptions
+from tests import pico
+
+LENGTH = 64
+
+
+@pytest.mark.parametrize(
+    ("options", "ratio", "labelled", "expected"),
+    [
+        ({"epochs": 2.0}, 1.5, 100, 300),
+        ({"epochs": 2.0}, 1.0, 0, sys.maxsize),
+        ({"steps": 10, "accumulate": 2}, 1.0, 0, 2 * 10 * 8 * 2),
+        ({"steps": 10}, 3.0, 100, 2 * 10 * 8 * 3 // 4),
+    ],
+)
+def test_sample_is_what_the_training_uses(
+    options: dict[str, float], ratio: float, labelled: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert used_examples(TrainingOptions(batch_size=8, **options), ratio, labelled) == expected
+
+
+@pytest.mark.parametrize("labelled_length", [12, 60])
+def test_lines_are_joined_where_labelled_texts_are_far_longer(
+    labelled_length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentences = list(pico.sentences(40))
+    documents = [sentences[start : start + 4] for start in range(0, 40, 4)]
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join("\n".join(document) for document in documents), encoding="utf-8")
+    tokenizer = pico.tokenizer_of("bert")
+    models = SimpleNamespace(
+        reads_pairs=False,
+        reads_plain_text=True,
+        tokenizer=tokenizer,
+        length=LENGTH,
+        output_type=SINGLE,
+        labels=("no", "yes"),
+    )
+    labelled = [{"input_ids": np.ones(labelled_length, dtype=np.int64)}] * 3
+    blocks = read_unlabelled(DataSettings(corpus=(str(text),)), models, labelled)
+    texts = [
+        tokenizer.decode(blocks.features(item)["input_ids"], skip_special_tokens=True) for item in range(len(blocks))
+    ]
+    plain = [tokenizer.decode(tokenizer(each)["input_ids"], skip_special_tokens=True) for each in sentences]
+    if labelled_length == 12:
+        assert sorted(texts) == sorted(plain)
+        return
+    assert "those of a document are joined" in capsys.readouterr().err
+    assert sorted(" ".join(texts).split()) == sorted(" ".join(plain).split())
+    whole = [" ".join(plain[start : start + 4]) for start in range(0, 40, 4)]
+    assert all(any(text in document for document in whole) for text in texts)
+    assert len(documents) <= len(blocks) < len(plain)
+    assert max(len(blocks.features(item)["input_ids"]) for item in range(len(blocks))) <= LENGTH
+
+
+def test_pairs_are_consecutive_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["the carcinoma", "is hepatitis", "protein of the cells", "the gene", "left over"]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines), encoding="utf-8")
+    tokenizer = pico.tokenizer_of("bert")
+    models = SimpleNamespace(reads_pairs=True, tokenizer=tokenizer, length=6, output_type=SCORE)
+    pairs = read_unlabelled(DataSettings(corpus=(str(text),)), models, [])
+    assert len(pairs) == 2
+    for item in range(2):
+        features = pairs.features(item)
+        for bit, line in enumerate(lines[2 * item : 2 * item + 2], 1):
+            own = features["input_ids"][features["entities"] == bit]
+            assert own.tolist() == tokenizer(line, truncation=True, max_length=6)["input_ids"]
+        assert np.isnan(features["targets"])
+    assert pairs.lengths_of(np.array([0, 1])).tolist() == [len(pairs.features(item)["input_ids"]) for item in (0, 1)]
+    cut = sum(len(tokenizer(line)["input_ids"]) > 6 for line in lines)
+    assert f"{cut} of 5 sentences are cut to 6 tokens" in capsys.readouterr().err
