@@ -41,15 +41,21 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
-# The last is of oneDNN, where it cannot allocate the code of a kernel.
-_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "could not create a primitive",  # oneDNN, where it cannot allocate the code of a kernel
+    "Failed to allocate memory",  # ONNX Runtime's arena
+    "bad_alloc",  # C++, in ONNX Runtime and OpenVINO
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the memory of a GPU or of the CPU was exhausted; torch's own error is recognised by its name."""
+    """Return whether the memory of a GPU or of the CPU was exhausted; errors of packages are recognised by names."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+    is_of_runtime = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime.")
+    return is_of_runtime and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def is_lost_process(error: BaseException) -> bool:

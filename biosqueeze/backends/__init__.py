@@ -42,6 +42,10 @@ Batch = Mapping[str, NDArray[np.int64]]
 class Predictor(Protocol):
     """A loaded model."""
 
+    @property
+    def device(self) -> str:
+        """Where it computes, such as cpu or cuda:0."""
+
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute the logits of one batch, or the last hidden states of an encoder without a head.
 

@@ -32,13 +32,15 @@ class OnnxPredictor:
         SqueezeError: ONNX Runtime cannot load the file, or it may take any time or memory.
     """
 
+    device = "cpu"
+
     def __init__(self, path: Path, threads: int | None = None) -> None:
         check_limits(path)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = threads or 0  # 0: ONNX Runtime's default
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # an error is raised too
         # Threads that wait for the next call must not use the processor meanwhile.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         overflow = overflows(path)

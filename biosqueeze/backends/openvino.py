@@ -31,6 +31,8 @@ class OpenVinoPredictor:
         SqueezeError: OpenVINO is not installed, cannot load the file, or would compute it in another precision.
     """
 
+    device = "cpu"
+
     def __init__(self, path: Path, precision: str = "fp32", threads: int | None = None) -> None:
         check_limits(path)
         if precision == "int8" and overflows(path):

@@ -32,6 +32,11 @@ class TextPairPredictor:
         low, high = saved_score_range(checkpoint)
         return cls(encoder, low, high, int(checkpoint.config.get("pad_token_id") or 0))
 
+    @property
+    def device(self) -> str:
+        """Where the encoder computes."""
+        return self.encoder.device
+
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Return the scores of pairs of texts, (pairs, 1); of a batch without `entities`, the last hidden states."""
         if "entities" not in batch:

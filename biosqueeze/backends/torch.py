@@ -42,7 +42,7 @@ class TorchPredictor:
         """
         self.model = model
         self.precision = precision
-        self.device = torch.device(device)
+        self.device = device
         self.inputs = inputs or input_names(model)
 
     @torch.inference_mode()
@@ -58,7 +58,7 @@ class TorchPredictor:
         if training:
             self.model.train(False)
         try:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bf16"):
                 output = main_output(self.model(**tensors))
         finally:
             if training:
