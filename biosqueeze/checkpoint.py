@@ -253,14 +253,14 @@ def _download(name: str, weights: bool) -> Path:
     return path
 
 
-def copy_files(source: Checkpoint, target: Path, *, artefacts: bool = True) -> None:
-    """Copy a checkpoint's files except its manifest, card and results; artefacts are onnx/ and openvino/."""
+def copy_files(source: Checkpoint, target: Path) -> None:
+    """Copy a checkpoint's files except its manifest, card and results."""
     for path in source.path.iterdir():
         if path.name in _OWN_FILES or path.name.startswith("."):
             continue
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-        elif (artefacts and path.name in checkpoint_files.ARTEFACTS) or is_module_folder(path):
+        elif path.name in checkpoint_files.ARTEFACTS or is_module_folder(path):
             shutil.copytree(path, target / path.name)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
+from biosqueeze.files import check_size, read_json
 from biosqueeze.files.json_object import JsonObject, is_unicode
 
 _ADVICE = "correct that value, or fetch the file again"
@@ -66,9 +66,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         SqueezeError: it is not a JSON object, a value has the wrong type, or a size is not plausible.
     """
-    size = path.stat().st_size
-    if size > _LARGEST_FILE:
-        raise SqueezeError(f"{path} has {size:,} bytes, at most {_LARGEST_FILE:,} were expected; fetch the file again")
+    check_size(path, _LARGEST_FILE)
     json = JsonObject(read_json(path), str(path), _ADVICE)
     for key in _STRINGS:
         json.optional(key, str)

@@ -13,7 +13,15 @@ from biosqueeze import __version__, card, manifest, model_facts
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import LOCK_FILE, flush_directory, publish_directory, write_json, write_text
+from biosqueeze.files import (
+    LOCK_FILE,
+    check_absent,
+    flush_directory,
+    megabytes,
+    publish_directory,
+    write_json,
+    write_text,
+)
 from biosqueeze.files.saved_states import UNFINISHED_STATE, has_state, remove_states
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
 from biosqueeze.older_readers import rewrite_for_older_readers
@@ -75,14 +83,14 @@ class OutputCheckpoint:
         write_text(self.path / card.FILE_NAME, text)
         for file in record.left_out:
             file.unlink()
-        self._seal(written)
+        self._write_manifest(written)
 
     def finish_without_model(self, written: Manifest) -> None:
         """Complete a directory that holds no model, such as a tokenizer: it gets a manifest, and no card."""
         rewrite_for_older_readers(self.path)
-        self._seal(written)
+        self._write_manifest(written)
 
-    def _seal(self, written: Manifest) -> None:
+    def _write_manifest(self, written: Manifest) -> None:
         flush_directory(self.path)  # a crash never leaves a manifest beside files that are incomplete
         write_json(self.path / manifest.FILE_NAME, written.as_json())
         self.publish()
@@ -131,7 +139,7 @@ def _facts_of(checkpoint: Checkpoint) -> ModelFacts:
         sha256=checkpoint.weights_sha256(),
         shape=model_facts.shape_of(checkpoint.config),
         parameters=model_facts.count_by_part(shapes),
-        megabytes=round(sum(file.stat().st_size for file in files) / 1e6, 3),
+        megabytes=round(megabytes(files), 3),
     )
 
 
@@ -235,8 +243,7 @@ def _remove_leftovers(out: Path) -> None:
 
 def _check_free(out: Path, partial: Path, *, force: bool, resume: bool) -> None:
     clean(out)
-    if out.exists() and not force:
-        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    check_absent(out, force=force)
     _check_replaceable(out)
     if resume:
         _check_resumable(partial)

@@ -139,12 +139,6 @@ def pico_albert(pico_root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pico_mobilebert(pico_root: Path) -> Path:
-    """MobileBERT with its MLM head."""
-    return pico.save("mobilebert", pico_root / "pico-mobilebert")
-
-
-@pytest.fixture(scope="session")
 def pico_ner(pico_root: Path) -> Path:
     """Cased BERT with a token-classification head over pico.LABELS."""
     return pico.save("bert", pico_root / "pico-ner", head="token-classification")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import open_atomic
+from biosqueeze.files import check_absent, open_atomic
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.system.os_errors import explained_writes
 
@@ -89,8 +89,7 @@ def check_free(out: Path, *, force: bool) -> None:
     """
     if out.is_dir():
         raise SqueezeError(f"{out} is a directory; name a file with --out, such as {out / 'predictions.jsonl'}")
-    if out.exists() and not force:
-        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    check_absent(out, force=force)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from biosqueeze.backends import default_spec, files_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import megabytes
 from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES
 
@@ -32,9 +33,9 @@ def deployed_megabytes(checkpoint: Checkpoint, spec: str | None = None) -> float
         return None
     others = (checkpoint.path / name for name in ("config.json", HEAD_FILE, *TOKENIZER_FILES))
     files = {*graph_or_weights, *(file for file in others if file.is_file())}
-    return round(sum(file.stat().st_size for file in files) / 1e6, 3)
+    return round(megabytes(files), 3)
 
 
 def directory_megabytes(checkpoint: Checkpoint) -> float:
     """Return the size of all files of a checkpoint, in millions of bytes."""
-    return round(sum(file.stat().st_size for file in checkpoint.path.rglob("*") if file.is_file()) / 1e6, 3)
+    return round(megabytes(file for file in checkpoint.path.rglob("*") if file.is_file()), 3)

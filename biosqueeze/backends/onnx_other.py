@@ -1,6 +1,6 @@
 """Export an encoder of a family that biosqueeze does not support: transformers loads it, torch.onnx writes its graph.
 
-Nothing here knows the family, so the comparison with PyTorch decides whether the export sufficed.
+Nothing here depends on the family, so the comparison with PyTorch decides whether the export sufficed.
 """
 
 import inspect

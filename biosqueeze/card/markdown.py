@@ -33,9 +33,9 @@ def html_block(name: str, content: str) -> str:
     return _block(f"<!-- biosqueeze: {name} -->", content, f"<!-- /biosqueeze: {name} -->")
 
 
-def yaml_block(name: str, content: str) -> str:
-    """Return a generated block of the front matter."""
-    return _block(f"# biosqueeze: {name}", content, f"# /biosqueeze: {name}")
+def results_block(content: str) -> str:
+    """Return the generated block of the front matter: the results."""
+    return _block("# biosqueeze: results", content, "# /biosqueeze: results")
 
 
 def replaced(text: str, block: str) -> str:

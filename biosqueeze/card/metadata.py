@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biosqueeze.card.markdown import yaml_block
+from biosqueeze.card.markdown import results_block
 from biosqueeze.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def model_index(name: str, manifest: Manifest, results: Sequence[Mapping[str, An
 
     scores = [*_stage_scores(manifest), *(score for result in results for score in _scores(result))]
     if not scores:
-        return yaml_block("results", "")
+        return results_block("")
     index = {"model-index": eval_results_to_model_index(" ".join(name.split()), scores)}
-    return yaml_block("results", yaml.dump(index, sort_keys=False, allow_unicode=True).strip())
+    return results_block(yaml.dump(index, sort_keys=False, allow_unicode=True).strip())
 
 
 def _stage_scores(manifest: Manifest) -> "list[EvalResult]":

@@ -18,7 +18,7 @@ from biosqueeze.corpora.decontamination import TestSentences, read_test_sentence
 from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, parts_of, read_table, write_part
 from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
-from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide
+from biosqueeze.corpora.selection import ArticleTable, Decision, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
 from biosqueeze.corpora.workers import Advance, map_in_processes
@@ -34,11 +34,11 @@ SOURCES = "sources.tsv.gz"
 """Path, bytes, SHA-256, number of articles and damage of every file that was read, below OUT."""
 PART_BYTES = 1 << 28
 _LOST = {
-    Fate.OLDER_VERSION: "older version",
-    Fate.WITHDRAWN: "withdrawn",
-    Fate.DUPLICATE: "duplicate",
-    Fate.NEAR_DUPLICATE: "near duplicate",
-    Fate.NOT_SAMPLED: "not sampled",
+    Decision.OLDER_VERSION: "older version",
+    Decision.WITHDRAWN: "withdrawn",
+    Decision.DUPLICATE: "duplicate",
+    Decision.NEAR_DUPLICATE: "near duplicate",
+    Decision.NOT_SAMPLED: "not sampled",
 }
 
 
@@ -79,16 +79,16 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
 def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path, parts: Sequence[Part]) -> None:
     _read(parts, request)
     reports = [PartReport.read(part) for part in parts]
-    fates = _fates(parts, request.settings)
+    decisions = _fates(parts, request.settings)
     try:
-        _check_not_empty(reports, fates)
+        _check_not_empty(reports, decisions)
     except SqueezeError:
         discard(request)  # --resume would end here again, and other filters need another run
         raise
     corpus.mkdir(exist_ok=True)
-    shards = _write(parts, fates, request.workers, corpus)
+    shards = _write(parts, decisions, request.workers, corpus)
     _write_lists(parts, reports, corpus)
-    manifest = {**facts, **_counts(reports, np.concatenate(fates)), **_totals(shards, parts, fates)}
+    manifest = {**facts, **_counts(reports, np.concatenate(decisions)), **_totals(shards, parts, decisions)}
     manifest["sources"] = _write_sources(reports, corpus / SOURCES)
     manifest["shards"] = [asdict(shard) for shard in shards]
     flush_directory(corpus)
@@ -122,7 +122,7 @@ def _read(parts: Sequence[Part], request: CorpusRequest) -> None:
 
 
 def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.uint8]]:
-    """Return the `Fate` of every document, by part."""
+    """Return the `Decision` of every document, by part."""
     tables = [read_table(part) for part in parts]
     near = None
     if settings.near_duplicates is not None:
@@ -130,8 +130,8 @@ def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.u
         near = NearDuplicates(signatures, settings.near_duplicates)
     table = ArticleTable.joined(tables)
     _warn_of_samples(table, settings)
-    fates = decide(table, settings, near)
-    return np.split(fates, np.cumsum([len(table.ids) for table in tables])[:-1])
+    decisions = decide(table, settings, near)
+    return np.split(decisions, np.cumsum([len(table.ids) for table in tables])[:-1])
 
 
 def _warn_of_samples(table: ArticleTable, settings: CorpusSettings) -> None:
@@ -143,7 +143,7 @@ def _warn_of_samples(table: ArticleTable, settings: CorpusSettings) -> None:
             warn(f"--sample {sample.kind}: the sources hold no article of the kind {absent}, only {', '.join(found)}")
 
 
-def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.uint8]]) -> None:
+def _check_not_empty(reports: Sequence[PartReport], decisions: Sequence[NDArray[np.uint8]]) -> None:
     """Refuse a corpus without a document, and warn of damaged files.
 
     Raises:
@@ -154,8 +154,8 @@ def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.u
         warn(f"{source.path} is damaged and was skipped: {source.damage}")
     if len(damaged) > 5:
         warn(f"{len(damaged)} files are damaged and were skipped; {SOURCES} names them all")
-    if not any((own == Fate.KEPT).any() for own in fates):
-        counts = _counts(reports, np.concatenate(fates))
+    if not any((own == Decision.KEPT).any() for own in decisions):
+        counts = _counts(reports, np.concatenate(decisions))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
         reasons = reasons or (f"{len(damaged):,} damaged files" if damaged else "the sources hold none")
         raise SqueezeError(
@@ -163,9 +163,11 @@ def _check_not_empty(reports: Sequence[PartReport], fates: Sequence[NDArray[np.u
         )
 
 
-def _write(parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]], workers: int, folder: Path) -> list[ShardFile]:
+def _write(
+    parts: Sequence[Part], decisions: Sequence[NDArray[np.uint8]], workers: int, folder: Path
+) -> list[ShardFile]:
     with track("writing (parts)", total=len(parts)) as bar:
-        items = list(zip(parts, fates, strict=True))
+        items = list(zip(parts, decisions, strict=True))
         written = map_in_processes(partial(_write_one, folder), items, workers, bar.advance)
     return [shard for shards in written for shard in shards]
 
@@ -203,11 +205,11 @@ def _write_sources(reports: Sequence[PartReport], path: Path) -> dict[str, Any]:
     return {"list": path.name, "files": len(sources), "bytes": total, "sha256": hashlib.sha256(table).hexdigest()}
 
 
-def _counts(reports: Sequence[PartReport], fates: NDArray[np.uint8]) -> dict[str, Any]:
+def _counts(reports: Sequence[PartReport], decisions: NDArray[np.uint8]) -> dict[str, Any]:
     """Return the number of articles read, and those dropped by reason."""
     sources = [source for report in reports for source in report.sources]
     dropped = sum((report.dropped for report in reports), Counter[str]())
-    dropped |= {name: count for fate, name in _LOST.items() if (count := int((fates == fate).sum()))}
+    dropped |= {name: count for decision, name in _LOST.items() if (count := int((decisions == decision).sum()))}
     return {
         "articles": sum(source.articles for source in sources if not source.damage),
         "damaged_files": sum(source.damage is not None for source in sources),
@@ -216,18 +218,18 @@ def _counts(reports: Sequence[PartReport], fates: NDArray[np.uint8]) -> dict[str
 
 
 def _totals(
-    shards: Sequence[ShardFile], parts: Sequence[Part], fates: Sequence[NDArray[np.uint8]]
+    shards: Sequence[ShardFile], parts: Sequence[Part], decisions: Sequence[NDArray[np.uint8]]
 ) -> dict[str, dict[str, int]]:
     """Return documents, sentences, words and bytes of the corpus and of its held-out share."""
     words = np.concatenate([read_table(part).words for part in parts])
-    joined = np.concatenate(fates)
+    joined = np.concatenate(decisions)
     totals = {}
-    for split, fate in ((TRAIN, Fate.KEPT), (HELD_OUT, Fate.HELD_OUT)):
+    for split, decision in ((TRAIN, Decision.KEPT), (HELD_OUT, Decision.HELD_OUT)):
         own = [shard for shard in shards if shard.split == split]
         totals[split] = {
             "documents": sum(shard.documents for shard in own),
             "sentences": sum(shard.sentences for shard in own),
-            "words": int(words[joined == fate].sum(dtype=np.int64)),
+            "words": int(words[joined == decision].sum(dtype=np.int64)),
             "bytes": sum(shard.text_bytes for shard in own),
         }
     return totals

@@ -14,7 +14,7 @@ Hashes = NDArray[np.uint64]
 NO_ID = np.uint64(0)
 
 
-class Fate(IntEnum):
+class Decision(IntEnum):
     """What becomes of an article that passed the filters."""
 
     KEPT = 0
@@ -52,40 +52,40 @@ class ArticleTable:
 
 
 def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates | None" = None) -> NDArray[np.uint8]:
-    """Return the `Fate` of every row, (articles,).
+    """Return the `Decision` of every row, (articles,).
 
     Of several versions of one id the last is kept, of equal texts the first. The sample and the held-out share are the
     articles with the lowest priorities, so that they do not depend on the order of the files.
     """
-    fates = np.full(len(table.ids), Fate.KEPT, dtype=np.uint8)
-    fates[table.damaged] = Fate.DAMAGED_FILE
-    _mark(fates, _older_versions(table, fates), Fate.OLDER_VERSION)
-    _mark(fates, _withdrawn(table), Fate.WITHDRAWN)
-    _mark(fates, _repeated(table.texts, fates), Fate.DUPLICATE)
+    decisions = np.full(len(table.ids), Decision.KEPT, dtype=np.uint8)
+    decisions[table.damaged] = Decision.DAMAGED_FILE
+    _mark(decisions, _older_versions(table, decisions), Decision.OLDER_VERSION)
+    _mark(decisions, _withdrawn(table), Decision.WITHDRAWN)
+    _mark(decisions, _repeated(table.texts, decisions), Decision.DUPLICATE)
     if near is not None:
-        _mark(fates, near.repeated(fates == Fate.KEPT), Fate.NEAR_DUPLICATE)
+        _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
     for sample in settings.samples:
-        _mark(fates, _outside_sample(table, fates, sample), Fate.NOT_SAMPLED)
+        _mark(decisions, _outside_sample(table, decisions, sample), Decision.NOT_SAMPLED)
     limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
     if settings.held_out:
         # The sample has taken the lowest priorities of its kind: these bits are independent of it.
-        _mark(fates, _mixed(table.priorities) < limit, Fate.HELD_OUT)
-    return fates
+        _mark(decisions, _mixed(table.priorities) < limit, Decision.HELD_OUT)
+    return decisions
 
 
-def _mark(fates: NDArray[np.uint8], rows: NDArray[np.bool_], fate: Fate) -> None:
-    fates[rows & (fates == Fate.KEPT)] = fate
+def _mark(decisions: NDArray[np.uint8], rows: NDArray[np.bool_], decision: Decision) -> None:
+    decisions[rows & (decisions == Decision.KEPT)] = decision
 
 
-def _older_versions(table: ArticleTable, fates: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _older_versions(table: ArticleTable, decisions: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return the rows whose id occurs again in a later row."""
-    ids = np.where(fates == Fate.KEPT, table.ids, NO_ID)
+    ids = np.where(decisions == Decision.KEPT, table.ids, NO_ID)
     return _repeated(ids[::-1], np.where(ids[::-1] == NO_ID, 1, 0).astype(np.uint8))[::-1]
 
 
-def _repeated(values: Hashes, fates: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _repeated(values: Hashes, decisions: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which kept rows have a value that an earlier kept row has."""
-    kept = np.flatnonzero(fates == Fate.KEPT)
+    kept = np.flatnonzero(decisions == Decision.KEPT)
     repeated = np.ones(len(kept), dtype=bool)
     repeated[np.unique(values[kept], return_index=True)[1]] = False
     rows = np.zeros(len(values), dtype=bool)
@@ -104,21 +104,21 @@ def _withdrawn(table: ArticleTable) -> NDArray[np.bool_]:
     return rows
 
 
-def _outside_sample(table: ArticleTable, fates: NDArray[np.uint8], sample: SampleSize) -> NDArray[np.bool_]:
+def _outside_sample(table: ArticleTable, decisions: NDArray[np.uint8], sample: SampleSize) -> NDArray[np.bool_]:
     """Return the rows of the sample's kind that are beyond its size, in the order of their priorities."""
-    rows = np.zeros(len(fates), dtype=bool)
-    of_kind = np.flatnonzero((fates == Fate.KEPT) & (table.kinds == KINDS.index(sample.kind)))
+    rows = np.zeros(len(decisions), dtype=bool)
+    of_kind = np.flatnonzero((decisions == Decision.KEPT) & (table.kinds == KINDS.index(sample.kind)))
     ordered = of_kind[np.argsort(table.priorities[of_kind], kind="stable")]
     if sample.articles is not None:
         rows[ordered[sample.articles :]] = True
         return rows
-    room = sample.bytes if sample.bytes is not None else _bytes_of(table, fates, str(sample.as_kind))
+    room = sample.bytes if sample.bytes is not None else _bytes_of(table, decisions, str(sample.as_kind))
     rows[ordered[np.cumsum(table.bytes[ordered], dtype=np.int64) > room]] = True
     return rows
 
 
-def _bytes_of(table: ArticleTable, fates: NDArray[np.uint8], kind: str) -> int:
-    rows = (fates == Fate.KEPT) & (table.kinds == KINDS.index(kind))
+def _bytes_of(table: ArticleTable, decisions: NDArray[np.uint8], kind: str) -> int:
+    rows = (decisions == Decision.KEPT) & (table.kinds == KINDS.index(kind))
     return int(table.bytes[rows].sum(dtype=np.int64))
 
 

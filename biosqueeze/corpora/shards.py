@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import Part, read_documents_of
-from biosqueeze.corpora.selection import Fate
+from biosqueeze.corpora.selection import Decision
 
 TRAIN, HELD_OUT = "train", "held-out"
 SHARD_BYTES = 1 << 27  # of text; some 40 MB of gzip
@@ -55,23 +55,23 @@ class _OpenShard:
         )
 
 
-def write_shards(part: Part, fates: NDArray[np.uint8], folder: Path) -> list[ShardFile]:
+def write_shards(part: Part, decisions: NDArray[np.uint8], folder: Path) -> list[ShardFile]:
     """Write the documents of a part that are kept or held out; one document is in memory at a time.
 
     Beside the shards, the list `NUMBER.list` names the id and the shard of every document.
 
     Args:
         part: a part that is done.
-        fates: of its documents, (documents,).
+        decisions: of its documents, (documents,).
         folder: of the corpus.
     """
     with part.file("list").open("w", encoding="utf-8") as listing:
         entries = []
-        for split, fate in ((TRAIN, Fate.KEPT), (HELD_OUT, Fate.HELD_OUT)):
+        for split, decision in ((TRAIN, Decision.KEPT), (HELD_OUT, Decision.HELD_OUT)):
             documents = (
-                (d, name) for (d, name), own in zip(read_documents_of(part), fates, strict=True) if own == fate
+                (d, name) for (d, name), own in zip(read_documents_of(part), decisions, strict=True) if own == decision
             )
-            if (fates == fate).any():
+            if (decisions == decision).any():
                 entries += _write_split(documents, part.number, split, folder, listing)
     return entries
 

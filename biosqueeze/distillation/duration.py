@@ -37,9 +37,8 @@ _EXAMPLES, _STEPS = 512, 4
 def step_seconds(request: DistillationRequest) -> float:
     """Return the time of a step: a forward pass of each teacher, and both passes of the student.
 
-    The losses on inner states and the update of the weights are not in it: some percent.
+    The losses on hidden states and attention, and the update of the weights are not in it: some percent.
     """
-    keep_freed_memory()
     keep_freed_memory()
     models, device = request.models, own_device()
     name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)

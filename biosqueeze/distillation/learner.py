@@ -78,7 +78,7 @@ class Distiller(Learner):
         return {name: terms[name] / max(1, counts[name]) for name in self.weights}
 
     def _row_losses(self, rows: Tensor, teacher: TeacherOutputs, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Sum the losses that read rows; `rows` as in `teachers.ForwardOutput`."""
+        """Sum the losses that read rows; `rows` as in `teachers.sources.ForwardOutput`."""
         names = [name for name, loss in self.losses.items() if loss.READS == "rows"]
         if not names:
             return {}

@@ -61,9 +61,9 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     ] = None
     layer_map: Annotated[
         str | None,
-        "Teacher layer for each student layer: origin (the layer it was copied from), uniform, every-other, 2i+1, "
+        "Teacher layer for each student layer: source (the layer it was copied from), uniform, every-other, 2i+1, "
         "last, top, or pairs STUDENT:TEACHER counted from 1, such as 1:3,2:6. Default: the preset's; "
-        "mostly origin if known, else uniform.",
+        "mostly source if known, else uniform.",
         Group.LOSSES,
     ] = None
     layer_weights: Annotated[

@@ -110,7 +110,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     )
     keep_log(directory)
     if dev and processes.is_main() and not summary.best.get(str(models.metric)):
-        dev.warn_of_silence(learner.model, precision_of(training))
+        dev.warn_of_no_entities(learner.model, precision_of(training))
     metrics = {
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),

@@ -88,7 +88,7 @@ class AugmentationSettings:
     """--augment: variants of labelled examples."""
 
     copies: int
-    checkpoint: str | None = None  # the masked language model; the origin of the teacher if None
+    checkpoint: str | None = None  # the masked language model; what the teacher was fine-tuned from if None
     seed: int = 0
 
     @classmethod

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
         SqueezeError: the file is too large, not UTF-8, not JSON, not an object, nested too deeply, or holds a number
             without end.
     """
-    _check_size(path)
+    check_size(path)
     try:
         value = parse_json(read_text(path))
     except ValueError as error:
@@ -58,17 +58,37 @@ def read_small_text(path: Path) -> str:
     Raises:
         SqueezeError: the file is too large, or not UTF-8.
     """
-    _check_size(path)
+    check_size(path)
     try:
         return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise SqueezeError(f"{path} is not UTF-8; fetch or copy it again") from error
 
 
-def _check_size(path: Path) -> None:
+def check_size(path: Path, most: int = _SMALL_BYTES) -> None:
+    """Check that a file has at most this number of bytes.
+
+    Raises:
+        SqueezeError: it has more.
+    """
     size = path.stat().st_size
-    if size > _SMALL_BYTES:
-        raise SqueezeError(f"{path} has {size:,} bytes, at most {_SMALL_BYTES:,} were expected; fetch the file again")
+    if size > most:
+        raise SqueezeError(f"{path} has {size:,} bytes, at most {most:,} were expected; fetch the file again")
+
+
+def megabytes(files: Iterable[Path]) -> float:
+    """Return the size of files, in millions of bytes."""
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def check_absent(out: Path, *, force: bool) -> None:
+    """Check that an output may be written.
+
+    Raises:
+        SqueezeError: it exists, and is not to be replaced.
+    """
+    if out.exists() and not force:
+        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
 
 
 @contextmanager

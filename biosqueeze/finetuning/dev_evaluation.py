@@ -45,7 +45,7 @@ class DevSet:
         if len(labels) == 1:
             warn("dev has the same label everywhere, so its scores cannot tell which weights are better")
 
-    def warn_of_silence(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> None:
+    def warn_of_no_entities(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> None:
         """Warn of a tagger that predicts O for every word, although the split has entities."""
         is_tagger = self.task.HEAD == "token-classification"
         if is_tagger and finds_nothing(self._gold, self._predictions(model, precision)):

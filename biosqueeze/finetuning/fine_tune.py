@@ -81,7 +81,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     )
     if processes.is_main():
         if not summary.best.get(inputs.metric):
-            dev.warn_of_silence(learner.model, precision_of(options))
+            dev.warn_of_no_entities(learner.model, precision_of(options))
         learner.model.save_pretrained(inputs.directory)
         tokenizer.save_pretrained(inputs.directory)
     return summary

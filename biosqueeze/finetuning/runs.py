@@ -164,9 +164,9 @@ def _may_remove(run: FineTuningRun, keep: KeepCheckpoints) -> bool:
     """Return whether the checkpoint of a run may be removed: not where an earlier call was to keep more of them."""
     if not (run.record.is_file() and run.directory.is_dir()):
         return True
-    wished = read_json(run.record).get("keep", "none")
-    if wished in _FEWER_TO_MORE and _FEWER_TO_MORE.index(wished) > _FEWER_TO_MORE.index(keep):
-        note(f"{run.directory} stays: it was made with --keep {wished}")
+    recorded = read_json(run.record).get("keep", "none")
+    if recorded in _FEWER_TO_MORE and _FEWER_TO_MORE.index(recorded) > _FEWER_TO_MORE.index(keep):
+        note(f"{run.directory} stays: it was made with --keep {recorded}")
         return False
     return True
 

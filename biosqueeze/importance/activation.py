@@ -26,8 +26,8 @@ def score(model: PreTrainedModel, calibration: Calibration) -> UnitScores:
 
 def _sizes(layer: LayerActivations) -> dict[str, Tensor]:
     sizes = {
-        "layers": ((layer.left - layer.entered).norm(dim=1) / layer.left.norm(dim=1)).sum(),
-        "hidden": layer.left.abs().sum(0),
+        "layers": ((layer.output - layer.input).norm(dim=1) / layer.output.norm(dim=1)).sum(),
+        "hidden": layer.output.abs().sum(0),
     }
     if layer.heads is not None and layer.neurons is not None:
         sizes |= {"heads": layer.heads.norm(dim=2).sum(0), "neurons": layer.neurons.abs().sum(0)}

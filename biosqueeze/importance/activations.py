@@ -19,13 +19,13 @@ from biosqueeze.models.layers import encoder_layers, query_group
 class LayerActivations:
     """What one layer computes for the real tokens of a batch, float64."""
 
-    entered: Tensor = field(default_factory=lambda: torch.empty(0))
+    input: Tensor = field(default_factory=lambda: torch.empty(0))
     """(tokens, hidden): the residual stream before the layer."""
-    left: Tensor = field(default_factory=lambda: torch.empty(0))
+    output: Tensor = field(default_factory=lambda: torch.empty(0))
     """(tokens, hidden): the residual stream after it."""
-    attended: Tensor | None = None
+    attention_input: Tensor | None = None
     """(tokens, hidden): what queries, keys and values read; in pre-norm layers the normalised stream."""
-    fed: Tensor | None = None
+    ffn_input: Tensor | None = None
     """(tokens, hidden): what the FFN reads."""
     heads: Tensor | None = None
     """(tokens, heads, size): what the attention's output layer reads of each head, see `UnitScores`."""
@@ -45,10 +45,10 @@ def layer_activations(model: PreTrainedModel, calibration: Calibration) -> Itera
         for layer, values in zip(layers, found, strict=True):
             handles += _watch_layer(layer, values, real)
             if family.supports_narrowing:
-                read = {"attended": family.query, "heads": family.attention_output}
-                read |= {"fed": family.ffn_input, "neurons": family.ffn_output}
+                read = {"attention_input": family.query, "heads": family.attention_output}
+                read |= {"ffn_input": family.ffn_input, "neurons": family.ffn_output}
                 for name, path in read.items():
-                    length_first = family.in_windows and name == "attended"
+                    length_first = family.in_windows and name == "attention_input"
                     keeper = _keeper(values, name, real, units if name == "heads" else 0, length_first=length_first)
                     handles.append(layer.get_submodule(path).register_forward_pre_hook(keeper))
         try:
@@ -61,10 +61,10 @@ def layer_activations(model: PreTrainedModel, calibration: Calibration) -> Itera
 
 def _watch_layer(layer: nn.Module, values: LayerActivations, real: Tensor) -> list[Any]:
     def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        values.entered = at_tokens(args[0] if args else kwargs["hidden_states"], real)
+        values.input = at_tokens(args[0] if args else kwargs["hidden_states"], real)
 
     def leave(_module: nn.Module, _args: Any, output: Any) -> None:
-        values.left = at_tokens(output[0] if isinstance(output, tuple) else output, real)
+        values.output = at_tokens(output[0] if isinstance(output, tuple) else output, real)
 
     return [layer.register_forward_pre_hook(enter, with_kwargs=True), layer.register_forward_hook(leave)]
 

@@ -23,4 +23,4 @@ def score(model: PreTrainedModel, calibration: Calibration) -> UnitScores:
 
 
 def _distance(layer: LayerActivations) -> Tensor:
-    return (1 - functional.cosine_similarity(layer.entered, layer.left, dim=1)).sum()
+    return (1 - functional.cosine_similarity(layer.input, layer.output, dim=1)).sum()

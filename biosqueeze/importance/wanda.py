@@ -34,14 +34,14 @@ def score(model: PreTrainedModel, calibration: Calibration) -> UnitScores:
     weights = stacked([_weights(layer, family) for layer in encoder_layers(model)])
     heads = (weights["heads"].view_as(norms["heads"]) * norms["heads"]).sum(2)  # (layers, heads)
     neurons = weights["neurons"] * norms["neurons"]
-    hidden = (weights["attended"] * norms["attended"] + weights["fed"] * norms["fed"]).sum(0)
+    hidden = (weights["attention_input"] * norms["attention_input"] + weights["ffn_input"] * norms["ffn_input"]).sum(0)
     return UnitScores(heads=heads, neurons=neurons, hidden=hidden, layers=heads.sum(1) + neurons.sum(1))
 
 
 def _squares(layer: LayerActivations) -> dict[str, Tensor]:
     """Sum the squares of what the columns read over tokens: (heads, size), (neurons,), and twice (hidden,)."""
-    inputs = {"heads": layer.heads, "neurons": layer.neurons, "attended": layer.attended, "fed": layer.fed}
-    return {kind: states.square().sum(0) for kind, states in inputs.items() if states is not None}
+    kinds = ("heads", "neurons", "attention_input", "ffn_input")
+    return {kind: states.square().sum(0) for kind in kinds if (states := getattr(layer, kind)) is not None}
 
 
 @torch.no_grad()
@@ -50,8 +50,8 @@ def _weights(layer: Any, family: Family) -> dict[str, Tensor]:
     paths = {
         "heads": (family.attention_output,),
         "neurons": (family.ffn_output,),
-        "attended": present(layer, dict.fromkeys((family.query, family.key, family.value))),
-        "fed": present(layer, dict.fromkeys((family.ffn_input, family.ffn_gate))),
+        "attention_input": present(layer, dict.fromkeys((family.query, family.key, family.value))),
+        "ffn_input": present(layer, dict.fromkeys((family.ffn_input, family.ffn_gate))),
     }
     columns = {
         kind: [layer.get_submodule(path).weight.double().abs().sum(0) for path in names]

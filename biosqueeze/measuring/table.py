@@ -7,6 +7,7 @@ from typing import Any
 
 from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
+from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
 from biosqueeze.summaries import main_score, score_heading
 
@@ -36,7 +37,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "speed_up": percentile(baseline.milliseconds[shape], 0.5) / p50,
         "peak_rss_mb": model.peak_rss_mb,
         "load_seconds": model.load_seconds,
-        "megabytes": sum(path.stat().st_size for path in files_of(model.checkpoint, model.spec)) / 1e6,
+        "megabytes": megabytes(files_of(model.checkpoint, model.spec)),
         "deployed_megabytes": deployed_megabytes(model.checkpoint, model.spec),
         "directory_megabytes": directory_megabytes(model.checkpoint),
         "parameters": _parameters(model.checkpoint),

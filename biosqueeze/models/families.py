@@ -75,7 +75,7 @@ class Family:
     extra_projections: tuple[str, ...] = ()
     """Longformer's queries, keys and values of tokens with global attention: they have the rows of the same heads."""
     in_windows: bool = False
-    """Longformer pads its inputs to whole windows, so inner states are longer, and projects (length, batch, hidden)."""
+    """Longformer pads inputs to whole windows, so hidden states are longer, and projects (length, batch, hidden)."""
     has_bottleneck: bool = False
     """MobileBERT's layers compute in a narrower size than their outputs, and each has several FFNs."""
     position_key: str = ""

@@ -42,7 +42,7 @@ class HiddenStateHooks:
         self._states: States | None = None
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
         self._rotation: tuple[Tensor, Tensor] | None = None  # of the layer that runs
-        self._length: int | None = None  # of the input, if inner states may be longer
+        self._length: int | None = None  # of the input, if hidden states may be longer
         if family.in_windows:
             model.base_model.register_forward_pre_hook(self._keep_length, with_kwargs=True)
         layers = layers_by_depth(model)

@@ -18,14 +18,14 @@ _TEACHER_LAYERS: Mapping[str, Callable[[int, int], list[int]]] = {
     "2i+1": lambda student, _: [2 * m for m in range(1, student + 1)],
     "top": lambda student, teacher: [teacher - student + m for m in range(1, student + 1)],
 }
-MAP_NAMES = ("origin", "uniform", "every-other", "2i+1", "last", "top")
+MAP_NAMES = ("source", "uniform", "every-other", "2i+1", "last", "top")
 
 
 def layer_map(text: str, student: int, teacher: int, source_layers: Sequence[int] | None = None) -> LayerMap:
     """Return pairs (student layer, teacher layer), both counted from 1.
 
     Args:
-        text: `origin` pairs each layer with the teacher's layer that it was copied from, and the last with the last;
+        text: `source` pairs each layer with the teacher's layer that it was copied from, and the last with the last;
             `uniform` spreads the pairs evenly up to the last layers; `every-other` and `2i+1` pair with the layers of
             the presets distil and compact (the teacher's 1, 3, ... and 2, 4, ...); `top` pairs with the teacher's
             upper layers; `last` pairs the last layers only; or pairs such as `1:3,2:6`.
@@ -39,10 +39,10 @@ def layer_map(text: str, student: int, teacher: int, source_layers: Sequence[int
     if text == "last":
         return ((student, teacher),)
     possible = _possible(student, teacher, source_layers)
-    if text == "origin":
+    if text == "source":
         if source_layers is None:
             raise UsageError(
-                f"--layer-map origin: the student is not known to be made of the teacher's layers; {possible}"
+                f"--layer-map source: the student is not known to be made of the teacher's layers; {possible}"
             )
         copied = tuple((layer, source + 1) for layer, source in enumerate(source_layers[:-1], 1))
         return (*copied, (student, teacher))
@@ -73,7 +73,7 @@ def _pairs(text: str, possible: str) -> LayerMap:
 
 def _possible(student: int, teacher: int, source_layers: Sequence[int] | None) -> str:
     """Return the maps that fit these depths, for messages."""
-    always = {"last": True, "origin": source_layers is not None}
+    always = {"last": True, "source": source_layers is not None}
     fit = [name for name in MAP_NAMES if always.get(name) or _fits(name, student, teacher)]
     return f"possible for {student} and {teacher} layers: {', '.join(fit)}, or pairs like 1:{min(2, teacher)}"
 

@@ -18,7 +18,7 @@ _OFF = (None, (), "", 0, False, "none", _STREAM)
 
 
 class Sourced(Protocol):
-    """Options that know where their values came from."""
+    """Options with the source of each value."""
 
     @property
     def sources(self) -> Mapping[str, str]:

@@ -144,7 +144,6 @@ def _on_gpus(options: PretrainingOptions, phases: Sequence[Phase]) -> Iterator[s
 def measure(learner: PretrainingLearner, options: PretrainingOptions, batches: Sequence[Batch]) -> Speed:
     """Train on a few batches and return the time of a position and of an update; the weights are changed."""
     keep_freed_memory()
-    keep_freed_memory()
     device = own_device()
     learner.to(device).train()
     optimizer = optimizer_of(learner, replace(options, lr=0.0))

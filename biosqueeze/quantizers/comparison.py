@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import megabytes
 from biosqueeze.model_facts import head_of
 from biosqueeze.progress import note, warn
 
@@ -57,10 +58,8 @@ def graph_sizes(checkpoint: Checkpoint) -> dict[str, float]:
     """Return the size of the int8 graph, in MB and relative to the float32 graph."""
     from biosqueeze.backends.onnxruntime import files
 
-    float32, int8 = (
-        sum(path.stat().st_size for path in files(checkpoint, precision)) for precision in ("fp32", "int8")
-    )
-    return {"megabytes": round(int8 / 1e6, 3), "size_ratio": round(int8 / float32, 4)}
+    float32, int8 = (megabytes(files(checkpoint, precision)) for precision in ("fp32", "int8"))
+    return {"megabytes": round(int8, 3), "size_ratio": round(int8 / float32, 4)}
 
 
 def note_comparison(name: str, metrics: Mapping[str, float], headless: bool, remedies: str) -> None:

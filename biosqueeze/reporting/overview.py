@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from biosqueeze import __version__, model_facts
 from biosqueeze.backends.deployed import deployed_megabytes
+from biosqueeze.files import megabytes
 from biosqueeze.manifest import HistoryEntry, now
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import COLOURS, training_plot
@@ -101,8 +102,8 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     shape = model_facts.shape_of(data.checkpoint.config)
     figures = [("parameters", _millions(data.parameters.get("total")))]
     if not data.checkpoint.is_slim:
-        megabytes = sum(path.stat().st_size for path in data.checkpoint.weights) / 1e6
-        figures.append(("weights", f"{megabytes:,.1f} MB"))
+        size = megabytes(data.checkpoint.weights)
+        figures.append(("weights", f"{size:,.1f} MB"))
     deployed = deployed_megabytes(data.checkpoint)
     if deployed is not None:
         figures.append(("deployed", f"{deployed:,.1f} MB"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
+from biosqueeze.files import megabytes, read_json
 from biosqueeze.files.json_object import JsonObject
 from biosqueeze.manifest import Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
@@ -188,7 +188,7 @@ def _megabytes(checkpoint: Checkpoint, backend: str) -> float | None:
     from biosqueeze.backends import files_of
 
     try:
-        return sum(path.stat().st_size for path in files_of(checkpoint, backend)) / 1e6
+        return megabytes(files_of(checkpoint, backend))
     except SqueezeError:
         return None  # the files or the backend are gone; the score is still shown
 

@@ -15,6 +15,7 @@ from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_so
 from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.files import check_absent
 from biosqueeze.options import (
     HIGHEST_SEED,
     Argument,
@@ -215,8 +216,7 @@ def _resolve(options: Options) -> CorpusRequest:
         require("lxml", "corpus")
     if options.near_duplicates is not None:
         require("rensa", "corpus")
-    if out.exists() and not options.force:
-        raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
+    check_absent(out, force=options.force)
     if out.exists() and not (out / MANIFEST).is_file():
         raise SqueezeError(f"{out} is no corpus, so --force does not delete it; give another name with --out")
     inside = next((file.path for file in files if out in file.path.absolute().parents and not file.hub), None)

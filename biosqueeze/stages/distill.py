@@ -96,7 +96,7 @@ class Options(DistillationOptions):
     student: Annotated[
         str | None,
         "Make the student from the teacher by a preset; `biosqueeze students` lists the presets. On plain text distil, "
-        "compact, tiny and biolm-base bring the losses of their paper.",
+        "compact, tiny and biolm-base select the losses of their paper.",
         Syntax("PRESET"),
         Suggests(lambda: PRESETS),
         Common(),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import write_result
+from biosqueeze.files import megabytes
 from biosqueeze.options import (
     CheckpointArgument,
     InferenceOptions,
@@ -135,12 +136,12 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
     ]
     score = result["metrics"].get(metric)
     teacher = max(comparable, default=None)  # of several backends the one without loss
-    megabytes = sum(path.stat().st_size for path in files_of(checkpoint, result["backend"])) / 1e6
+    size = megabytes(files_of(checkpoint, result["backend"]))
     follows = "quantize" if result["backend"].startswith("torch") else "bench"
     return Summary(
         result=scored(metric, score, teacher) if teacher and score is not None else "",
         machine=f"{result['backend']} on {evaluation.inference.device}",
-        size=f"{megabytes:.1f} MB",
+        size=f"{size:.1f} MB",
         next_words=(follows, str(checkpoint.path)),
     )
 

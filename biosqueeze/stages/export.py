@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.files import megabytes
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.unsupported import stock_architecture
@@ -122,11 +123,11 @@ def run(options: Options) -> Outcome:
     with open_output(_out(options, source), (source,), force=options.force) as output:
         parity = _write_graph(source, output.path, options.tolerance, options.opset or OPSET)
         copy = Checkpoint(output.path, source.name)
-        megabytes = round(sum(path.stat().st_size for path in files(copy, "fp32")) / 1e6, 3)
-        metrics = {"export": {**parity.as_dict(), "opset": options.opset or OPSET, "megabytes": megabytes}}
+        size = round(megabytes(files(copy, "fp32")), 3)
+        metrics = {"export": {**parity.as_dict(), "opset": options.opset or OPSET, "megabytes": size}}
         exported = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
-        f"ONNX graph of {source.name}: {megabytes:.1f} MB, largest difference from PyTorch "
+        f"ONNX graph of {source.name}: {size:.1f} MB, largest difference from PyTorch "
         f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
     )
     summary = Summary(

@@ -90,8 +90,7 @@ class Kind(SequenceKind):
         Raises:
             SqueezeError: a text is missing.
         """
-        row = _rows.unlabelled_row(record, ROLES, self.formulation.column)
-        return TextExample(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
+        return _rows.unlabelled_pair(record, ROLES, self.formulation.column)
 
 
 def _is_mednli(directory: Path) -> bool:

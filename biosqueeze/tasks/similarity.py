@@ -110,8 +110,7 @@ class Kind(SequenceKind):
         Raises:
             SqueezeError: a text is missing.
         """
-        row = _rows.unlabelled_row(record, ROLES, self.formulation.column)
-        return TextExample(_rows.pair_of(row), None, _rows.id_of_row(row, "id"))
+        return _rows.unlabelled_pair(record, ROLES, self.formulation.column)
 
     def label_features(self, examples: Sequence[TextExample], labels: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
         """Return the label features of each example: `targets` () float32 is the score."""

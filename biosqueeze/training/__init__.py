@@ -1,1 +1,1 @@
-"""The training engine: Accelerate, optimisers, learning-rate schedules, exact resume. It knows no loss and no task."""
+"""The training engine: Accelerate, optimisers, learning rates, exact resume. Independent of tasks and teachers."""

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.text.prepared import Megabytes
+from biosqueeze.data.text.prepared import megabyte_progress
 from biosqueeze.options import Block
-from biosqueeze.progress import note, track
+from biosqueeze.progress import note
 from biosqueeze.text_table import TextTable
 from biosqueeze.vocabularies.comparison import (
     NamedTokenizer,
@@ -81,8 +81,7 @@ def compare(request: ComparisonRequest) -> Comparison:
 
 def _shown(sample: TextSample, tokenizer: NamedTokenizer) -> Iterator[Sequence[str]]:
     """Yield the lines of a sample, with a progress bar."""
-    with track(f"{tokenizer.name} (MB)", round(sample.bytes / 1e6)) as bar:
-        progress = Megabytes(bar)
+    with megabyte_progress(tokenizer.name, sample.bytes / 1e6) as progress:
         for batch in sample.batches():
             yield batch
             progress.advance(sum(map(len, batch)) + len(batch))

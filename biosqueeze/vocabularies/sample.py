@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from biosqueeze.data.text.corpus import corpus_files, read_files
-from biosqueeze.data.text.prepared import Megabytes
-from biosqueeze.progress import track
+from biosqueeze.data.text.prepared import megabyte_progress
+from biosqueeze.files import megabytes
 
 _BATCH_BYTES = 1 << 20
 
@@ -67,8 +67,7 @@ class TextSample:
     def characters(self) -> Counter[str]:
         """Count the characters of the sample."""
         counts: Counter[str] = Counter()
-        with track("counting characters (MB)", round(self.bytes / 1e6)) as bar:
-            progress = Megabytes(bar)
+        with megabyte_progress("counting characters", self.bytes / 1e6) as progress:
             for batch in self.batches():
                 text = "".join(batch)
                 counts.update(text)
@@ -125,10 +124,9 @@ def sampled(
 def _read(source: str, field: str, sample: TextSample) -> SourceFacts:
     digest = hashlib.sha256()
     files = corpus_files(source)
-    megabytes = round(sum(file.stat().st_size for file in files) / 1e6)
     lines = size = 0
-    with track(f"reading {source} (MB)", megabytes or None) as bar:
-        for text in read_files(source, files, field, Megabytes(bar)):
+    with megabyte_progress(f"reading {source}", megabytes(files)) as progress:
+        for text in read_files(source, files, field, progress):
             line = f"{text}\n".encode(errors="replace")
             digest.update(line)
             sample.add(line)

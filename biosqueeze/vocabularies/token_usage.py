@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.splits import splits_named
 from biosqueeze.data.text.corpus import DEMO, MANIFEST, corpus_files, read_files
-from biosqueeze.data.text.prepared import Megabytes, all_cores
+from biosqueeze.data.text.prepared import all_cores, megabyte_progress
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import megabytes
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Task, open_task
@@ -68,9 +69,8 @@ def is_stream(source: str) -> bool:
 
 def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64]]:
     files = corpus_files(source)
-    megabytes = round(sum(file.stat().st_size for file in files) / 1e6)
-    with track(f"count the tokens of {source} (MB)", megabytes or None) as bar:
-        stream = read_files(source, files, field, Megabytes(bar))
+    with megabyte_progress(f"count the tokens of {source}", megabytes(files)) as progress:
+        stream = read_files(source, files, field, progress)
         while lines := list(islice(stream, _LINES_AT_ONCE)):
             with all_cores():
                 encodings = tokenizer.backend_tokenizer.encode_batch(lines, add_special_tokens=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from biosqueeze.data.text.prepared import Megabytes, all_cores
+from biosqueeze.data.text.prepared import all_cores, megabyte_progress
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import track
 from biosqueeze.vocabularies.alphabet import Alphabet, choose_alphabet
@@ -176,8 +176,7 @@ def _train(core: Tokenizer, trainer: Any, sample: TextSample, alphabet: Alphabet
     finished_reading = threading.Event()
 
     def texts() -> Iterator[list[str]]:
-        with track("counting words (MB)", round(sample.bytes / 1e6)) as bar:
-            progress = Megabytes(bar)
+        with megabyte_progress("counting words", sample.bytes / 1e6) as progress:
             for batch in sample.batches():
                 yield [alphabet.clean(line) for line in batch]
                 progress.advance(sum(map(len, batch)) + len(batch))

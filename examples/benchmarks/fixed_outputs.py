@@ -33,7 +33,6 @@ ENVIRONMENT = {
     "NO_COLOR": "1",
 }
 SPLITS = {"train": 48, "dev": 16, "test": 16}
-NER_LABELS = ("O", "B-Disease", "I-Disease")
 STEPS = ("--precision", "fp32", "--batch-size", "8", "--max-length", "48")
 TUNE = (*STEPS, "--steps", "6", "--lr", "2e-3")
 DISTIL = (*STEPS, "--steps", "5")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.parts import minhash
-from biosqueeze.corpora.selection import ArticleTable, Fate, NearDuplicates, decide, rows_of_band
+from biosqueeze.corpora.selection import ArticleTable, Decision, NearDuplicates, decide, rows_of_band
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.booleans()), min_size=1, max_size=30)
@@ -37,7 +37,7 @@ def table(rows: list[tuple[int, int, bool]], withdrawn: list[tuple[int, int]] | 
 
 @given(ROWS, st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=5))
 def test_versions_and_duplicates(rows: list[tuple[int, int, bool]], withdrawn: list[tuple[int, int]]) -> None:
-    fates = decide(table(rows, withdrawn), CorpusSettings())
+    decisions = decide(table(rows, withdrawn), CorpusSettings())
     kept: list[int] = []
     for place, (name, _, damaged) in enumerate(rows):
         later = any(other == name and not broken for other, _, broken in rows[place + 1 :])
@@ -46,29 +46,29 @@ def test_versions_and_duplicates(rows: list[tuple[int, int, bool]], withdrawn: l
             kept.append(place)
     seen: set[int] = set()
     for place in kept:
-        expected = Fate.DUPLICATE if rows[place][1] in seen else Fate.KEPT
+        expected = Decision.DUPLICATE if rows[place][1] in seen else Decision.KEPT
         seen.add(rows[place][1])
-        assert fates[place] == expected
-    assert all(fates[place] != Fate.KEPT for place in range(len(rows)) if place not in kept)
+        assert decisions[place] == expected
+    assert all(decisions[place] != Decision.KEPT for place in range(len(rows)) if place not in kept)
 
 
 def test_held_out_share_and_sample() -> None:
     rows = [(0, number, False) for number in range(20_000)]
     settings = CorpusSettings(held_out=0.1, samples=(SampleSize.parse(f"{KINDS[1]}=4000"),))
-    fates = decide(table(rows), settings)
-    assert (fates == Fate.NOT_SAMPLED).sum() == 6_000
-    assert (fates == Fate.HELD_OUT).sum() == pytest.approx(1_400, rel=0.1)
+    decisions = decide(table(rows), settings)
+    assert (decisions == Decision.NOT_SAMPLED).sum() == 6_000
+    assert (decisions == Decision.HELD_OUT).sum() == pytest.approx(1_400, rel=0.1)
     # The sample does not change the share that is held out of it.
-    sampled = fates[np.arange(20_000) % 2 == 1]
-    assert (sampled == Fate.HELD_OUT).sum() == pytest.approx(400, rel=0.2)
+    sampled = decisions[np.arange(20_000) % 2 == 1]
+    assert (sampled == Decision.HELD_OUT).sum() == pytest.approx(400, rel=0.2)
 
 
 @pytest.mark.parametrize(("amount", "kept"), [("1500", 1500), ("70B", 7), ("pubmed", 2000), ("1.5K", 1500)])
 def test_sample_sizes(amount: str, kept: int) -> None:
     rows = [(0, number, False) for number in range(4_000)]
-    fates = decide(table(rows), CorpusSettings(samples=(SampleSize.parse(f"pmc={amount}"),)))
-    assert (fates[1::2] == Fate.KEPT).sum() == kept
-    assert (fates[::2] == Fate.KEPT).all()
+    decisions = decide(table(rows), CorpusSettings(samples=(SampleSize.parse(f"pmc={amount}"),)))
+    assert (decisions[1::2] == Decision.KEPT).sum() == kept
+    assert (decisions[::2] == Decision.KEPT).all()
 
 
 @pytest.mark.parametrize("text", ["pmc", "pmc=", "web=3", "pmc=0", "pmc=pmc", "pmc=3X"])

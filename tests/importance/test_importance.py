@@ -178,7 +178,7 @@ def test_wanda_reads_the_inputs_of_the_projections(calibrated, family):
 
 def test_attention_in_windows_reads_the_same_tokens(calibrated):
     for layers in layer_activations(*calibrated("longformer")):
-        assert all(torch.equal(layer.attended, layer.entered) for layer in layers)
+        assert all(torch.equal(layer.attention_input, layer.input) for layer in layers)
 
 
 def add_squares(sums, _module, args):

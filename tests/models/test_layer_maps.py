@@ -49,16 +49,16 @@ def test_error_lists_the_maps_that_fit(text: str, student: int, teacher: int, me
             assert layer_map(name, student, teacher)
 
 
-def test_origin_pairs_copied_layers_and_the_last_ones() -> None:
-    assert layer_map("origin", 3, 6, source_layers=(0, 2, 5)) == ((1, 1), (2, 3), (3, 6))
-    assert layer_map("origin", 2, 6, source_layers=(0, 1)) == ((1, 1), (2, 6))
-    assert layer_map("origin", 1, 6, source_layers=(0,)) == ((1, 6),)
+def test_source_pairs_copied_layers_and_the_last_ones() -> None:
+    assert layer_map("source", 3, 6, source_layers=(0, 2, 5)) == ((1, 1), (2, 3), (3, 6))
+    assert layer_map("source", 2, 6, source_layers=(0, 1)) == ((1, 1), (2, 6))
+    assert layer_map("source", 1, 6, source_layers=(0,)) == ((1, 6),)
 
 
-def test_origin_needs_known_source_layers() -> None:
+def test_source_needs_known_source_layers() -> None:
     with pytest.raises(UsageError, match="not known to be made of the teacher's layers; possible"):
-        layer_map("origin", 2, 4)
-    with pytest.raises(UsageError, match="possible for 2 and 4 layers: origin, uniform"):
+        layer_map("source", 2, 4)
+    with pytest.raises(UsageError, match="possible for 2 and 4 layers: source, uniform"):
         layer_map("sideways", 2, 4, source_layers=(0, 1))
 
 

@@ -120,7 +120,7 @@ AREAS = {
                 "tasks/metrics/labels.py",
                 ("2 * hits / np.maximum(both, 1), empty", "hits / np.maximum(both, 1), empty"),
                 ("empty=1.0", "empty=0.0"),
-                ("stats.spearmanr(", "stats.pearsonr("),
+                ("stats.spearmanr,", "stats.pearsonr,"),
                 ("true.any(axis=1)", "guessed.any(axis=1)"),
                 (".all(axis=1).mean()", ".any(axis=1).mean()"),
                 ("correlation if math.isfinite(correlation) else 0.0", "correlation"),
@@ -137,16 +137,17 @@ AREAS = {
         ),
     ),
     "writer": Area(
-        ("tests/test_checkpoint.py", "tests/test_output.py", "tests/test_files.py", "tests/test_manifest.py"),
+        ("tests/test_checkpoint.py", "tests/test_output.py", "tests/files/test_files.py", "tests/test_manifest.py"),
         (
             *_in(
                 "checkpoint.py",
                 ('f"LABEL_{i}"', 'f"LABEL{i}"'),
                 ("path.name in _OWN_FILES or ", ""),
-                ("(artefacts and path.name in", "(path.name in"),
+                ("path.name in checkpoint_files.ARTEFACTS or ", ""),
             ),
             *_in(
-                "files.py",
+                "files/__init__.py",
+                ("if out.exists() and not force", "if False"),
                 ("os.fsync(file.fileno())", "pass"),
                 ("temporary.unlink(missing_ok=True)", "pass"),
                 ('errors="replace"', 'errors="ignore"'),
@@ -165,7 +166,6 @@ AREAS = {
                 ("if has_state(partial) and not force", "if has_state(partial) and force"),
                 ("if not has_state(partial):", "if False:"),
                 ("and not is_ours", "and False"),
-                ("if out.exists() and not force", "if False"),
                 ("is_relative_to(out.resolve())", "is_relative_to(out)"),
             ),
         ),

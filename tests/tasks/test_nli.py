@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks.readers.pubmedqa import deal, split_ids
+from biosqueeze.tasks.readers.pubmedqa import split_ids, stratified_parts
 from tests import pico
 
 ALL = ("train", "dev", "test")
@@ -122,7 +122,7 @@ def test_pubmedqa_is_split_by_its_ground_truth(tmp_path, capsys):
 @settings(max_examples=40, deadline=None)
 def test_split_recognises_the_published_test_half(decisions):
     named = {str(n): decision for n, decision in enumerate(decisions)}
-    published = frozenset(deal(named, 2, random.Random(0))[1])
+    published = frozenset(stratified_parts(named, 2, random.Random(0))[1])
     parts, ours = split_ids(named, published)
     assert ours
     assert set(parts["test"]) == published
@@ -133,13 +133,18 @@ def test_split_recognises_the_published_test_half(decisions):
 
 @given(DECISIONS, st.integers(2, 10), st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_dealt_parts_share_every_question_and_every_label(decisions, parts, seed):
+def test_parts_have_every_question_once(decisions, parts, seed):
     named = {str(n): decision for n, decision in enumerate(decisions)}
-    dealt = deal(named, parts, random.Random(seed))
-    assert sorted(name for part in dealt for name in part) == sorted(named)
-    if len(dealt[-1]) == len(dealt[0]) and all(count % parts == 0 for count in Counter(decisions).values()):
-        counts = [Counter(named[name] for name in part) for part in dealt]
-        assert all(count == counts[0] for count in counts)
+    drawn = stratified_parts(named, parts, random.Random(seed))
+    assert sorted(name for part in drawn for name in part) == sorted(named)
+
+
+@given(st.integers(2, 10), st.dictionaries(st.sampled_from(["yes", "no", "maybe"]), st.integers(1, 4), min_size=1))
+def test_parts_have_equally_many_of_every_label(parts, shares):
+    decisions = [label for label, share in shares.items() for _ in range(parts * share)]
+    named = {str(n): decision for n, decision in enumerate(decisions)}
+    counts = [Counter(named[name] for name in part) for part in stratified_parts(named, parts, random.Random(0))]
+    assert counts == [Counter(shares)] * parts
 
 
 def test_official_pubmedqa_folds_are_used(tmp_path):

@@ -19,7 +19,6 @@ from tests import pico
 FAMILIES = ("bert", "roberta", "distilbert", "albert")
 WORDS = ("the", "carcino", "BRCA1", "hepatitis", "(", "-", "x" * 9, "é", "naïveté", "12.5", "[SEP]", "🧬", "µg", "中文")
 GAPS = (" ", " ", " ", "  ", "\n", "")
-ASKED = Question("q", "which gene", ())
 
 
 @cache

@@ -20,7 +20,6 @@ TOKENIZERS = {name: pico.tokenizer_of(name) for name in ("bert", "roberta")}
 TOKENIZERS["spaced"] = pico.tokenizer_of("roberta")  # counts the space before a word as the piece's own
 TOKENIZERS["spaced"].backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
 TEXT = "Gene carci blocks protein cino."
-BOTH = FIRST | SECOND
 
 
 def text_of(relation, entities):

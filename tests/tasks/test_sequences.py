@@ -1,4 +1,4 @@
-"""tasks/_sequences.py: framing and truncation against the tokenizer's own, and scores against scipy."""
+"""tasks/encoding/sequences.py: framing and truncation against the tokenizer's own, and scores against scipy."""
 
 import numpy as np
 import pytest

@@ -20,9 +20,8 @@ from biosqueeze.data.records.splits import (
     splits_named,
     splits_within,
 )
-from biosqueeze.data.records.tables import SUFFIXES, data_suffix, parse_records, splits_of
+from biosqueeze.data.records.tables import SUFFIXES, data_suffix, is_json_lines, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files.parsing import parse_json
 
 RECORDS = 20  # records, sentences or documents of a sample
 _CHARACTERS = 1 << 20  # of a file; enough for as many full articles
@@ -86,11 +85,7 @@ class SourceSample:
 
     @property
     def _has_json_lines(self) -> bool:
-        lines = [line for _, line in self.lines if line.strip()]
-        try:
-            return len(lines) > 1 and isinstance(parse_json(lines[0]), dict)
-        except ValueError:
-            return False
+        return is_json_lines([line for _, line in self.lines])
 
 
 def take_sample(source: str) -> SourceSample:

@@ -214,7 +214,7 @@ def _json(path: Path) -> Iterator[DataRecord]:
     text = "\n".join(lines)
     if not text.strip():
         return iter(())
-    if _is_json_lines(lines):
+    if is_json_lines(lines):
         return _json_lines(enumerate(lines, start=1), path)
     value = _parsed(text, path, 1)
     if isinstance(value, list):
@@ -233,7 +233,8 @@ def _summary(value: Any) -> str:
     return "an object of " + ", ".join(f"{key}: {type(item).__name__}" for key, item in list(value.items())[:4])
 
 
-def _is_json_lines(lines: Sequence[str]) -> bool:
+def is_json_lines(lines: Sequence[str]) -> bool:
+    """Return whether lines are JSON objects, one on each; of a single line that is not known."""
     filled = [line for line in lines if line.strip()]
     try:
         return len(filled) > 1 and isinstance(parse_json(filled[0]), dict)

@@ -1,6 +1,6 @@
 """Encode text as token ids: lines, of which those that are too long become several sequences, and documents."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -142,16 +142,21 @@ def _joined(encoded: list[list[int]]) -> NDArray[np.integer]:
     return np.fromiter(chain.from_iterable(encoded), dtype=np.int32)
 
 
-def room_within(max_length: int, frame: Frame) -> int:
+def room_within(max_length: int, frame: Sized, least: int = 1) -> int:
     """Return how many tokens of text fit into max_length beside the special tokens.
 
+    Args:
+        max_length: tokens of a sequence.
+        frame: the special tokens.
+        least: tokens of text that have to fit.
+
     Raises:
-        SqueezeError: none fits; the message has the smallest possible length.
+        SqueezeError: fewer fit; the message has the smallest possible length.
     """
     room = max_length - len(frame)
-    if room < 1:
+    if room < least:
         raise SqueezeError(
             f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; "
-            f"give at least {len(frame) + 1}"
+            f"give --max-length {len(frame) + least} or more"
         )
     return room

@@ -21,7 +21,7 @@ from biosqueeze.data.text.prepared_corpus import FACTS, Corpus, Packed, Sequence
 from biosqueeze.data.text.prepared_documents import Documents, write_document_index
 from biosqueeze.data.text.shards import ShardLayout, write_shards
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import write_json
+from biosqueeze.files import megabytes, write_json
 from biosqueeze.progress import ProgressBar, note, track
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _Preparation:
         """
         length = self.length or 0
         layout = ShardLayout(length, len(self.frame), 1 + max(self.tokenizer.get_vocab().values()))
-        with self._progress() as progress, all_cores():
+        with megabyte_progress("prepare the corpus", megabytes(self._states)) as progress, all_cores():
             entries = write_shards(folder, self._encoded(progress), layout)
         if not entries:
             side = self.documents.side if self.documents else None
@@ -165,12 +165,6 @@ class _Preparation:
         if self.length is None:
             write_document_index(folder, entries)
         write_json(folder / FACTS, {**facts, "shards": [asdict(entry) for entry in entries]})
-
-    @contextmanager
-    def _progress(self) -> Iterator[ByteProgress]:
-        total = sum(file.stat().st_size for file in self._states)
-        with track("prepare the corpus (MB)", total=round(total / 1e6) or None) as tracker:
-            yield Megabytes(tracker)
 
     def _encoded(self, progress: ByteProgress) -> Iterator[EncodedLines]:
         if self.documents is None:
@@ -214,6 +208,13 @@ def all_cores() -> Iterator[None]:
         yield
     finally:
         os.environ[_PARALLEL] = former
+
+
+@contextmanager
+def megabyte_progress(title: str, size: float) -> Iterator[ByteProgress]:
+    """Show how much of a number of megabytes has been read."""
+    with track(f"{title} (MB)", round(size) or None) as bar:
+        yield Megabytes(bar)
 
 
 class Megabytes:

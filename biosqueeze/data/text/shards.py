@@ -88,16 +88,21 @@ def _write(path: Path, parts: list[EncodedLines], layout: ShardLayout) -> ShardE
     sequences = pa.LargeListArray.from_arrays(np.concatenate([[0], np.cumsum(sizes)]), pa.array(ids))
     blocks = pa.LargeListArray.from_arrays(packing.starts, sequences.take(pa.array(packing.order)))
     batch = pa.record_batch([blocks], names=["texts"])
-    with path.open("wb") as file:
-        with pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-        file.flush()
-        os.fsync(file.fileno())
+    write_batch(path, batch)
     texts = sum(part.texts for part in parts)
     digest = hashlib.sha256()
     for array in (ids, sizes, packing.starts, packing.order):
         digest.update(np.ascontiguousarray(array).data)
     return ShardEntry(path.name, path.stat().st_size, texts, len(blocks), len(sizes), len(ids), digest.hexdigest())
+
+
+def write_batch(path: Path, batch: pa.RecordBatch) -> None:
+    """Write a file of Arrow's with one batch, and flush it to the disk."""
+    with path.open("wb") as file:
+        with pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _in_order(parts: list[EncodedLines]) -> Packing | None:

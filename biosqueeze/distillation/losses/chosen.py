@@ -59,7 +59,7 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     if request.head_steps is not None:
         check_fit_head(loss_config, names, headless)
         loss_config = replace(loss_config, fits_heads=True)
-    elif _brings_losses(request):
+    elif _has_paper_losses(request):
         loss_config = with_fitted_heads(loss_config, headless)
     headless = [] if loss_config.fits_heads else headless
     loss_config = drop_losses_without_head(loss_config, headless, requested=bool(request.losses.loss))
@@ -92,7 +92,7 @@ def _check_cache(request: DistillationRequest, loss_config: LossConfig, *, cross
     build_cache_spec(loss_config, request.cache.top)
 
 
-def _brings_losses(request: DistillationRequest) -> bool:
+def _has_paper_losses(request: DistillationRequest) -> bool:
     """Return whether the losses are those of the student's paper, of which none is to be lost for want of a head.
 
     Sharded teachers cannot be fitted a head, so --use_fsdp drops these losses with a warning.

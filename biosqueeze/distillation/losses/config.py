@@ -173,7 +173,7 @@ def _layer_pairs(
     """Pair layers by --layer-map, else by the preset; a uniform one yields to the teacher layers they were cut from."""
     if settings.layer_map or preset.layers != "uniform" or source_layers is None:
         return layer_map(settings.layer_map or preset.layers, *depths, source_layers)
-    pairs = layer_map("origin", *depths, source_layers)
+    pairs = layer_map("source", *depths, source_layers)
     uses_all_layers = any(module.READS != "rows" and module.LAYERS == "all" for module in modules.values())
     if uses_all_layers and pairs != layer_map(preset.layers, *depths):
         listed = ",".join(f"{student}:{teacher}" for student, teacher in pairs)

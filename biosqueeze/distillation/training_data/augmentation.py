@@ -133,7 +133,7 @@ def build_augmentation(
     Args:
         settings: of --augment.
         kind: of the teacher's task.
-        teacher: whose origin proposes words, where no other model is named.
+        teacher: the checkpoint that it was fine-tuned from proposes words, where no other model is named.
         precision: "fp32" or "bf16".
 
     Raises:

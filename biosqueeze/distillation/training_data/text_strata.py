@@ -136,10 +136,10 @@ def _strata(items: Ids, found: Ids, aim: NDArray[np.float64], wanted: int) -> tu
 
     Where labels are rarer in the text than in the labelled data, less of what has none is drawn too.
     """
-    available, wished = np.bincount(found, minlength=len(aim)), np.round(aim * wanted).astype(np.int64)
-    if not wished.any():
+    available, target = np.bincount(found, minlength=len(aim)), np.round(aim * wanted).astype(np.int64)
+    if not target.any():
         return None  # an epoch has fewer sequences than there are strata
-    drawn = np.minimum(available, wished)
+    drawn = np.minimum(available, target)
     if aim[0] < 1:
         drawn[0] = min(drawn[0], round(drawn[1:].sum() * aim[0] / (1 - aim[0])))
     shares = available / max(1, len(found))

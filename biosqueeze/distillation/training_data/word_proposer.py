@@ -105,7 +105,7 @@ def open_proposer(settings: AugmentationSettings, teacher: Checkpoint, precision
     """Load the model of --augment-with, or the one that the teacher was fine-tuned from.
 
     Raises:
-        UsageError: it has no masked-language-model head, or the teacher does not record its origin.
+        UsageError: it has no masked-language-model head, or the teacher does not record what it was fine-tuned from.
         SqueezeError: it does not load.
     """
     checkpoint = open_checkpoint(settings.checkpoint) if settings.checkpoint else source_of(teacher)

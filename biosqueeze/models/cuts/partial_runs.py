@@ -57,14 +57,14 @@ class PartialRuns:
             for handle in handles:
                 handle.remove()
 
-    def knows(self, layer: int, batch: int) -> bool:
+    def has_output(self, layer: int, batch: int) -> bool:
         """Return whether the output of a layer is kept for a batch."""
         return any(number == layer for number, _ in self._outputs.get(batch, ()))
 
     def _keep(self, number: int, batch: int, _module: nn.Module, _inputs: Any, output: Any) -> None:
         size = sum(part.nbytes for part in _tensors(output))
         outputs = self._outputs.setdefault(batch, deque())
-        if self.knows(number, batch):
+        if self.has_output(number, batch):
             return
         if len(outputs) == 2:
             self._left += sum(part.nbytes for part in _tensors(outputs.popleft()[1]))

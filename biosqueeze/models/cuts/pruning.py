@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from biosqueeze.models.cuts.head_rotation import rotate_heads, zero_dimensions
 from biosqueeze.models.cuts.unit_scores import KeptUnits, UnitScores
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
@@ -52,9 +53,24 @@ class WidthPruning(ABC):
     def cut_heads(self, keep: int) -> None:
         """Keep this number of heads in every layer, and the hidden size."""
 
-    @abstractmethod
     def cut_head_size(self, keep: int) -> None:
-        """Keep this number of dimensions of every head."""
+        """Keep this number of dimensions of every head, after a rotation that sorts them."""
+        layers: Any = encoder_layers(self.pruned)
+        size = int(layers[0].get_submodule(self.family.attention).attention_head_size)
+        for layer in layers:
+            rotate_heads(layer, self.family, size)
+        self._compare("rotating the heads")
+        reference = copy.deepcopy(self.pruned)
+        for layer in encoder_layers(reference):
+            zero_dimensions(layer, self.family, size, keep)
+        self._narrow_all_heads(size, keep)
+        pruned, expected = float_outputs(self.pruned, self.batch), float_outputs(reference, self.batch)
+        step = f"keeping {keep} dimensions of each head"
+        self.differences[step] = check_same_outputs(step, pruned, expected)
+
+    @abstractmethod
+    def _narrow_all_heads(self, size: int, keep: int) -> None:
+        """Keep the first dimensions of every head, of `size` that it has."""
 
     @abstractmethod
     def cut_hidden(self, config: PreTrainedConfig, architecture: str) -> None:

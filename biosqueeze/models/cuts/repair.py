@@ -250,7 +250,7 @@ class _Targets:
 
     def _run(self, sites: Sequence[_Site], layer: int, number: int) -> list[Tensor]:
         wanted = [site.reference for site in sites]
-        if not self.runs.knows(layer, number):
+        if not self.runs.has_output(layer, number):
             wanted += [((module, "output"),) for module in self.layers[layer : layer + 1]]  # the pass ends there
         with self.runs.beginning_at(layer, number, last=layer):
             states = captured(self.text, number, self.model, wanted)

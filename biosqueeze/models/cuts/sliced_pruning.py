@@ -6,7 +6,6 @@ Query heads that share a key and a value head are one unit.
 The importance is the group magnitude of `models.cuts.width`: the squared L2 norm of all weights of a unit.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from biosqueeze.models.cuts.head_rotation import present, rotate_heads, zero_dimensions
+from biosqueeze.models.cuts.head_rotation import present
 from biosqueeze.models.cuts.pruning import WidthPruning
 from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.models.loading.load import skeleton
-from biosqueeze.models.verify import check_same_outputs, float_outputs
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,9 @@ class SlicedPruning(WidthPruning):
             rows = (_Units(family.query, group * size), *(_Units(path, size) for path in shared))
         return (*rows, _Units(family.attention_output, group * size, axis=1))
 
-    def cut_head_size(self, keep: int) -> None:
+    def _narrow_all_heads(self, size: int, keep: int) -> None:
         """Raise: see `width.choose_widths`."""
-        raise ValueError(f"the heads of a {self.family.name} cannot be narrowed to {keep}")
+        raise ValueError(f"the heads of a {self.family.name} cannot be narrowed from {size} to {keep}")
 
     def cut_hidden(self, config: PreTrainedConfig, architecture: str) -> None:
         """Narrow the residual stream and the head to the same dimensions of the hidden size.
@@ -145,20 +143,9 @@ class RelativePruning(SlicedPruning):
     Its relative embeddings have the hidden size of the tokens and are cut to the same dimensions.
     """
 
-    def cut_head_size(self, keep: int) -> None:
-        """Keep this number of dimensions of every head, after a rotation that sorts them."""
-        layers: Any = encoder_layers(self.pruned)
-        size = int(layers[0].get_submodule(self.family.attention).attention_head_size)
-        for layer in layers:
-            rotate_heads(layer, self.family, size)
-        self._compare("rotating the heads")
-        reference = copy.deepcopy(self.pruned)
-        for layer, reference_layer in zip(layers, encoder_layers(reference), strict=True):
-            zero_dimensions(reference_layer, self.family, size, keep)
+    def _narrow_all_heads(self, size: int, keep: int) -> None:
+        for layer in encoder_layers(self.pruned):
             self._narrow_heads(layer, size, keep)
-        pruned, expected = float_outputs(self.pruned, self.batch), float_outputs(reference, self.batch)
-        step = f"keeping {keep} dimensions of each head"
-        self.differences[step] = check_same_outputs(step, pruned, expected)
 
     def _narrow_heads(self, layer: Any, size: int, keep: int) -> None:
         attention, family = layer.get_submodule(self.family.attention), self.family

@@ -8,7 +8,7 @@ def at_tokens(states: Tensor, real: Tensor) -> Tensor:
     """Return the states of real tokens in float64: (batch, length, size) -> (tokens, size).
 
     Args:
-        states: may be longer than the input, as Longformer's inner states are; (batch, size) of pooled states, which
+        states: may be longer than the input, as Longformer's hidden states are; (batch, size) of pooled states, which
             are all returned.
         real: bool (batch, length).
     """

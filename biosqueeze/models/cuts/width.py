@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.cuts.head_rotation import rotate_heads, zero_dimensions
 from biosqueeze.models.cuts.pruning import WidthPruning, least_important
 from biosqueeze.models.cuts.sliced_pruning import RelativePruning, SlicedPruning
 from biosqueeze.models.cuts.unit_scores import KeptUnits, UnitScores
@@ -230,22 +229,11 @@ class _WidthPruning(WidthPruning):
         path = self.family.shared_bias
         return self.pruned.base_model.get_submodule(path) if path else None
 
-    def cut_head_size(self, keep: int) -> None:
-        """Keep this number of dimensions of every head, after a rotation that sorts them."""
-        layers: Any = encoder_layers(self.pruned)
-        size: int = layers[0].get_submodule(self.family.attention).attention_head_size
-        for layer in layers:
-            rotate_heads(layer, self.family, size)
-        self._compare("rotating the heads")
-        reference = copy.deepcopy(self.pruned)
+    def _narrow_all_heads(self, size: int, keep: int) -> None:
         graph = _graph(self.pruned, self.batch)
-        for layer, reference_layer in zip(layers, encoder_layers(reference), strict=True):
-            removed = [i for i in range(layer.get_submodule(self.family.query).out_features) if i % size >= keep]
-            zero_dimensions(reference_layer, self.family, size, keep)
-            self._narrow_heads(graph, layer, removed, keep)
-        pruned, expected = float_outputs(self.pruned, self.batch), float_outputs(reference, self.batch)
-        step = f"keeping {keep} dimensions of each head"
-        self.differences[step] = check_same_outputs(step, pruned, expected)
+        for layer in encoder_layers(self.pruned):
+            query: Any = layer.get_submodule(self.family.query)
+            self._narrow_heads(graph, layer, [i for i in range(query.out_features) if i % size >= keep], keep)
 
     def _narrow_heads(self, graph: Any, layer: nn.Module, removed: Sequence[int], keep: int) -> None:
         attention: Any = layer.get_submodule(self.family.attention)

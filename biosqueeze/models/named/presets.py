@@ -23,7 +23,7 @@ class Preset:
     own_positions: bool = False
     """Whether the longest input is the shape's; otherwise it is the teacher's."""
     losses: str | None = None
-    """The loss preset of the paper, for distillation on plain text; see `distillation.loss_presets`."""
+    """The loss preset of the paper, for distillation on plain text; see `distillation.losses.presets`."""
     vocabulary: int = 30_522
     """Tokens of the published model."""
     millions: float

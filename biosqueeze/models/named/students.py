@@ -176,16 +176,15 @@ def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
     return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers
 
 
-def student_parameters(teacher: Checkpoint, preset: str, head: str = "as-is") -> int:
+def student_parameters(teacher: Checkpoint, preset: str) -> int:
     """Count the parameters of the student that `build_student` would build, from configs only.
 
     Raises:
         UsageError: there is no such preset.
     """
     config = load_config(teacher)
-    kind = detect_head(teacher, config) if head == "as-is" else head
     student = plan_student(config, find_preset(preset))
-    return count_parts(student, _architecture(config, student, kind))["total"]
+    return count_parts(student, _architecture(config, student, detect_head(teacher, config)))["total"]
 
 
 def published_config(preset: Preset) -> PreTrainedConfig:

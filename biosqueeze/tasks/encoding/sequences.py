@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, TOKEN_TYPE_IDS
 from biosqueeze.data.sequence_frame import SequenceFrame
-from biosqueeze.data.text.blocks import Ids
+from biosqueeze.data.text.blocks import Ids, room_within
 from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, warn
@@ -67,7 +67,7 @@ def encode_sequences(inputs: Sequence[tuple[str, ...]], tokenizer: Tokenizer, ma
         return []
     texts = len(inputs[0])
     frame = SequenceFrame.of(tokenizer, texts)
-    room = _room(max_length, frame, texts)
+    room = room_within(max_length, frame, texts)
     cuts = [_framed(pieces, frame, room) for pieces in _pieces_of(inputs, tokenizer)]
     warn_of_truncation([len(cut.ids) + cut.removed for cut in cuts], max_length)
     return [{INPUT_IDS: cut.ids} | ({TOKEN_TYPE_IDS: cut.types} if texts > 1 else {}) for cut in cuts]
@@ -196,16 +196,6 @@ def describe_classes(rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]
         {"label": label, "score": float(scores.max()), "scores": dict(zip(labels, map(float, scores), strict=True))}
         for label, scores in zip(likeliest_labels(rows, labels), softmax(rows), strict=True)
     ]
-
-
-def _room(max_length: int, frame: SequenceFrame, texts: int) -> int:
-    room = max_length - len(frame)
-    if room < texts:
-        raise SqueezeError(
-            f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; "
-            f"give --max-length {len(frame) + texts} or more"
-        )
-    return room
 
 
 def _framed(pieces: Sequence[Ids], frame: SequenceFrame, room: int) -> _TruncatedInput:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import ENDS, INPUT_IDS, STARTS, TOKEN_TYPE_IDS
 from biosqueeze.data.sequence_frame import SequenceFrame
-from biosqueeze.data.text.blocks import Ids
+from biosqueeze.data.text.blocks import Ids, room_within
 from biosqueeze.data.tokenizer import Tokenizer
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks.readers.questions import Question
 
@@ -115,12 +115,7 @@ def encode_spans(
     if stride is not None and stride < 0:
         raise UsageError(f"--stride {stride} is negative; give how many tokens neighbouring windows share, such as 128")
     frame = SequenceFrame.of(tokenizer, 2)
-    room = max_length - len(frame)
-    if room < 2:
-        raise SqueezeError(
-            f"a maximum length of {max_length} leaves no room beside {len(frame)} special tokens; "
-            f"give --max-length {len(frame) + 2} or more"
-        )
+    room = room_within(max_length, frame, 2)
     layout = _WindowPlan(frame, room, len(examples), stride)
     windows = [
         window

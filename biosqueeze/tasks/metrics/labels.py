@@ -3,7 +3,8 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,23 +103,22 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Return Pearson's correlation of two lists of numbers; 0.0 if one is constant, where it is undefined."""
     from scipy import stats
 
-    if len(set(gold)) < 2 or len(set(predicted)) < 2:
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a list may be nearly constant
-        return _defined(float(stats.pearsonr(gold, predicted).statistic))
+    return _correlation(stats.pearsonr, gold, predicted)
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Return Spearman's rank correlation, equal numbers sharing their mean rank; 0.0 if one list is constant."""
     from scipy import stats
 
+    return _correlation(stats.spearmanr, gold, predicted)
+
+
+def _correlation(function: Callable[..., Any], gold: Sequence[float], predicted: Sequence[float]) -> float:
     if len(set(gold)) < 2 or len(set(predicted)) < 2:
         return 0.0
-    return _defined(float(stats.spearmanr(gold, predicted).statistic))
-
-
-def _defined(correlation: float) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a list may be nearly constant
+        correlation = float(function(gold, predicted).statistic)
     return correlation if math.isfinite(correlation) else 0.0
 
 

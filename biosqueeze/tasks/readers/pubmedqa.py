@@ -81,16 +81,16 @@ def split_ids(decisions: Mapping[str, str], test: frozenset[str]) -> tuple[dict[
         the ids of each split in the order of the file, and whether the test half equals the published one.
     """
     rng = random.Random(0)
-    cross_validation, test_half = deal(decisions, 2, rng)
+    cross_validation, test_half = stratified_parts(decisions, 2, rng)
     official = set(test_half) == test
     if not official:
         cross_validation = [name for name in decisions if name not in test]
-    dev = set(deal({name: decisions[name] for name in cross_validation}, FOLDS, rng)[0])
+    dev = set(stratified_parts({name: decisions[name] for name in cross_validation}, FOLDS, rng)[0])
     parts = {"train": set(cross_validation) - dev, "dev": dev, "test": set(test)}
     return {split: [name for name in decisions if name in part] for split, part in parts.items()}, official
 
 
-def deal(decisions: Mapping[str, str], parts: int, rng: random.Random) -> list[list[str]]:
+def stratified_parts(decisions: Mapping[str, str], parts: int, rng: random.Random) -> list[list[str]]:
     """Divide ids into shuffled parts with about equal shares of each label; a smaller last part is filled up."""
     parts_of_ids: list[list[str]] = [[] for _ in range(parts)]
     for decision in DECISIONS:

@@ -237,6 +237,16 @@ def _joined(value: Any, where: str) -> str:
     return str(value).strip()
 
 
+def unlabelled_pair(record: Mapping[str, Any], roles: Roles, column: Sequence[str]) -> TextExample:
+    """Return a pair without a label from a record with two texts.
+
+    Raises:
+        SqueezeError: a text is missing.
+    """
+    row = unlabelled_row(record, roles, column)
+    return TextExample(pair_of(row), None, id_of_row(row, "id"))
+
+
 def pair_of(row: RoleValues) -> tuple[str, str]:
     """Return the two texts of a row.
 

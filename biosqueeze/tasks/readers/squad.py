@@ -192,9 +192,9 @@ def _golden(directory: Path) -> dict[str, tuple[str, ...]]:
 
 def _squad(path: Path, content: Mapping[str, Any]) -> Iterator[PassageQuestion]:
     """Parse the questions of SQuAD's format."""
-    for article, article_place in _each(content, "data", str(path)):
-        for paragraph, paragraph_place in _each(article, "paragraphs", article_place):
-            for item, where in _each(paragraph, "qas", paragraph_place):
+    for article, article_place in each_object(content, "data", str(path)):
+        for paragraph, paragraph_place in each_object(article, "paragraphs", article_place):
+            for item, where in each_object(paragraph, "qas", paragraph_place):
                 values = {"id": _id(item, where), "question": item.get("question"), "context": paragraph.get("context")}
                 yield passage_question(str(path), values, _squad_answers(item, f"{path}: question {item['id']}"))
 
@@ -214,7 +214,7 @@ def _factoids(path: Path, content: Mapping[str, Any]) -> list[Question]:
     Raises:
         SqueezeError: there is none, or one has no exact answer.
     """
-    items = [(item, _id(item, where)) for item, where in _each(content, "questions", str(path))]
+    items = [(item, _id(item, where)) for item, where in each_object(content, "questions", str(path))]
     factoids = [_factoid(item, f"{path}: question {name}") for item, name in items if item.get("type") == "factoid"]
     if not factoids:
         raise SqueezeError(f"{path} holds no question of type factoid, the only one of BioASQ with a span; see --task")
@@ -256,8 +256,12 @@ def _first_span(answers: Sequence[str], text: str) -> tuple[int, int] | None:
     return None
 
 
-def _each(node: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Return the objects of a list in an object, each with its place."""
+def each_object(node: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Return the objects of a list in an object, each with its place.
+
+    Raises:
+        SqueezeError: there is no such list, or it has other values.
+    """
     items = node.get(key)
     if not isinstance(items, list):
         raise SqueezeError(f"{where} has no list \"{key}\", which SQuAD's and BioASQ's formats have; convert the file")

@@ -1,7 +1,8 @@
 """Read the yes-or-no questions of BioASQ's JSON files: a question, and its snippets joined."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers.squad import each_object
 
 NAME = "BioASQ's files"
 ANSWERS = ("yes", "no")
@@ -65,7 +67,8 @@ def _is_bioasq(path: Path) -> bool:
 
 
 def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExample]:
-    items = [(item, where) for path in paths for item, where in _questions(path)]
+    lists = (each_object(read_json_document(path), "questions", str(path)) for path in paths)
+    items = list(chain.from_iterable(lists))
     examples = [_example(item, where) for item, where in items if item.get("type") == "yesno"]
     if not examples:
         raise SqueezeError(f"{paths[0]} holds no question of type yesno; name another directory")
@@ -74,14 +77,6 @@ def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExamp
         f"{len(examples):,} of {len(items):,} questions are yes-or-no questions; their snippets are joined"
     )
     return examples
-
-
-def _questions(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    for number, item in enumerate(read_json_document(path)["questions"]):
-        where = f"{path}: questions[{number}]"
-        if not isinstance(item, Mapping):
-            raise SqueezeError(f"{where} is of type {type(item).__name__}, but an object was expected; correct it")
-        yield item, where
 
 
 def _example(item: Mapping[str, Any], where: str) -> TextExample:

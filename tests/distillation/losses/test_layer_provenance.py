@@ -144,7 +144,7 @@ def test_distilled_student_records_its_layers(pico_bert: Path, tmp_path: Path, s
         ({"loss": ("tinybert",)}, (0, 1), ((1, 1), (2, 4))),
         ({"loss": ("tinybert",)}, None, ((1, 2), (2, 4))),
         ({"loss": ("tinybert",), "layer_map": "uniform"}, (0, 1), ((1, 2), (2, 4))),
-        ({"loss": ("hidden=1",), "layer_map": "origin"}, (0, 1), ((1, 1), (2, 4))),
+        ({"loss": ("hidden=1",), "layer_map": "source"}, (0, 1), ((1, 1), (2, 4))),
         ({"loss": ("compact",)}, (0, 1), ((1, 2), (2, 4))),  # the published map of the preset
         ({"loss": ("kl",)}, (0, 1), ((1, 1), (2, 4))),  # without a note: no loss reads all layers
     ],

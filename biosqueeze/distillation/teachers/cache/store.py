@@ -7,7 +7,6 @@ folder: several processes may write into it.
 """
 
 import contextlib
-import os
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
+from biosqueeze.data.text.shards import write_batch
 from biosqueeze.files import rename
 from biosqueeze.progress import warn
 
@@ -138,7 +138,7 @@ class CacheStore:
         path = self.folder / _PATTERN.replace("*", uuid.uuid4().hex[:16])
         partial = path.with_suffix(".partial")
         try:
-            _write(partial, _batch(outputs))
+            write_batch(partial, _batch(outputs))
             rename(partial, path)
         finally:
             with contextlib.suppress(OSError):
@@ -175,14 +175,6 @@ def _list(arrays: Sequence[NDArray[Any]]) -> pa.LargeListArray:
     if joined.ndim > 1:
         values = pa.FixedSizeListArray.from_arrays(values, joined.shape[1])
     return pa.LargeListArray.from_arrays(np.cumsum([0, *map(len, arrays)]), values)
-
-
-def _write(path: Path, batch: pa.RecordBatch) -> None:
-    with path.open("wb") as file:
-        with pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _open(path: Path) -> _StoreFile:
