@@ -127,8 +127,12 @@ class Annotator:
 
 
 def _check_document(record: InputRecord, text: str) -> None:
-    if record.id is None or not text or "\0" in text:
-        raise SqueezeError(
-            'PubTator needs an "id" and a "text" without NUL characters; add them, or leave --format out'
-        )
+    needs = {
+        'an "id"': record.id is not None,
+        'a "text" that is not empty': bool(text),
+        'a "text" without NUL characters': "\0" not in text,
+    }
+    lacking = [need for need, is_met in needs.items() if not is_met]
+    if lacking:
+        raise SqueezeError(f"PubTator needs {' and '.join(lacking)}; correct the record, or leave --format out")
     list(pubtator_lines(Document(str(record.id), text, (), record.where)))

@@ -76,9 +76,9 @@ def write_output(out: Path, lines: Iterator[str], written: Callable[[], int], *,
                 with open_atomic(out, keep_partial=True) as file:
                     _write(lines, file, out)
                     check_free(out, force=force)  # where there are no locks, another process may have been faster
-            except SqueezeError as error:
+            except (SqueezeError, KeyboardInterrupt) as error:
                 saved = f"{out}.partial holds the predictions of the first {written():,} records"
-                raise type(error)(f"{error}; {saved}") from error
+                raise type(error)(f"{error}; {saved}" if str(error) else saved) from error
 
 
 def check_free(out: Path, *, force: bool) -> None:

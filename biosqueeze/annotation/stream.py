@@ -1,5 +1,6 @@
 """Annotate a stream of records chunk by chunk, in order and as they arrive."""
 
+import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import Annotator
 
 LARGEST_CHUNK = 1024
+_SLOW = 0.5  # seconds in which a chunk arrives
 
 
 def annotate_stream(
@@ -42,7 +44,8 @@ def annotate_stream(
             tally.add(chunk, warnings)
             yield "".join(map(formatter.lines, chunk.records))
             if error is not None:
-                raise SqueezeError(f"{error} (or skip bad records with --skip-bad)")
+                way_out = "with --format jsonl, --skip-bad skips bad records" if as_document else "or give --skip-bad"
+                raise SqueezeError(f"{error} ({way_out})")
             tracker.advance(len(records), speed=tally.speed)
     tally.conclude(source.name)
 
@@ -50,19 +53,22 @@ def annotate_stream(
 def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[InputRecord]]:
     """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
 
-    The first predictions appear early, and large chunks put more texts of similar length into each batch.
+    The first predictions appear early, and large chunks put more texts of similar length into each batch. Chunks do not
+    grow while records arrive slowly, because whoever writes them may wait for the predictions.
 
     Raises:
         SqueezeError: the input is damaged, after the records before the damage.
     """
-    size = first
+    size, started = first, time.monotonic()
     chunk: list[InputRecord] = []
     try:
         for record in records:
             chunk.append(record)
             if len(chunk) == size:
+                is_slow = time.monotonic() - started > _SLOW
                 yield chunk
-                size, chunk = max(first, min(2 * size, LARGEST_CHUNK)), []
+                size = first if is_slow else max(first, min(2 * size, LARGEST_CHUNK))
+                chunk, started = [], time.monotonic()
     except SqueezeError:
         if chunk:
             yield chunk

@@ -45,6 +45,8 @@ def _value_error(field: OptionField, value: Any) -> str | None:
         if field.type in (int, float) and not _is_number(item, field.type):
             kind = "a whole number" if field.type is int else "a finite number"
             return f"{field.flag} must be {kind}, not {item!r}"
+        if field.type is str and not field.words and isinstance(item, bool):
+            return f"{field.flag} must be a text, not {item!r}"
         if field.words and not isinstance(item, bool) and item not in field.words:
             return f"{field.flag} must be {alternatives(['True', 'False', *map(repr, field.words)])}, not {item!r}"
         if error := _syntax_error(field, item):

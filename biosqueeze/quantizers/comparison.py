@@ -73,7 +73,7 @@ def note_comparison(name: str, metrics: Mapping[str, float], headless: bool, rem
     """
     note(
         f"int8 graph of {name}: {metrics['megabytes']:.1f} MB, {metrics['size_ratio']:.0%} of float32; against "
-        f"PyTorch on {metrics['tokens']} tokens: largest difference {metrics['max_difference']:.3g}, mean "
+        f"PyTorch on {metrics['tokens']} outputs: largest difference {metrics['max_difference']:.3g}, mean "
         f"{metrics['mean_difference']:.2g}, cosine {metrics['cosine']:.4f}, agreement {metrics['agreement']:.2%}"
     )
     agreement = metrics["cosine" if headless else "agreement"]

@@ -128,7 +128,7 @@ def run(options: Options) -> Outcome:
         exported = output.finish(StageRecord(stage="export", parent=source, options=options, metrics=metrics))
     note(
         f"ONNX graph of {source.name}: {size:.1f} MB, largest difference from PyTorch "
-        f"{parity.max_difference:.2g} over {parity.tokens} tokens of padded batches"
+        f"{parity.max_difference:.2g} over {parity.tokens} outputs of padded batches"
     )
     summary = Summary(
         size=size_of(exported), next_words=next_after_export(exported, source) if _is_supported(source) else ()

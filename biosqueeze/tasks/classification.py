@@ -1,5 +1,6 @@
 """Classification of texts: one label per text (single), or any number of labels (multi)."""
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,6 +35,8 @@ ROLES = _rows.Roles(
     {2: ("text", "label"), 3: ("id", "text", "label")},
 )
 SEPARATORS = (";", "|")
+_LONGEST_LIST = 10_000  # characters of labels in a string
+_MOST = 0.9  # of the labels of a column file are tags; a header is none
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Kind(SequenceKind):
         style = _label_style([row for items in rows.values() for row in items], self.scheme)
         examples = {split: [_example(row, style) for row in items] for split, items in rows.items()}
         _warn_of_tagged_words(source, examples)
+        if style.scheme == SINGLE.name:
+            _warn_of_commas(source, examples)
         labels = _rows.classes_of(examples) if style.scheme == SINGLE.name else _label_names(examples)
         note(f"{source}: {style.description}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, style.scheme)
@@ -156,7 +161,9 @@ def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
     if scheme == SINGLE.name:
         return _LabelStyle(SINGLE.name, "one label each")
     values = [row.values["label"] for row in rows]
-    if any(_listed(value) is not None for value in values):
+    lists = [items for value in values if (items := _listed(value)) is not None]
+    if lists:
+        _check_names(lists, rows[0].where)
         return _LabelStyle(MULTI.name, "multi-label, as lists")
     texts = [str(value) for value in values if value is not None]
     separator = next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
@@ -167,17 +174,37 @@ def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
     return _LabelStyle(SINGLE.name, "one label each")
 
 
+def _check_names(lists: Sequence[Sequence[Any]], where: str) -> None:
+    """Check that lists of labels have their names: not a 0 or 1 for every label, and no objects.
+
+    Raises:
+        SqueezeError: they have not.
+    """
+    items = [item for each in lists for item in each]
+    if any(isinstance(item, Mapping) for item in items):
+        raise SqueezeError(
+            f"{where}: the labels are objects, and names were expected; spans of a text are read with --task ner"
+        )
+    if set(items) <= {0, 1} and len(set(map(len, lists))) == 1 and any(len(set(each)) < len(each) for each in lists):
+        raise SqueezeError(
+            f"{where}: the labels are lists of 0 and 1, a place for each label; write the names of those that hold, "
+            'such as ["treatment", "diagnosis"]'
+        )
+
+
 def _listed(value: Any) -> list[Any] | None:
-    """Return the items of a list, or of a JSON list in a string; None for anything else."""
+    """Return the items of a list, or of a list in a string as JSON or Python writes it; None for anything else."""
     if isinstance(value, list | tuple):
         return list(value)
-    if not (isinstance(value, str) and value.lstrip().startswith("[")):
+    if not (isinstance(value, str) and value.lstrip().startswith("[") and len(value) <= _LONGEST_LIST):
         return None
-    try:
-        items = parse_json(value)
-    except ValueError:
-        return None
-    return items if isinstance(items, list) else None
+    for parse in (parse_json, ast.literal_eval):
+        try:
+            items = parse(value.strip())
+        except (ValueError, SyntaxError):
+            continue
+        return items if isinstance(items, list) else None
+    return None
 
 
 def _example(row: _rows.RoleValues, style: _LabelStyle) -> TextExample:
@@ -206,9 +233,21 @@ def _id(row: _rows.RoleValues) -> str:
 def _warn_of_tagged_words(source: str, examples: _rows.Splits) -> None:
     """Warn of column files for entity recognition, whose rows are words with tags."""
     rows = [example for items in examples.values() for example in items]
-    tags = {str(example.gold) for example in rows}
-    if OUTSIDE in tags and all(map(is_tag, tags)) and not any(" " in example.texts[0] for example in rows):
+    tags = [str(example.gold) for example in rows]
+    mostly_tags = OUTSIDE in tags and sum(map(is_tag, tags)) > _MOST * len(tags)
+    if mostly_tags and not any(" " in example.texts[0] for example in rows):
         warn(f"{source}: every text is a single word, and the labels are tags (O, B-TYPE, ...): give --task ner")
+
+
+def _warn_of_commas(source: str, examples: _rows.Splits) -> None:
+    """Warn of several labels in one that are separated by commas, each of which is a label of its own elsewhere."""
+    labels = {example.gold for items in examples.values() for example in items if example.gold}
+    joined = sorted(label for label in labels if "," in label and {part.strip() for part in label.split(",")} <= labels)
+    if joined:
+        warn(
+            f"{source}: {joined[0]!r} is one label, although each part is a label too; if they are several, separate "
+            f"them by {' or '.join(SEPARATORS)}"
+        )
 
 
 def _label_names(examples: _rows.Splits) -> tuple[str, ...]:

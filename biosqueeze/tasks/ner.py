@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -19,9 +19,13 @@ from biosqueeze.tasks.encoding.tag_schemes import EntitySpan, convert, inside, i
 from biosqueeze.tasks.encoding.word_windows import Floats, TagIds, TagWindow, tag_windows, word_logits
 from biosqueeze.tasks.metrics.entities import score_entities
 from biosqueeze.tasks.readers import tagged_sources as _sources
+from biosqueeze.tasks.readers.tag_columns import unlabelled_sentence
 from biosqueeze.tasks.readers.tagged import Sentence
 
 __all__ = ["Kind", "Sentence", "TagWindow", "best_tags"]
+
+
+_FEW_TAGS = 3  # too few to tell a header from a damaged tag
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,11 @@ class Kind:
         return replace(self, crf=parameters)
 
     def sniff(self, sample: SourceSample) -> float:
-        """Return `CONFIDENCE` for tagged sentences and annotated texts."""
-        tags = _sources.sniff_tags(sample, self.formulation)
-        return self.CONFIDENCE if tags and all(is_tag(tag) for sentence in tags for tag in sentence) else 0.0
+        """Return `CONFIDENCE` for tagged sentences and annotated texts, also below a header, which `read` explains."""
+        sentences = _sources.sniff_tags(sample, self.formulation)
+        tags = list(chain.from_iterable(sentences))
+        below = tags[1:] if len(tags) > _FEW_TAGS else tags
+        return self.CONFIDENCE if below and all(map(is_tag, below)) else 0.0
 
     def splits(self, source: str) -> tuple[str, ...]:
         """Return the splits that a source has."""
@@ -116,7 +122,7 @@ class Kind:
 
     def example_from_record(self, record: Mapping[str, Any]) -> Sentence:
         """Return a sentence from the `tokens` of a record, or the words of its `text`."""
-        return _sources.unlabelled_sentence(record, self.formulation)
+        return unlabelled_sentence(record, self.formulation)
 
     def describe(
         self,

@@ -56,7 +56,7 @@ def _unreadable(sample: SourceSample, reasons: Mapping[str, Sequence[str]]) -> S
     known = f"name the kind to see more, as in --task ner (kinds: {', '.join(registry.names('tasks'))})"
     if sample.directory is not None and sample.path is None and not sample.saved:
         problems = file_problems(sample.directory)
-        return SqueezeError(f"no kind of task reads {sample.source}: {problems or 'it holds no file'}; {known}")
+        return SqueezeError(f"no kind of task reads {sample.source}: {problems or 'it is empty'}; {known}")
     said = [f"as {' or '.join(kinds)}: {reason}" for reason, kinds in reasons.items()]
     file = f" ({sample.path.name} was tried)" if sample.path else ""
     return SqueezeError(f"no kind of task reads {sample.source}{file}: {' | '.join(said) or 'not its form'}; {known}")

@@ -65,6 +65,18 @@ def test_file_published_meanwhile_is_not_replaced(tmp_path):
     assert out.read_text() == "b\n"
 
 
+def test_an_interruption_names_what_is_saved(tmp_path):
+    def lines():
+        yield "a\n"
+        raise KeyboardInterrupt
+
+    with pytest.raises(
+        KeyboardInterrupt, match=r"^\S+all\.jsonl\.partial holds the predictions of the first 1 records"
+    ):
+        write_output(tmp_path / "all.jsonl", lines(), lambda: 1, force=False)
+    assert (tmp_path / "all.jsonl.partial").read_text() == "a\n"
+
+
 @pytest.mark.parametrize("name", ["pipe", "pipe.gz"])
 def test_named_pipe_is_written_to(name, tmp_path):
     pipe, received = tmp_path / name, []

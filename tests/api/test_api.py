@@ -83,6 +83,7 @@ def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) 
         ({"layers": 2, "student": "tiny"}, "--layers cannot be combined with --student"),
         ({"layers": 2, "seed": -1}, "--seed must be at least 0"),
         ({"ffn": "many"}, "--ffn must be a whole number"),
+        ({"layers": True}, "--layers must be a text, not True"),
     ],
 )
 def test_rules_are_those_of_the_command(options: dict[str, object], message: str, pico_bert: Path) -> None:

@@ -7,7 +7,9 @@ import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -198,6 +200,14 @@ def test_only_one_chunk_is_in_memory():
     assert max(sizes) == LARGEST_CHUNK and sum(sizes) == 10_000
 
 
+def test_chunks_do_not_grow_while_records_arrive_slowly(monkeypatch):
+    clock = count(step=0.4)  # seconds from one reading of the clock to the next
+    monkeypatch.setattr("biosqueeze.annotation.stream.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert [len(chunk) for chunk in chunk_records(iter(range(7)), 1)] == [1, 2, 4]
+    clock = count(step=0.6)
+    assert [len(chunk) for chunk in chunk_records(iter(range(3)), 1)] == [1, 1, 1]
+
+
 def test_closed_output_pipe_stops_the_generator():
     ended = []
 
@@ -378,7 +388,7 @@ def test_tokens_have_no_offsets_and_no_pubtator(ner, tmp_path):
     source = _write(tmp_path / "r.jsonl", {"id": 1, "tokens": ["car", "ci", "hepti", "ma"]})
     (predictions,) = _predict(ner, source)
     assert predictions["entities"] and all("start" not in entity for entity in predictions["entities"])
-    with pytest.raises(SqueezeError, match=r'r\.jsonl:1: PubTator needs an "id" and a "text"'):
+    with pytest.raises(SqueezeError, match=r'r\.jsonl:1: PubTator needs a "text" that is not empty; .* --format jsonl'):
         list(predict.run(_options(ner, source, format="pubtator")).lines)
 
 

@@ -141,7 +141,7 @@ def test_equal_counts_are_confirmed(data, shell, monkeypatch):
 def test_guessed_kind_is_marked_as_guess(data, shell):
     said = shell("tasks inspect", data)
     assert said.code == 0
-    assert "is read as ner, which is a guess; pico and classification would read it too" in said.err
+    assert "is read as ner, which is a guess; pico would read it too" in said.err
     facts = json.loads(shell("tasks inspect", data, "--json").out)
     assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico", "classification"])
 

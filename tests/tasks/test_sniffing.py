@@ -39,11 +39,11 @@ TWO_TEXTS = {"sentence1": "A study.", "sentence2": "Another one."}
 @pytest.mark.parametrize(
     ("name", "text", "kinds"),
     [
-        ("train.tsv", COLUMNS, ["ner", "pico", "classification"]),
+        ("train.tsv", COLUMNS, ["ner", "pico"]),
         ("train.conll", COLUMNS, ["ner", "pico"]),
         ("train.tsv", f"-DOCSTART- (7)\n\n{COLUMNS}", ["ner", "pico"]),
         ("train.txt", "aspirin NN B-Drug\nhelps VB O\n", ["ner", "pico"]),
-        ("train.tsv", COLUMNS.replace("Drug", "INT"), ["pico", "ner", "classification"]),
+        ("train.tsv", COLUMNS.replace("Drug", "INT"), ["pico", "ner"]),
         ("NCBItrainset_corpus.txt", PUBTATOR, ["ner", "pico"]),
         ("CDR_TrainingSet.PubTator.txt", PUBTATOR, ["ner", "pico"]),
         ("train.json", json.dumps(BIOC, indent=1), ["ner", "pico"]),

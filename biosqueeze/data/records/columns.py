@@ -128,11 +128,11 @@ def check_line_ends(line: str, where: str) -> None:
 
 
 def delimiter_of(first_line: str) -> str:
-    """Return what separates the fields of a .csv: semicolons where its first line has them and no comma.
+    """Return what separates the fields of a .csv: tabs or semicolons where its first line has them and no comma.
 
-    Spreadsheets write them in countries with a decimal comma.
+    Spreadsheets write semicolons in countries with a decimal comma.
     """
-    return ";" if ";" in first_line and "," not in first_line else ","
+    return "," if "," in first_line else next((mark for mark in "\t;" if mark in first_line), ",")
 
 
 def check_names(columns: Sequence[str], where: str) -> None:

@@ -84,8 +84,8 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
     if not beginning or not beginning[-1].text.strip():
         check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {check}")
-    kind = _format_of(source, name, beginning[-1].text)
     columns = parse_column_options(column)
+    kind = _format_of(source, name, beginning[-1].text, columns)
     every = chain(beginning, lines)
     filled = (line for line in every if line.text.strip())
     records = {
@@ -103,8 +103,10 @@ def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -
     """Yield the records; one without a field that --column names for its text or words gets an error."""
     named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
     for record in records:
-        missing = next((name for name in named.values() if name not in record.values), None)
-        if missing is None or record.error or "tokens" in record.values:
+        waived = {"word"} if "tokens" in record.values else set()  # of a column file, whose column has another name
+        lacking = (name for role, name in named.items() if name not in record.values and role not in waived)
+        missing = next(lacking, None)
+        if missing is None or record.error:
             yield record
             continue
         fields = ", ".join(record.values) or "none"
@@ -152,11 +154,11 @@ def _suffix(source: str) -> str:
     return Path(source.lower().removesuffix(".gz")).suffix
 
 
-def _format_of(source: str, name: str, line: str) -> Format:
-    """Return the format by the suffix, or by the first line that is not blank."""
+def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) -> Format:
+    """Return the format by the suffix and the roles of --column, or by the first line that is not blank."""
     suffix = _suffix(source)
     if suffix == ".tsv":
-        return "conll" if _begins_words(line) else "tsv"
+        return "conll" if _begins_words(line) or "word" in columns else "tsv"
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     beginning = line.lstrip().lower()

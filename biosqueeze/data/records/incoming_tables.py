@@ -12,7 +12,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import max_line_bytes
 
 DOCUMENT_START = "-DOCSTART-"
-_TAG = re.compile(r"O|[BIESLU]-\S+")
+_TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
 # One of them in a first line of names shows that a pipe holds a table.
 _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
@@ -24,7 +24,8 @@ _Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells,
 def has_tag(line: str) -> bool:
     """Return whether a line has a word first and a tag such as O or B-Gene last."""
     cells = line.split("\t") if "\t" in line else line.split()
-    return len(cells) > 1 and len(cells[0].split()) == 1 and _TAG.fullmatch(cells[-1].strip()) is not None
+    words = all(len(cell.split()) <= 1 for cell in cells) and bool(cells[0].strip())
+    return len(cells) > 1 and words and _TAG.fullmatch(cells[-1].strip()) is not None
 
 
 def is_header(line: str, separator: str) -> bool:

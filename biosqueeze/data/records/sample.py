@@ -20,7 +20,7 @@ from biosqueeze.data.records.splits import (
     splits_named,
     splits_within,
 )
-from biosqueeze.data.records.tables import SUFFIXES, data_suffix, is_json_lines, parse_records, splits_of
+from biosqueeze.data.records.tables import SUFFIXES, as_record, data_suffix, is_json_lines, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
 
 RECORDS = 20  # records, sentences or documents of a sample
@@ -119,8 +119,11 @@ def available_splits(source: str) -> tuple[str, ...]:
 
 
 def file_problems(directory: Path) -> str:
-    """Return why no file of a directory is read as a split of a data set, for messages; "" if it has no file."""
+    """Return why no file of a directory is read as a split of a data set, for messages; "" if it is empty."""
     problems = []
+    folders = [path.name for path in sorted(directory.iterdir()) if path.is_dir()][:_MOST_FILES]
+    if folders:
+        problems.append(f"it holds the folders {', '.join(folders)}: name one, such as {directory / folders[0]}")
     for path in sorted(path for path in directory.iterdir() if path.is_file())[:_MOST_FILES]:
         if data_suffix(path) not in _SUFFIXES:
             problems.append(f"{path.name} has none of the suffixes {', '.join(_SUFFIXES)}")
@@ -150,9 +153,10 @@ def _is_within(name: str, split: str) -> bool:
 
 
 def _json_records(text: str, path: Path) -> list[DataRecord]:
-    """Parse the first records of a JSON list, or of an object of records by id; [] if its items are not objects."""
-    items = list(islice(_leading_items(text), RECORDS))
-    if not all(isinstance(item, dict) for _, item in items):
+    """Parse the first records of a JSON list, or of an object of records by id; [] if its items are not records."""
+    try:
+        items = [(key, as_record(item, str(path))) for key, item in islice(_leading_items(text), RECORDS)]
+    except SqueezeError:
         return []
     return [DataRecord(str(path), {**item, "id": key} if key else item) for key, item in items]
 

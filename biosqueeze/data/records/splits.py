@@ -11,7 +11,7 @@ from biosqueeze.registry import closest
 SPLITS = ("train", "dev", "test")
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
-    "dev": ("dev", "devel", "valid", "validation"),
+    "dev": ("dev", "devel", "valid", "validation", "val"),
     "test": ("test",),
 }
 """The names that the file of a split may have, up to the first dot; the first is the name of the split."""

@@ -50,7 +50,7 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
     """Read splits of a data set, and log their files and columns.
 
     Args:
-        source: a directory with train, dev (or devel, valid, validation) and test as .tsv, .csv, .jsonl, .json
+        source: a directory with train, dev (or devel, valid, validation, val) and test as .tsv, .csv, .jsonl, .json
             or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved; or
             hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
         splits: of train, dev and test.
@@ -205,7 +205,7 @@ def _json_lines(lines: NumberedLines, path: Path) -> Iterator[DataRecord]:
     for number, line in lines:
         if line.strip():
             where = f"{path}:{number}"
-            yield DataRecord(where, _object(_parsed(line, path, number), where))
+            yield DataRecord(where, as_record(_parsed(line, path, number), where))
 
 
 def _json(path: Path) -> Iterator[DataRecord]:
@@ -218,7 +218,7 @@ def _json(path: Path) -> Iterator[DataRecord]:
         return _json_lines(enumerate(lines, start=1), path)
     value = _parsed(text, path, 1)
     if isinstance(value, list):
-        return (DataRecord(f"{path}[{n}]", _object(item, f"{path}[{n}]")) for n, item in enumerate(value))
+        return (DataRecord(f"{path}[{n}]", as_record(item, f"{path}[{n}]")) for n, item in enumerate(value))
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         return (_with_id(path, key, item) for key, item in value.items())
     raise SqueezeError(
@@ -273,7 +273,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _object(value: Any, where: str) -> Mapping[str, Any]:
+def as_record(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a JSON value as the fields of a record.
+
+    Raises:
+        SqueezeError: it is neither an object nor a pair of text and object, as spaCy writes it.
+    """
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         return {"text": value[0], **value[1]}  # spaCy's ["text", {"entities": [[0, 4, "Gene"]]}]
     if not isinstance(value, dict):

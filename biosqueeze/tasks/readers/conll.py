@@ -12,6 +12,7 @@ from biosqueeze.tasks.readers.tagged import SourceSentence
 
 _DOCUMENT = "-DOCSTART-"
 _ROLES = ("word", "tag")
+_COUNTED = 4  # words of a sentence that are 1, 2, 3, 4: no text has them
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,11 @@ def parse_columns(
 
 def _sentence(rows: Sequence[tuple[int, str, str]], path: Path) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
+    if len(words) >= _COUNTED and words == tuple(str(number) for number in range(1, len(words) + 1)):
+        raise SqueezeError(
+            f"{path}:{lines[0]}: the column of the words counts from 1 to {len(words)}; name the one that has them, "
+            "as in --column word=2"
+        )
     return SourceSentence(words, tags, str(path), lines)
 
 
@@ -105,6 +111,11 @@ def _layout(line: str, number: int, requested: Mapping[str, str], path: Path) ->
     columns = max(2, len(cells))
     word = _position(requested.get("word", "1"), cells, columns, path)
     tag = _position(requested.get("tag", str(columns)), cells, columns, path)
+    if word == tag:
+        raise UsageError(
+            f"--column: column {tag + 1} of {path} would hold both the words and the tags; name the other one too: "
+            "--column word=NUMBER --column tag=NUMBER"
+        )
     has_header = any(not column.isdecimal() for column in requested.values())
     return ColumnLayout(separator, columns, word, tag, number if has_header else 0)
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from biosqueeze.data.output_types import SINGLE
+from biosqueeze.data.records.columns import find_column
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.data.records.tables import Columns, check_unique, parse_column_options, read_records, splits_of
@@ -52,6 +53,9 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     requested = parse_column_options(formulation.column)
     header = Columns(_ROLES, requested).header
     records = read_records(source, [*splits, *checked], header=header)
+    if checked and not _has_labels(records["test"], requested):
+        note(f"{source}: test has no labels and is not compared with train and dev")
+        records, checked = {split: rows for split, rows in records.items() if split != "test"}, []
     columns = {split: _columns(rows, requested) for split, rows in records.items()}
     style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
@@ -182,6 +186,18 @@ def _columns(records: Sequence[DataRecord], requested: Mapping[str, str]) -> dic
     if "id" in columns:
         check_unique(records, columns["id"])
     return columns
+
+
+def _has_labels(records: Sequence[DataRecord], requested: Mapping[str, str]) -> bool:
+    """Return whether records have a column of labels; published test sets may have none."""
+    names = tuple(records[0].values)
+    if names == tuple(str(position) for position in range(1, len(names) + 1)):
+        return True
+    try:
+        find_column(records, "label", _ROLES["label"], requested)
+    except SqueezeError:
+        return False
+    return True
 
 
 def _check_no_header(first: DataRecord, column: str) -> None:

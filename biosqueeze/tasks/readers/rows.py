@@ -10,11 +10,17 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.sequences import TextExample
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 
 FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
+# Of columns that some kind of task reads, or that are common in published tables.
+_COMMON_NAMES = {
+    *("text", "sentence", "title", "abstract", "document", "label", "labels", "class", "category", "target"),
+    *("token", "tokens", "word", "words", "tag", "tags", "pos", "index", *FIRST, *SECOND, *ID),
+}
 _COMPARED_ROWS = 20  # with a first one that may be a header
 _FEW_CLASSES = 5  # may all be different in the first records
 _LONGEST_NUMBER = 1000  # digits; Python converts no more than some thousands
@@ -80,18 +86,19 @@ class Roles:
 
 
 def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> None:
-    """Recognise a header with unknown names: single words where most of the rows below have whole texts.
+    """Recognise a header of other roles: a common name of a column, or single words above whole texts.
 
     Raises:
         SqueezeError: the first record is one.
     """
     texts = [str(position) for position, role in enumerate(places, start=1) if role not in ("label", "id")]
     first, below = records[0].values, records[1 : 1 + _COMPARED_ROWS]
-    if any(_has_words(first[column]) for column in texts) or _has_label(records, places):
-        return
-    if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):
-        return
-    names = [str(value) for value in first.values()]
+    names = [str(value).strip() for value in first.values()]
+    if not _COMMON_NAMES.intersection(map(str.casefold, names)):
+        if any(_has_words(first[column]) for column in texts) or _has_label(records, places):
+            return
+        if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):
+            return
     if any(name[:1] == name[-1:] == '"' for name in names):
         advice = "save the table as .csv: in a .tsv, quotes are text"
     else:
@@ -126,8 +133,10 @@ def first_rows(sample: SourceSample, roles: Roles, column: Sequence[str]) -> lis
 
 
 def are_classes(golds: Sequence[Hashable]) -> bool:
-    """Return whether the labels of the first records may be classes: they recur, unlike ids and other text."""
-    return 0 < len(set(golds)) <= max(_FEW_CLASSES, len(golds) // 2)
+    """Return whether the labels of the first records may be classes: they recur, and are no tags of words."""
+    names = set(golds)
+    are_tags = OUTSIDE in names and all(isinstance(name, str) and is_tag(name) for name in names)
+    return 0 < len(names) <= max(_FEW_CLASSES, len(golds) // 2) and not are_tags
 
 
 def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence[str]) -> dict[str, list[RoleValues]]:

@@ -10,12 +10,14 @@ from biosqueeze.files import read_json
 
 LIST_FILE = "labels.txt"
 _INFO_FILE = "dataset_infos.json"
+_FEATURE_KEYS = ("feature", "features", "names")  # of a description; other keys are columns
 
 
-def tag_names(directory: Path) -> tuple[str, ...]:
+def tag_names(directory: Path, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of tags in the order of their numbers; () where the directory has no list of them.
 
-    They are the lines of labels.txt, or the class names in a dataset_infos.json.
+    They are the lines of labels.txt, or the class names in a dataset_infos.json: those of the first of these columns
+    that it has, or its only ones.
 
     Raises:
         SqueezeError: a file cannot be read.
@@ -23,7 +25,9 @@ def tag_names(directory: Path) -> tuple[str, ...]:
     if (directory / LIST_FILE).is_file():
         return tuple(line.strip() for line in read_document(directory / LIST_FILE) if line.strip())
     info = directory / _INFO_FILE
-    return _class_names(read_json(info)) if info.is_file() else ()
+    lists = _class_names(read_json(info)) if info.is_file() else {}
+    found = next((lists[column] for column in columns if column in lists), ())
+    return found or (next(iter(lists.values())) if len(lists) == 1 else ())
 
 
 def named_tags(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any]:
@@ -46,11 +50,14 @@ def named_tags(values: Sequence[Any], names: Sequence[str], where: str) -> list[
     return [names[value] if isinstance(value, int) else value for value in values]
 
 
-def _class_names(value: Any) -> tuple[str, ...]:
-    """Return the first list of class names in a description of features, at any depth."""
+def _class_names(value: Any, column: str = "") -> dict[str, tuple[str, ...]]:
+    """Return the class names of every column in a description of features, at any depth."""
     if not isinstance(value, Mapping):
-        return ()
+        return {}
     names = value.get("names")
     if value.get("_type") == "ClassLabel" and isinstance(names, list) and all(isinstance(n, str) for n in names):
-        return tuple(names)
-    return next((found for item in value.values() if (found := _class_names(item))), ())
+        return {column: tuple(names)}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, item in value.items():
+        found |= _class_names(item, column if key in _FEATURE_KEYS else key)
+    return found

@@ -152,10 +152,18 @@ def _every(read: Splits) -> Iterator[SourceSentence]:
 def _check_tags(sentence: SourceSentence) -> None:
     for word, tag in enumerate(sentence.tags):
         if not is_tag(tag):
+            columns = "--column word=NUMBER --column tag=NUMBER"
             raise SqueezeError(
                 f"{sentence.where(word)}: the tag {tag!r} is none of O, B-TYPE and I-TYPE (nor L-, U-, E- or S-TYPE); "
-                "correct it, or name the column of the tags with --column tag=NUMBER"
+                f"correct it, or name the columns with {columns}{_header(sentence, word)}"
             )
+
+
+def _header(sentence: SourceSentence, word: int) -> str:
+    """Return advice on a row that may be a header: the first, above words with tags."""
+    if word or len(sentence.tags) < 2 or not all(map(is_tag, sentence.tags[1:])):
+        return ""
+    return f"; if this row is a header: --column word={sentence.words[0]} --column tag={sentence.tags[0]}"
 
 
 def _labelling(source: str, read: Splits, formulation: Formulation) -> _Labelling:

@@ -16,9 +16,7 @@ from biosqueeze.data.annotations.documents import (
     detect_format,
     format_of_text,
     read_documents,
-    sentences_of,
     tag_documents,
-    words_of,
 )
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.lines import numbered_lines
@@ -35,7 +33,6 @@ from biosqueeze.data.records.splits import (
 from biosqueeze.data.records.tables import (
     Columns,
     DataRecord,
-    data_suffix,
     parse_column_options,
     read_file,
     read_records,
@@ -43,13 +40,13 @@ from biosqueeze.data.records.tables import (
 )
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
-from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
 from biosqueeze.tasks.readers.split_overlap import check_files
+from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_words_alone, is_json
 from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
-from biosqueeze.tasks.readers.tagged import Sentence, SourceSentence, build_dataset
+from biosqueeze.tasks.readers.tagged import SourceSentence, build_dataset
 
 DEMO = "demo:ner"
 NO_RANKS: TypeRanks = {}
@@ -57,9 +54,7 @@ _SUFFIXES = (
     ".tsv", ".txt", ".conll", ".iob", ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
 )  # fmt: skip
-_WORDS = Columns({"word": ("tokens", "words"), "tag": ("ner_tags", "tags", "labels")})
-_TEXTS = Columns({"text": ("text",), "entities": ("entities", "spans", "label", "labels")})
-_ROLES = (*_WORDS.known, *_TEXTS.known, "id")
+_ANSWER, _ACCEPTED = "answer", "accept"  # Prodigy keeps the examples that were rejected or ignored
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
@@ -67,7 +62,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
     """Read splits of a data set, and log their files and formats.
 
     Args:
-        source: a directory with train, dev (or devel, valid, validation) and test; hub:NAME; a directory that
+        source: a directory with train, dev (or devel, valid, validation, val) and test; hub:NAME; a directory that
             `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob), PubTator, BioC (.xml,
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy and
             doccano write them. PubTator and BioC files may have other names with train, dev or test in them, such as
@@ -86,49 +81,16 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
         return build_dataset(source, _demo(source, splits, requested), splits, formulation)
     if is_hub(source) or is_saved(Path(source).expanduser()):
         names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
-        read = {split: _of_records(rows, formulation, (), ranks) for split, rows in read_records(source, names).items()}
+        listed = () if is_hub(source) else _tag_names(Path(source).expanduser(), formulation)
+        records = read_records(source, names)
+        read = {split: _of_records(rows, formulation, listed, ranks) for split, rows in records.items()}
         return build_dataset(source, read, splits, formulation)
-    files = _files(source, splits)
+    files = _files(source, splits, requested)
     check_files(files)
     parsed = {split: _read_file(path, formulation, ranks) for split, path in files.items()}
     dataset = build_dataset(source, {split: rows for split, (rows, _) in parsed.items()}, splits, formulation)
     _log_files(source, {split: files[split] for split in splits}, {split: kind for split, (_, kind) in parsed.items()})
     return dataset
-
-
-def unlabelled_sentence(record: Mapping[str, Any], formulation: Formulation) -> Sentence:
-    """Build a sentence without tags from the tokens or the text of a record; a text is split into words.
-
-    Raises:
-        SqueezeError: the record has neither.
-        UsageError: --column names another role.
-    """
-    requested = parse_column_options(formulation.column)
-    _check_roles(requested)
-    word_columns = (requested.get("word", ""), *_WORDS.known["word"])
-    words = next((record[name] for name in word_columns if name in record), None)
-    if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
-        return Sentence(tuple(words), (OUTSIDE,) * len(words))
-    text = next((record[name] for name in (requested.get("text", ""), "text") if name in record), None)
-    if words is not None or not isinstance(text, str):
-        column = requested.get("text", "text")
-        raise SqueezeError(
-            f"no {column!r} (a string) and no 'tokens' (a list of words) in a record of "
-            f"{', '.join(record) or 'nothing'}.{closest(column, record)} "
-            "Rename a field, or name it with --column text=NAME"
-        )
-    spans = tuple(words_of(text))
-    sentence_starts = {start for start, _ in sentences_of(text)}
-    starts = tuple(word for word, (start, _) in enumerate(spans) if word and start in sentence_starts)
-    return Sentence(tuple(text[a:b] for a, b in spans), (OUTSIDE,) * len(spans), text, spans, starts)
-
-
-def _check_roles(requested: Mapping[str, str]) -> None:
-    for role, name in requested.items():
-        if role not in _ROLES:
-            raise UsageError(
-                f"--column {role}={name}: there is no role {role!r}.{closest(role, _ROLES)} Roles: {', '.join(_ROLES)}"
-            )
 
 
 def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[str]]:
@@ -147,7 +109,8 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
         documents = islice(read_brat(brat), RECORDS)
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
     if sample.path is None:
-        return _tags_of_records(sample.saved, formulation, ())
+        listed = () if is_hub(sample.source) else _tag_names(Path(sample.source).expanduser(), formulation)
+        return _tags_of_records(sample.saved, formulation, listed)
     kind = format_of_text(sample.path, sample.text) if splits_within(sample.path.name) else None
     if kind:
         rows = (line.split("\t") for _, line in sample.lines) if kind == "pubtator" else ()
@@ -156,8 +119,8 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
 
 
 def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) -> list[Sequence[str]]:
-    if _is_json(path, sample.text):
-        return _tags_of_records(sample.records(), formulation, tag_names(path.parent))
+    if is_json(path, sample.text):
+        return _tags_of_records(sample.records(), formulation, _tag_names(path.parent, formulation))
     parsed = parse_columns(sample.lines, path, parse_column_options(formulation.column))
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
 
@@ -198,13 +161,16 @@ def _demo(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> d
     }
 
 
-def _files(source: str, splits: Sequence[str]) -> dict[str, Path]:
+def _files(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> dict[str, Path]:
     if not Path(source).expanduser().exists():
         raise SqueezeError(f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}")
     directory = open_directory(source)
     files = {split: _file(directory, split) or require_split(directory, split, _SUFFIXES) for split in splits}
-    test = _file(directory, "test")
-    return files | ({"test": test} if test and _test_beside_train(splits, available=True) else {})
+    test = _file(directory, "test") if _test_beside_train(splits, available=True) else None
+    if test and not (test.is_dir() or detect_format(test)) and has_words_alone(test, requested):
+        note(f"{source}: test has no tags and is not compared with train and dev")
+        return files
+    return files | ({"test": test} if test else {})
 
 
 def _file(directory: Path, split: str) -> Path | None:
@@ -239,15 +205,15 @@ def _read_file(path: Path, formulation: Formulation, ranks: TypeRanks) -> tuple[
             warn(f"{path} is {_FORMAT_NAMES[kind]}, which has no columns: {', '.join(requested.values())} not used")
         return _of_documents(read_documents(path), path, formulation, ranks), _FORMAT_NAMES[kind]
     first = next((line for _, line in numbered_lines(path) if line.strip()), "")
-    if _is_json(path, first):
-        return _of_records(read_file(path), formulation, tag_names(path.parent), ranks), "JSON"
+    if is_json(path, first):
+        return _of_records(read_file(path), formulation, _tag_names(path.parent, formulation), ranks), "JSON"
     sentences, layout = read_columns(path, requested)
     return sentences, f"columns: {layout}"
 
 
-def _is_json(path: Path, text: str) -> bool:
-    kind = data_suffix(path)
-    return kind in (".json", ".jsonl") or (kind == ".txt" and text.lstrip().startswith('{"'))
+def _tag_names(directory: Path, formulation: Formulation) -> tuple[str, ...]:
+    tag = parse_column_options(formulation.column).get("tag")
+    return tag_names(directory, (tag,) if tag else WORDS.known["tag"])
 
 
 def _of_documents(
@@ -268,20 +234,36 @@ def _of_records(
     records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str], ranks: TypeRanks
 ) -> list[SourceSentence]:
     """Read records with tokens and tags (or the numbers of `names`), or with a text and its entities."""
-    documents = _documents_of(records, formulation)
+    accepted = _accepted(records)
+    documents = _documents_of(accepted, formulation)
     if documents is not None:
-        return _of_documents(documents, Path(records[0].where), formulation, ranks)
-    return list(_sentences_of_tokens(records, formulation, names))
+        return _of_documents(documents, Path(accepted[0].where), formulation, ranks)
+    return list(_sentences_of_tokens(accepted, formulation, names))
+
+
+def _accepted(records: Sequence[DataRecord]) -> Sequence[DataRecord]:
+    """Leave out the records that Prodigy's annotators rejected or ignored.
+
+    Raises:
+        SqueezeError: no other is left.
+    """
+    accepted = [record for record in records if record.values.get(_ANSWER, _ACCEPTED) == _ACCEPTED]
+    if not accepted:
+        raise SqueezeError(f"{records[0].where}: no record has the {_ANSWER} {_ACCEPTED}; annotate some of them")
+    if left_out := len(records) - len(accepted):
+        which = f"{left_out:,} of {len(records):,} records"
+        note(f"{records[0].where}: {which} are left out: their {_ANSWER} is not {_ACCEPTED}")
+    return accepted
 
 
 def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[Document] | None:
     """Return the documents of records with a text and its entities, or None for records with tokens and tags."""
     requested = parse_column_options(formulation.column)
-    roles = Columns({**_WORDS.known, **_TEXTS.known}, requested)
+    roles = Columns({**WORDS.known, **TEXTS.known}, requested)
     has_spans = not requested and any(_has_spans(record) for record in records)
     if not ("text" in requested or "entities" in requested or has_spans):
         return None
-    texts = Columns(_TEXTS.known, {role: name for role, name in roles.requested.items() if role in _TEXTS.known})
+    texts = Columns(TEXTS.known, {role: name for role, name in roles.requested.items() if role in TEXTS.known})
     columns = texts.of(records)
     return (_document(record, columns["text"], columns["entities"]) for record in records)
 
@@ -289,16 +271,18 @@ def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> It
 def _has_spans(record: DataRecord) -> bool:
     """Return whether a record has a text and a list of spans, which is empty only under the name "entities"."""
     values = record.values
-    if not isinstance(values.get("text"), str) or isinstance(values.get("tokens"), list):
+    tokens = values.get("tokens")
+    is_tagged = isinstance(tokens, list) and not all(isinstance(token, dict) for token in tokens)  # Prodigy's: objects
+    if not isinstance(values.get("text"), str) or is_tagged:
         return "entities" in values
-    lists = (values[name] for name in _TEXTS.known["entities"] if isinstance(values.get(name), list))
+    lists = (values[name] for name in TEXTS.known["entities"] if isinstance(values.get(name), list))
     return "entities" in values or any(isinstance(item, dict | list) for items in lists for item in items)
 
 
 def _sentences_of_tokens(
     records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str]
 ) -> Iterator[SourceSentence]:
-    columns = Columns(_WORDS.known, parse_column_options(formulation.column)).of(records)
+    columns = Columns(WORDS.known, parse_column_options(formulation.column)).of(records)
     return (_sentence(record, columns["word"], columns["tag"], names) for record in records)
 
 

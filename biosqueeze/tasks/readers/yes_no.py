@@ -1,7 +1,7 @@
 """Read the yes-or-no questions of BioASQ's JSON files: a question, and its snippets joined."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,16 @@ def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]
         SqueezeError: a split has no file or no yes-or-no question, or a file is damaged.
     """
     files = {split: _files(directory, split) for split in SPLITS}
-    names = _rows.to_read(splits, [split for split, paths in files.items() if paths])
+    names: Sequence[str] = _rows.to_read(splits, [split for split, paths in files.items() if paths])
     for split in names:
         if not files[split]:
             raise SqueezeError(
                 f"{directory} has no {split} split: looked for a .json of BioASQ's with {split} in its name; "
                 f"rename it, or write some of train's questions to {split}.json"
             )
+    if "test" not in splits and "test" in names and not _has_answers(files["test"]):
+        note(f"{directory}: test has no answers and is not compared with train and dev")
+        names = splits
     return {split: _split(directory, split, files[split]) for split in names}
 
 
@@ -66,9 +69,18 @@ def _is_bioasq(path: Path) -> bool:
     return _QUESTION_LIST.match(read_beginning(path, _BEGINNING)) is not None
 
 
-def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExample]:
+def _has_answers(paths: Sequence[Path]) -> bool:
+    """Return whether a question has its answer; the test sets of a running challenge have none."""
+    return any("exact_answer" in item for item, _ in _items(paths))
+
+
+def _items(paths: Sequence[Path]) -> Iterator[tuple[Mapping[str, Any], str]]:
     lists = (each_object(read_json_document(path), "questions", str(path)) for path in paths)
-    items = list(chain.from_iterable(lists))
+    return chain.from_iterable(lists)
+
+
+def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExample]:
+    items = list(_items(paths))
     examples = [_example(item, where) for item, where in items if item.get("type") == "yesno"]
     if not examples:
         raise SqueezeError(f"{paths[0]} holds no question of type yesno; name another directory")

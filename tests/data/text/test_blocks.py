@@ -72,5 +72,5 @@ def test_lines_without_a_token():
 def test_max_length_without_room():
     frame = Frame.of(_tokenizer("bert"))
     assert room_within(3, frame) == 1
-    with pytest.raises(SqueezeError, match="at least 3"):
+    with pytest.raises(SqueezeError, match="give --max-length 3 or more"):
         room_within(2, frame)

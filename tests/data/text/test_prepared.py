@@ -303,7 +303,7 @@ def test_two_corpora_in_one_and_one_source_twice(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "length", "message"),
-    [("\u200b\n\ufeff", 64, "single token"), ("", 64, "is empty"), ("cells", 2, "at least 3")],
+    [("\u200b\n\ufeff", 64, "single token"), ("", 64, "is empty"), ("cells", 2, "--max-length 3 or more")],
 )
 def test_invalid_corpora_are_reported(tmp_path, own_cache, content, length, message):
     path = tmp_path / "bad.txt"

@@ -24,7 +24,7 @@ def test_defaults_of_both_kinds() -> None:
 
 
 def test_task_default_is_a_row_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Path(__file__).parents[2] / "examples/benchmarks/distill_objectives.py"
+    script = Path(__file__).parents[3] / "examples/benchmarks/distill_objectives.py"
     monkeypatch.syspath_prepend(script.parent)
     rows = runpy.run_path(str(script))["COMBINATIONS"]
     default = parse_losses((), "task")

@@ -262,7 +262,7 @@ def test_full_sizes_are_no_cut():
 
 def test_electra_keeps_its_projection():
     config = pico.config_of("electra", 100)
-    with pytest.raises(UsageError, match=r"no projection.*another number of --heads"):
+    with pytest.raises(UsageError, match=r"no projection.*give another --width, --heads or --hidden"):
         choose_widths(config, None, 2, None)
 
 

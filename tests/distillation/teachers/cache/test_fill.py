@@ -113,7 +113,7 @@ def test_full_disk_keeps_written_files(text: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(fill_module, "FILE_BYTES", 1)
     config = mlm_losses()
     request = cache_request(tmp_path / "cache", masked(text), config)
-    write, written = store_module._write, []
+    write, written = store_module.write_batch, []
 
     def write_twice(path: Path, batch) -> None:
         if len(written) == 2:
@@ -122,11 +122,11 @@ def test_full_disk_keeps_written_files(text: Path, tmp_path: Path, monkeypatch: 
         written.append(path)
         write(path, batch)
 
-    monkeypatch.setattr(store_module, "_write", write_twice)
+    monkeypatch.setattr(store_module, "write_batch", write_twice)
     with pytest.raises(SqueezeError, match=r"is full; .* so far are stored"):
         fill_cache(open_teacher_cache(request), live(config))
     assert not list((tmp_path / "cache").glob("*/*.partial"))
-    monkeypatch.setattr(store_module, "_write", write)
+    monkeypatch.setattr(store_module, "write_batch", write)
     cache, teacher = open_teacher_cache(request), CountingTeacher(live(config))
     stored = len(cache.store)
     assert stored > 0
