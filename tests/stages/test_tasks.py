@@ -143,7 +143,7 @@ def test_guessed_kind_is_marked_as_guess(data, shell):
     assert said.code == 0
     assert "is read as ner, which is a guess; pico would read it too" in said.err
     facts = json.loads(shell("tasks inspect", data, "--json").out)
-    assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico", "classification"])
+    assert (facts["guessed"], facts["other_kinds"]) == (True, ["pico"])
 
 
 def test_reading_options_are_applied(data, shell):
