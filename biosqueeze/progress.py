@@ -1,6 +1,6 @@
 """Log lines, warnings, tables and progress bars: on standard error, rich on a terminal, plain lines in a log.
 
-Only the answer of a query goes to standard output.
+Only `print_blocks` with `sys.stdout` writes to standard output.
 """
 
 import re

@@ -105,8 +105,8 @@ def _run(stage: ModuleType, options: StageOptions, is_quiet: bool) -> Result:
         started = time.monotonic()
         outcome = stage.run(options)
         print_summary(outcome.summary, time.monotonic() - started, with_next=False)
-        if outcome.answer:
-            progress.print_blocks(outcome.answer)
+        if outcome.blocks:
+            progress.print_blocks(outcome.blocks)
     return Result(outcome.path, outcome.facts, _contained_lines(outcome.lines, is_quiet) if outcome.lines else None)
 
 

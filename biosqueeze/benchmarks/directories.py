@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from biosqueeze.benchmarks.suite import Benchmark
+from biosqueeze.data.lines import NOT_DATA
 from biosqueeze.suggestions import plain_name
-
-_NO_DATA = ("readme", "license", "licence", "changelog", ".")  # beginnings of the names of files without data
 
 
 def locate(benchmark: Benchmark, root: Path) -> Path | None:
@@ -33,4 +32,4 @@ def _matching(parent: Path, parts: list[str]) -> Iterable[Path]:
 def _has_data(directory: Path, folds: int) -> bool:
     if folds and (directory / "1").is_dir():
         return True
-    return any(path.is_file() and not path.name.casefold().startswith(_NO_DATA) for path in directory.iterdir())
+    return any(path.is_file() and not path.name.casefold().startswith((*NOT_DATA, ".")) for path in directory.iterdir())

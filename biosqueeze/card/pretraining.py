@@ -56,9 +56,9 @@ def _masking(options: Mapping[str, Any]) -> str:
     unit, rate, maskings = (options.get(name) for name in ("mask_unit", "mask_rate", "maskings"))
     first, *climbing = str(rate).split(":")
     rates = f"{first} to {climbing[0]}" if len(climbing) > 1 else first
-    stages = f" in {climbing[1]} stages" if len(climbing) > 1 else ""
+    levels = f" in {climbing[1]} levels" if len(climbing) > 1 else ""
     anew = f"{maskings} different maskings of each text" if maskings else "masked anew in each epoch"
-    return f"{_UNITS.get(str(unit), unit)}, {rates} of the tokens{stages}, {anew}"
+    return f"{_UNITS.get(str(unit), unit)}, {rates} of the tokens{levels}, {anew}"
 
 
 def _vocabulary(manifest: Manifest, options: Mapping[str, Any]) -> str:

@@ -153,8 +153,8 @@ def print_outcome(outcome: Outcome, *, as_json: bool, table_format: str | None =
         click.echo(json.dumps({"path": str(outcome.path), **outcome.facts}, default=str))
     elif table_format:
         click.echo(formatted_rows(outcome.rows, table_format), nl=False)
-    elif outcome.answer is not None:
-        progress.print_blocks(outcome.answer, sys.stdout)
+    elif outcome.blocks is not None:
+        progress.print_blocks(outcome.blocks, sys.stdout)
     else:
         click.echo(str(outcome.path))
 

@@ -192,8 +192,8 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
     if outcome.lines is not None:
         outcome.lines.close()
         raise UsageError(f"[{step.name}] writes to standard output, which a recipe does not read; give it an out file")
-    if outcome.answer:
-        progress.print_blocks(outcome.answer)
+    if outcome.blocks:
+        progress.print_blocks(outcome.blocks)
     print_summary(outcome.summary, time.monotonic() - started, with_next=False)
     run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
 

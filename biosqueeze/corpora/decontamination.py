@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.annotations.documents import detect_format, read_documents
-from biosqueeze.data.lines import numbered_lines, read_beginning
+from biosqueeze.data.lines import NOT_DATA, data_suffix, numbered_lines, read_beginning
 from biosqueeze.data.records.splits import has_split_word
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
@@ -96,7 +96,7 @@ def find_test_files(directory: Path) -> list[Path]:
 
 
 def _is_test(path: Path, root: Path) -> bool:
-    if _suffix(path) not in _TABLES | _JSON | _DOCUMENTS or path.name.lower().startswith(("readme", "license")):
+    if data_suffix(path) not in _TABLES | _JSON | _DOCUMENTS or path.name.lower().startswith(NOT_DATA):
         return False
     relative = path.relative_to(root)
     return any(has_split_word(part, "test") for part in (relative.parent.name, relative.name)) or (
@@ -104,13 +104,9 @@ def _is_test(path: Path, root: Path) -> bool:
     )
 
 
-def _suffix(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
-
-
 def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the texts of a test file with their places, whatever the task is."""
-    if _suffix(path) in _JSON or read_beginning(path, 100).lstrip().startswith("{"):
+    if data_suffix(path) in _JSON or read_beginning(path, 100).lstrip().startswith("{"):
         yield from _json_texts(path)
     elif detect_format(path) is not None:
         yield from ((document.text, document.where) for document in read_documents(path))
@@ -168,7 +164,7 @@ def _table_texts(path: Path) -> Iterator[tuple[str, str]]:
     if _has_one_word_a_line(text for _, text in lines):
         yield from _tagged_sentences(lines, path)
         return
-    delimiter = "," if _suffix(path) == ".csv" else "\t"
+    delimiter = "," if data_suffix(path) == ".csv" else "\t"
     for number, line in lines:
         for cell in next(csv.reader([line], delimiter=delimiter), []) if delimiter == "," else line.split("\t"):
             yield cell, f"{path}:{number}"

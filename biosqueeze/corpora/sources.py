@@ -18,7 +18,7 @@ from biosqueeze.corpora.jats import read_jats
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
-from biosqueeze.data.lines import unpacked
+from biosqueeze.data.lines import NOT_DATA, unpacked
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
@@ -27,7 +27,6 @@ Articles = Iterator[Article | Deletion]
 JSON_LINES = (".jsonl", ".ndjson")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _SUFFIXES = (".xml", ".nxml", *JSON_LINES, ".json", ".txt", ".text")
-_NOT_SOURCES = ("readme", "license", "licence", "changelog", "notice", ".")
 _BEGINNING = 1 << 16  # bytes that tell the format
 
 
@@ -88,7 +87,7 @@ def _files_of(path: Path) -> list[Path]:
 
 def _is_source(path: Path) -> bool:
     name = path.name.lower()
-    return name.removesuffix(".gz").endswith((*_SUFFIXES, *ARCHIVES)) and not name.startswith(_NOT_SOURCES)
+    return name.removesuffix(".gz").endswith((*_SUFFIXES, *ARCHIVES)) and not name.startswith((*NOT_DATA, "."))
 
 
 class HashedFile(io.RawIOBase):

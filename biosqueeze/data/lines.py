@@ -16,6 +16,8 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
+NOT_DATA = ("readme", "license", "licence", "changelog", "notice")
+"""Beginnings of the names, in lower case, of files that lie beside data and are none."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"
 _BUFFER_BYTES = 1 << 17
@@ -26,6 +28,11 @@ _HIGHEST_RATIO = 500
 _RATIO_FROM_LINES = 8  # of the largest size
 _Parsed = TypeVar("_Parsed")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+
+
+def data_suffix(path: Path) -> str:
+    """Return the suffix that determines the format: `.tsv` for x.tsv.gz."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 class ByteProgress(Protocol):

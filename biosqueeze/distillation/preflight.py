@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig
 
 from biosqueeze.data.output_types import TOKENS, OutputType
-from biosqueeze.distillation.losses.chosen import ModelTraits, choose_losses
-from biosqueeze.distillation.losses.config import LossConfig
+from biosqueeze.distillation.losses.chosen import choose_losses
+from biosqueeze.distillation.losses.config import LossConfig, ModelTraits
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings

@@ -42,7 +42,7 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
     lines: Generator[str, None, None] | None = None
     """Of a stage whose result is data: whole lines for standard output in place of the path, as they are computed."""
-    answer: tuple[Block, ...] | None = None
+    blocks: tuple[Block, ...] | None = None
     """Of a query, which writes nothing: what is printed on standard output in place of the path."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Of a stage that has --table: the rows, with equal keys, for standard output in place of the path."""

@@ -53,7 +53,7 @@ def load_pretraining_data(
         raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take one that has it")
     training, held_out = _texts(settings)
     masked = _masked(training, settings, tokenizer, length)
-    source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.stages > 1 else masked
+    source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.levels > 1 else masked
     return PretrainingData(source, _fixed(held_out, settings, tokenizer, length) if held_out else None)
 
 

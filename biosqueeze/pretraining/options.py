@@ -143,7 +143,7 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
     ] = "piece"
     mask_rate: Annotated[
         str,
-        "Share of the tokens that is masked; FROM:TO:STAGES climbs in equal steps, such as 0.05:0.25:5.",
+        "Share of the tokens that is masked; FROM:TO:LEVELS climbs in equal steps, such as 0.05:0.25:5.",
         Syntax("RATE", MaskRate.parse, "0.15 or 0.05:0.25:5"),
         Group.OBJECTIVE,
     ] = "0.15"

@@ -196,7 +196,7 @@ def _inspect(source: str, field: str) -> Outcome:
     return Outcome(
         Path(source),
         facts,
-        answer=(
+        blocks=(
             TextTable(source, ("", "count"), sizes),
             TextTable("words of a document", ("", "words"), words),
             TextTable("documents by words", ("words", "documents", "share", ""), bars),

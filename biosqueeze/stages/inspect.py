@@ -66,7 +66,7 @@ def run(options: Options) -> Outcome:
     picture = _picture(options)
     facts = _facts(checkpoint)
     if not options.importance:
-        return Outcome(checkpoint.path, facts, answer=_answer(checkpoint.name, facts))
+        return Outcome(checkpoint.path, facts, blocks=_blocks(checkpoint.name, facts))
     from biosqueeze.importance.store import load_scores
     from biosqueeze.reporting.importance import importance_tables, save_picture
 
@@ -75,7 +75,7 @@ def run(options: Options) -> Outcome:
         with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
             save_picture(saved, picture)
     facts["importance"] = {kind: tensor.tolist() for kind, tensor in saved.scores.items().items()}
-    return Outcome(checkpoint.path, facts, answer=(*importance_tables(saved), f"  by {saved.importance}"))
+    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(saved), f"  by {saved.importance}"))
 
 
 def _picture(options: Options) -> Path | None:
@@ -189,7 +189,7 @@ def _history_line(entry: HistoryEntry) -> str:
     return "  ".join([entry.created, entry.stage, *words])
 
 
-def _answer(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
+def _blocks(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
     counts: Mapping[str, int] = facts["parameters"]
     total = max(1, counts["total"])
     parts = tuple((part, f"{count:,}", f"{count / total:.1%}") for part, count in counts.items())

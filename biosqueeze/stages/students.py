@@ -63,7 +63,7 @@ def run(options: Options) -> Outcome:
     reference, rows, refused = _count(teacher)
     facts = {"reference": reference, "length": LENGTH, "students": rows, "refused": refused}
     path = teacher.path if teacher else Path(presets.__file__)
-    return Outcome(path, facts, answer=tuple(_answer(reference, rows, refused)))
+    return Outcome(path, facts, blocks=tuple(_blocks(reference, rows, refused)))
 
 
 def _count(teacher: Checkpoint | None) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
@@ -116,7 +116,7 @@ def _facts(preset: Preset, student: "PreTrainedConfig") -> dict[str, Any]:
     }
 
 
-def _answer(reference: str, rows: list[dict[str, Any]], refused: dict[str, str]) -> Iterator[Block]:
+def _blocks(reference: str, rows: list[dict[str, Any]], refused: dict[str, str]) -> Iterator[Block]:
     title = f"students; cost: operations per token of {LENGTH} tokens, {reference} = 100%"
     yield TextTable(title, _COLUMNS, tuple(tuple(_cell(row, column) for column in _COLUMNS) for row in rows))
     for name, why in refused.items():

@@ -44,7 +44,7 @@ class Options(ReadingOptions, StageOptions):
     `tasks inspect DIR` reads a data set and shows columns, scheme, labels, counts, lengths and overlaps; with
     --task blurb/hoc it compares the counts with the paper's.
 
-    The answer is printed on standard output.
+    The output is printed on standard output.
     """
 
     what: Annotated[
@@ -92,14 +92,14 @@ def run(options: Options) -> Outcome:
     if options.what is None:
         suites = [load_suite(name) for name in suite_names()]
         facts = {"suites": {suite.name: suite_facts(suite, None) for suite in suites}}
-        return Outcome(DIRECTORY, facts, answer=tuple(show_suites(suites)))
+        return Outcome(DIRECTORY, facts, blocks=tuple(show_suites(suites)))
     root = Path(options.directory).expanduser() if options.directory else None
     suite = load_suite(options.what.partition("/")[0])
     if "/" in options.what:
         benchmark = find_benchmark(options.what)
-        answer = tuple(show_benchmark(suite, benchmark, root))
-        return Outcome(suite.path, benchmark_facts(benchmark, root), answer=answer)
-    return Outcome(suite.path, suite_facts(suite, root), answer=tuple(show_suite(suite, root)))
+        blocks = tuple(show_benchmark(suite, benchmark, root))
+        return Outcome(suite.path, benchmark_facts(benchmark, root), blocks=blocks)
+    return Outcome(suite.path, suite_facts(suite, root), blocks=tuple(show_suite(suite, root)))
 
 
 def _check(options: Options) -> None:
@@ -142,12 +142,12 @@ def _inspect(options: Options, source: str) -> Outcome:
         "other_kinds": list(other_kinds),
         **dataset_statistics(data, kind),
     }
-    answer = show_statistics(source, facts)
+    blocks = show_statistics(source, facts)
     if benchmark is not None:
         compared, sentences = _compare(benchmark, data, options.negative)
         facts |= compared
-        answer += sentences
-    return Outcome(Path(source), facts, answer=tuple(answer))
+        blocks += sentences
+    return Outcome(Path(source), facts, blocks=tuple(blocks))
 
 
 def _guess_kind(source: str, form: Formulation) -> tuple[str, tuple[str, ...]]:
@@ -167,5 +167,5 @@ def _compare(benchmark: Benchmark, data: "Dataset", negative: str | None) -> tup
 
     counts = count(data, benchmark.unit, negative) if benchmark.unit else {}
     differences = warn_of_counts(benchmark, data, negative)
-    answer = show_comparison(benchmark, counts, differences)
-    return {"counts": counts, "differences": differences}, answer
+    blocks = show_comparison(benchmark, counts, differences)
+    return {"counts": counts, "differences": differences}, blocks

@@ -228,4 +228,4 @@ def _compare(options: Options) -> Outcome:
         seed=options.seed,
     )
     compared = compare(request)
-    return Outcome(Path(names[0]), compared.facts, answer=compared.tables, rows=compared.rows)
+    return Outcome(Path(names[0]), compared.facts, blocks=compared.tables, rows=compared.rows)

@@ -249,7 +249,7 @@ def test_json_draws_no_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_answer_is_printed_in_place_of_the_path(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     table = TextTable("scores", ("name", "f1"), (("[/red]", "0.5"),))
-    fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}, answer=("first", table)))
+    fake(monkeypatch, lambda _: Outcome(Path("there"), {"f1": 0.5}, blocks=("first", table)))
     said = shell("fake --quiet")
     assert said.out.splitlines()[:2] == ["first", "scores"] and "[/red]" in said.out and said.err == ""
     assert json.loads(shell("fake --json").out) == {"path": "there", "f1": 0.5}

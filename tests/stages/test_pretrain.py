@@ -127,7 +127,7 @@ def test_the_card_tells_what_was_done_and_its_example_runs(
     assert shell("pretrain", models / family, *given, "--out", tmp_path / "out").code == 0
     card = (tmp_path / "out" / "README.md").read_text()
     metrics = json.loads((tmp_path / "out" / "biosqueeze.json").read_text())["metrics"]
-    assert "| masking | whole words, 0.05 to 0.25 of the tokens in 2 stages, masked anew in each epoch |" in card
+    assert "| masking | whole words, 0.05 to 0.25 of the tokens in 2 levels, masked anew in each epoch |" in card
     assert f"{metrics['corpus_tokens']:,} tokens; SHA-256 of the prepared text {metrics['corpus_sha256']} |" in card
     assert f"| length | 2 steps of 4 sequences of 24 tokens; {metrics['tokens']:,} tokens seen" in card
     assert f"| held-out text | mlm {metrics['held_out']['mlm']:.4f}, perplexity" in card

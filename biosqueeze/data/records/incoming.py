@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
-from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, stdin_lines, tolerant_lines
+from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
 from biosqueeze.data.records.columns import parse_column_options
 from biosqueeze.data.records.incoming_tables import (
     DOCUMENT_START,
@@ -137,7 +137,7 @@ def _lines(source: str) -> Iterator[Line]:
         raise SqueezeError(
             f"{source} {state}; give a file (.jsonl, .csv, .tsv, .pubtator, .conll, .txt, also .gz), or - for a pipe"
         )
-    other = _OTHER_SUFFIXES.get(_suffix(source))
+    other = _OTHER_SUFFIXES.get(data_suffix(Path(source)))
     if other is not None:
         raise _unsupported(source, other)
     return tolerant_lines(path)
@@ -150,13 +150,9 @@ def _unsupported(name: str, what: str) -> SqueezeError:
     )
 
 
-def _suffix(source: str) -> str:
-    return Path(source.lower().removesuffix(".gz")).suffix
-
-
 def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) -> Format:
     """Return the format by the suffix and the roles of --column, or by the first line that is not blank."""
-    suffix = _suffix(source)
+    suffix = data_suffix(Path(source))
     if suffix == ".tsv":
         return "conll" if _begins_words(line) or "word" in columns else "tsv"
     if suffix in _SUFFIXES:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.lines import read_beginning
+from biosqueeze.data.lines import data_suffix, read_beginning
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import (
@@ -20,7 +20,7 @@ from biosqueeze.data.records.splits import (
     splits_named,
     splits_within,
 )
-from biosqueeze.data.records.tables import SUFFIXES, as_record, data_suffix, is_json_lines, parse_records, splits_of
+from biosqueeze.data.records.tables import SUFFIXES, as_record, is_json_lines, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
 
 RECORDS = 20  # records, sentences or documents of a sample

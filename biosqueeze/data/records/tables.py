@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.lines import check_characters, invalid_json, numbered_lines, read_document
+from biosqueeze.data.lines import check_characters, data_suffix, invalid_json, numbered_lines, read_document
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
     Columns,
@@ -105,11 +105,6 @@ def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     if data_suffix(path) == ".json":
         return _json(path)
     return parse_records(numbered_lines(path), path, header)
-
-
-def data_suffix(path: Path) -> str:
-    """Return the suffix that determines the format: `.tsv` for x.tsv.gz."""
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
 
 
 def parse_records(lines: NumberedLines, path: Path, header: Sequence[str] = ()) -> Iterator[DataRecord]:

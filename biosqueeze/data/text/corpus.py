@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import ByteProgress, check_characters, numbered_lines
+from biosqueeze.data.lines import NOT_DATA, ByteProgress, check_characters, data_suffix, numbered_lines
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError, UsageError
@@ -38,7 +38,6 @@ _NEVER_TEXT = {
     ".zst",
 }
 _BEGINNING = 1 << 20  # characters in which blank lines between documents are looked for
-_NOT_CORPUS = ("readme", "license", "licence", "changelog", "notice")
 
 
 def read_lines(source: str, field: str = "text") -> Iterator[str]:
@@ -91,9 +90,9 @@ def corpus_files(source: str) -> tuple[Path, ...]:
         return _shards_of(path, "train")
     if path.is_dir():
         return _files_in(path)
-    if _suffix(path) in _NEVER_TEXT:
+    if data_suffix(path) in _NEVER_TEXT:
         raise SqueezeError(
-            f"{source} is {_suffix(path)}, not a corpus: expected .txt (one sentence or document per line) "
+            f"{source} is {data_suffix(path)}, not a corpus: expected .txt (one sentence or document per line) "
             "or .jsonl, either with .gz"
         )
     return (path,)
@@ -139,7 +138,7 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
 
 def _files_in(directory: Path) -> tuple[Path, ...]:
     visible = sorted(p for p in directory.rglob("*") if p.is_file() and not _is_hidden(p, directory))
-    files = tuple(p for p in visible if _suffix(p) in _TEXT | _JSONL and not p.name.lower().startswith(_NOT_CORPUS))
+    files = tuple(p for p in visible if data_suffix(p) in _TEXT | _JSONL and not p.name.lower().startswith(NOT_DATA))
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
     skipped = [p.name for p in visible if p not in files]
@@ -151,11 +150,6 @@ def _files_in(directory: Path) -> tuple[Path, ...]:
 
 def _is_hidden(path: Path, directory: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(directory).parts)
-
-
-def _suffix(path: Path) -> str:
-    """Return the suffix that determines the format: `.jsonl` for x.jsonl.gz."""
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:
@@ -228,7 +222,7 @@ def read_documents(
 
 
 def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
-    if _suffix(path) in _JSONL:
+    if data_suffix(path) in _JSONL:
         return ([line] for line in lines if line)
     # In a shard a blank line follows each document, even a single one.
     if _SHARD.fullmatch(path.name) and any((folder / MANIFEST).is_file() for folder in path.parents[:2]):
@@ -269,7 +263,7 @@ def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[str]:
     lines = numbered_lines(path, progress)
-    if _suffix(path) in _JSONL:
+    if data_suffix(path) in _JSONL:
         return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
     return (line for _, line in lines)
 

@@ -3,15 +3,12 @@
 The run and --dry-run choose in the same way: the one from loaded models, the other from configs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from transformers import PreTrainedConfig
+from dataclasses import replace
 
 from biosqueeze import registry
-from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.losses.config import (
     LossConfig,
+    ModelTraits,
     build_loss_config,
     check_fit_head,
     check_several_teachers,
@@ -30,19 +27,6 @@ from biosqueeze.progress import note
 from biosqueeze.system import processes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelTraits:
-    """What the choice of losses depends on."""
-
-    student: PreTrainedConfig
-    teacher: PreTrainedConfig  # of the first teacher
-    output_type: OutputType
-    source_layers: Sequence[int] | None  # for each student layer the teacher layer that it was cut from
-    source_heads: tuple[tuple[int, ...], ...] | None  # and the teacher's heads that it kept, see `heads_in_teacher`
-    teachers_have_head: Sequence[bool]
-    cross_vocabulary: bool
-
-
 def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConfig:
     """Build the loss configuration, and check it against the models and the options.
 
@@ -52,9 +36,7 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     """
     names = [teacher.name for teacher in request.models.teachers]
     losses = _with_defaults(request, traits)
-    configs = (traits.student, traits.teacher)
-    sources = (traits.source_layers, traits.source_heads)
-    loss_config = build_loss_config(losses, request.models.kind, traits.output_type, configs, *sources)
+    loss_config = build_loss_config(losses, request.models.kind, traits)
     headless = [name for name, has_head in zip(names, traits.teachers_have_head, strict=True) if not has_head]
     if request.head_steps is not None:
         check_fit_head(loss_config, names, headless)

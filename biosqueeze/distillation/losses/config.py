@@ -90,23 +90,28 @@ class LossConfig:
         return self.layer_weights[self.layer_map.index(pair)] if self.layer_weights and pair in self.layer_map else 1.0
 
 
-def build_loss_config(
-    settings: LossSettings,
-    kind: str,
-    output_type: OutputType,
-    configs: tuple[PreTrainedConfig, PreTrainedConfig],
-    source_layers: Sequence[int] | None = None,
-    source_heads: tuple[tuple[int, ...], ...] | None = None,
-) -> LossConfig:
+@dataclass(frozen=True, kw_only=True)
+class ModelTraits:
+    """What the choice of losses depends on."""
+
+    student: PreTrainedConfig
+    teacher: PreTrainedConfig  # of the first teacher
+    output_type: OutputType
+    source_layers: Sequence[int] | None = None  # for each student layer the teacher layer that it was cut from
+    source_heads: tuple[tuple[int, ...], ...] | None = (
+        None  # and the teacher's heads that it kept, see `heads_in_teacher`
+    )
+    teachers_have_head: Sequence[bool] = ()
+    cross_vocabulary: bool = False
+
+
+def build_loss_config(settings: LossSettings, kind: str, traits: ModelTraits) -> LossConfig:
     """Build the loss configuration from --loss and its companions.
 
     Args:
         settings: of the losses.
         kind: "mlm" or "task".
-        output_type: of the task's head; TOKENS for mlm.
-        configs: of the student and of the first teacher.
-        source_layers: for each student layer the teacher layer that it was cut from, see `models.layer_maps`.
-        source_heads: for each student layer the teacher's heads that it has; None where that is unknown.
+        traits: of the models.
 
     Raises:
         UsageError: a loss does not fit the kind, the depths or the attention heads, or an option is not used.
@@ -116,20 +121,19 @@ def build_loss_config(
     preset = replace(preset, weights=kept)
     modules = {name: registry.load("objectives", name) for name in preset.weights}
     _check_kind(settings, preset, modules, kind)
-    student, teacher = configs
-    pairs = _layer_pairs(
-        settings, preset, modules, (student.num_hidden_layers, teacher.num_hidden_layers), source_layers
-    )
+    student, teacher = configs = traits.student, traits.teacher
+    depths = (student.num_hidden_layers, teacher.num_hidden_layers)
+    pairs = _layer_pairs(settings, preset, modules, depths, traits.source_layers)
     loss_config = LossConfig(
         weights=preset.weights,
-        output_spec=OutputSpec(kind, output_type, logits=_reads_soft_labels(modules)),
+        output_spec=OutputSpec(kind, traits.output_type, logits=_reads_soft_labels(modules)),
         temperature=preset.temperature if settings.temperature is None else settings.temperature,
         layer_map=pairs,
         layer_weights=layer_weights(settings.layer_weights, len(pairs)),
         projection=settings.projection or preset.projection,
         relation_heads=settings.relation_heads or 0,
         windows=loss_windows(pairs, configs),
-        teacher_heads=fewer_heads(configs, source_heads),
+        teacher_heads=fewer_heads(configs, traits.source_heads),
         dropout=settings.dropout,
     )
     _check_unused_settings(settings, modules)

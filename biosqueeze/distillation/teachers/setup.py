@@ -10,8 +10,8 @@ from typing import Any
 
 from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.distillation.losses.chosen import ModelTraits, choose_losses
-from biosqueeze.distillation.losses.config import LossConfig
+from biosqueeze.distillation.losses.chosen import choose_losses
+from biosqueeze.distillation.losses.config import LossConfig, ModelTraits
 from biosqueeze.distillation.models import DistillationModels, free_teachers
 from biosqueeze.distillation.request import DistillationRequest
 from biosqueeze.distillation.teachers.cache.fill import fill_cache

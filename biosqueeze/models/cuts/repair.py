@@ -68,8 +68,8 @@ def repair_width(
         kept: the units that it has.
         text: to calibrate on.
     """
-    stages = _narrowed_stages(model, original, kept) if kept.hidden is not None else _ffn_stages(model, original)
-    return _repair(model, original, stages, text, relative=True)
+    site_groups = _narrowed_groups(model, original, kept) if kept.hidden is not None else _ffn_groups(model, original)
+    return _repair(model, original, site_groups, text, relative=True)
 
 
 def repair_depth(
@@ -94,15 +94,15 @@ def repair_depth(
     """
     family, stack = family_of(model.config), encoder_layers(original)
     ends = [*(layer - 1 for layer in layers[1:]), len(stack) - 1]
-    stages = []
+    site_groups = []
     for index, (layer, number, end) in enumerate(zip(encoder_layers(model), layers, ends, strict=True)):
         if number != end and not family.input_norm:
             _copy_last_norm(layer, stack[end])
         if number != index:
-            stages.append([_stream_site(family.attention_output, family, (layer, index), (stack[number], number))])
+            site_groups.append([_stream_site(family.attention_output, family, (layer, index), (stack[number], number))])
         if number != index or number != end:
-            stages.append([_stream_site(family.ffn_output, family, (layer, index), (stack[end], end))])
-    return _repair(model, original, stages, text, shows_progress=shows_progress)
+            site_groups.append([_stream_site(family.ffn_output, family, (layer, index), (stack[end], end))])
+    return _repair(model, original, site_groups, text, shows_progress=shows_progress)
 
 
 def _copy_last_norm(layer: nn.Module, other: nn.Module) -> None:
@@ -114,7 +114,7 @@ def _is_norm(module: nn.Module) -> bool:
     return "Norm" in type(module).__name__ and getattr(module, "weight", None) is not None
 
 
-def _ffn_stages(model: PreTrainedModel, original: PreTrainedModel) -> list[list[_Site]]:
+def _ffn_groups(model: PreTrainedModel, original: PreTrainedModel) -> list[list[_Site]]:
     family = family_of(model.config)
     pairs = zip(encoder_layers(model), encoder_layers(original), strict=True)
     return [
@@ -129,7 +129,7 @@ def _stream_site(path: str, family: Family, layer: tuple[nn.Module, int], refere
     return _Site(layer[0].get_submodule(path), parts, reference_parts, None, layer[1], reference[1])
 
 
-def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: KeptUnits) -> list[list[_Site]]:
+def _narrowed_groups(model: PreTrainedModel, original: PreTrainedModel, kept: KeptUnits) -> list[list[_Site]]:
     """Return the modules that read or write a narrower residual stream, in the order of execution."""
     family = family_of(model.config)
     hidden = torch.tensor(kept.hidden)
@@ -140,11 +140,11 @@ def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
         for name, module in norms
     }
     last = [outer.pop(family.final_norm)] if family.final_norm in outer else []
-    stages = list(outer.values())
+    site_groups = list(outer.values())
     for index, layer in enumerate(encoder_layers(model)):
         reference = encoder_layers(original)[index]
         for paths in _order(family, layer):
-            stages.append(
+            site_groups.append(
                 [
                     _Site(
                         layer.get_submodule(path),
@@ -157,10 +157,10 @@ def _narrowed_stages(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
                     for path in paths
                 ]
             )
-    stages += last
+    site_groups += last
     heads = [(name, module) for name, module in model.named_modules() if name in ("classifier", "qa_outputs")]
     heads = [(name, module) for name, module in heads if isinstance(module, nn.Linear)]
-    return stages + [[_site(module, original.get_submodule(name), None, depth)] for name, module in heads]
+    return site_groups + [[_site(module, original.get_submodule(name), None, depth)] for name, module in heads]
 
 
 def _site(module: nn.Module, reference: nn.Module, rows: Tensor | None, layer: int) -> _Site:
@@ -176,7 +176,7 @@ def _outer_norms(trunk: nn.Module, size: int) -> list[tuple[str, nn.Module]]:
 
 
 def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
-    """Return the modules of a layer in the order of execution; those of one stage do not depend on each other.
+    """Return the modules of a layer in the order of execution; those of one group do not depend on each other.
 
     Longformer's projections and DeBERTa's, which project relative positions too, stay as they were cut.
     """
@@ -194,20 +194,20 @@ def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
 def _repair(
     model: PreTrainedModel,
     original: PreTrainedModel,
-    stages: Sequence[Sequence[_Site]],
+    site_groups: Sequence[Sequence[_Site]],
     text: CalibrationText,
     *,
     relative: bool = False,
     shows_progress: bool = True,
 ) -> PreTrainedModel:
-    """Repair a model stage by stage; `relative` is how errors of the stream count, see the module's docstring."""
+    """Repair a model group by group; `relative` is how errors of the stream count, see the module's docstring."""
     runs, targets = PartialRuns(model), _Targets(original, text)
-    progress = track("repair", len(stages) * len(text.batches)) if shows_progress else nullcontext()
+    progress = track("repair", len(site_groups) * len(text.batches)) if shows_progress else nullcontext()
     with torch.no_grad(), progress as bar:
-        for place, sites in enumerate(stages):
+        for place, sites in enumerate(site_groups):
             fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site, relative=relative) for site in sites]
             wanted = [(*site.parts, (site.module, "input")) for site in sites]
-            later = [site for stage in stages[place + 1 :] for site in stage]
+            later = [site for group in site_groups[place + 1 :] for site in group]
             for number in range(len(text.batches)):
                 expected = targets.take(sites, later, number)
                 with runs.beginning_at(sites[0].layer, number):

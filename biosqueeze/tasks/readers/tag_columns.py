@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.annotations.documents import sentences_of, words_of
-from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.lines import data_suffix, numbered_lines
 from biosqueeze.data.records.columns import Columns, parse_column_options
-from biosqueeze.data.records.tables import data_suffix, read_file
+from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Formulation

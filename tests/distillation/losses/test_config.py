@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from biosqueeze.data.output_types import TOKENS
-from biosqueeze.distillation.losses.config import LossConfig, build_loss_config
+from biosqueeze.distillation.losses.config import LossConfig, ModelTraits, build_loss_config
 from biosqueeze.distillation.losses.presets import LOSS_PRESETS
 from biosqueeze.distillation.request import LossSettings
 from tests import pico
@@ -14,7 +14,9 @@ from tests import pico
 def loss_config(kind: str = "mlm", **settings: Any) -> LossConfig:
     student, teacher = (pico.config_of("bert", 50) for _ in range(2))
     student.num_hidden_layers, student.hidden_size = 2, pico.HIDDEN // 2
-    return build_loss_config(LossSettings(**settings), kind, TOKENS, (student, teacher))
+    return build_loss_config(
+        LossSettings(**settings), kind, ModelTraits(student=student, teacher=teacher, output_type=TOKENS)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.distillation.losses.config import build_loss_config
+from biosqueeze.data.output_types import TOKENS
+from biosqueeze.distillation.losses.config import ModelTraits, build_loss_config
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.request import LossSettings
 from biosqueeze.models.loading.load import load_config
@@ -156,9 +157,7 @@ def test_layer_map_of_the_loss_config(settings, source_layers, expected, base: P
     config = build_loss_config(
         LossSettings(**settings),
         "mlm" if settings["loss"] == ("compact",) else "task",
-        "tokens",
-        (student, teacher),
-        source_layers,
+        ModelTraits(student=student, teacher=teacher, output_type=TOKENS, source_layers=source_layers),
     )
     assert config.layer_map == expected
     noted = "cut from (1:1,2:4)" in capsys.readouterr().err
