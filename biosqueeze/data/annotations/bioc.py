@@ -68,6 +68,8 @@ def _read_xml(path: Path) -> "Sequence[BioCDocument]":
             f"({error}); check it against BioC.dtd"
         ) from error
     documents: Sequence[BioCDocument] = collection.documents
+    if not documents and b"<collection" not in content:
+        raise SqueezeError(f"{path} is XML, but not BioC: it has no <collection>; convert it, or name another file")
     return documents
 
 

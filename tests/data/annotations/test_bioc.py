@@ -136,7 +136,8 @@ def test_invalid_content_is_reported(tmp_path, name, documents, words):
     [
         ("c.xml", "<collection>\n<document>\n</collection>", ("c.xml:3", "invalid XML")),
         ("c.xml", "<collection><document><passage/></document></collection>", ("not BioC",)),
-        ("c.xml", "<html/>", ("is empty",)),
+        ("c.xml", "<html/>", ("not BioC: it has no <collection>",)),
+        ("c.xml", "<collection/>", ("is empty",)),
         ("c.json", '{"documents": [\n}', ("c.json:2", "invalid JSON")),
         ("c.json", '{"documents": [{"id": "7"}]}', ("document 1", "the field 'infons' is missing")),
         ("c.json", '{"documents": 7}', ('no list "documents"',)),
