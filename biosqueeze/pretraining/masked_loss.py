@@ -23,7 +23,7 @@ def masked_loss(model: PreTrainedModel, hidden: Tensor, labels: Tensor, observe:
         labels: the original tokens, (rows,).
         observe: gets the predicted probabilities of all rows, in order.
     """
-    if fast_layers_of(model.base_model):
+    if fast_layers_of(model.base_model) and torch.is_autocast_enabled("cpu"):
         return vocabulary_loss(*decoder_inputs(model, hidden), labels, torch.bfloat16, observe)
     terms = ChunkedTerms(partial(_sums, model, labels, observe), [1.0], chunk_rows(model.config.vocab_size))
     return sum_in_chunks(terms, hidden, vocabulary_parameters(model))[0]

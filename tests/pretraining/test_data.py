@@ -259,7 +259,7 @@ def test_longer_sequences_hold_more_of_a_document(tmp_path):
         ({"held_out": 1e-9}, "held-out text: a held-out share of 1e-09 takes none"),
         ({"held_out": 1 - 1e-9}, "leaves no document"),
         ({"pairs": "nsp", "length": 4}, "give 2 or more"),
-        ({"length": 2}, "at least 3"),
+        ({"length": 2}, "--max-length 3 or more"),
     ],
 )
 def test_unsuitable_settings(text, settings, message):

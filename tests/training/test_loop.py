@@ -12,6 +12,8 @@ from torch.nn import functional
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.fast_training.attention import training_attention
+from biosqueeze.models.fast_training.cheap_dropout import cheap_dropout
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Stepper
@@ -31,18 +33,19 @@ def textbook(options: FineTuningOptions) -> Iterator[float]:
     optimizer = torch.optim.AdamW(groups, lr=options.lr, fused=True)
     source = Mixture(runs.windows(), None, 0.0, 0)
     total, rising = options.steps, max(1, round(options.steps * options.warmup))
-    for step, batch in enumerate(loader(BatchSchedule(source, options.batch_size, options.seed, total), 0)):
-        factor = (step + 1) / rising if step < rising else (total - step) / max(1, total - rising)
-        for group in optimizer.param_groups:
-            group["lr"] = options.lr * factor
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        summed = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
-        loss = summed / (batch["labels"] >= 0).sum()
-        yield loss.item()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
+    with training_attention(model.base_model), cheap_dropout(model):  # whose own tests compare them with naive ones
+        for step, batch in enumerate(loader(BatchSchedule(source, options.batch_size, options.seed, total), 0)):
+            factor = (step + 1) / rising if step < rising else (total - step) / max(1, total - rising)
+            for group in optimizer.param_groups:
+                group["lr"] = options.lr * factor
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+            summed = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+            loss = summed / (batch["labels"] >= 0).sum()
+            yield loss.item()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def test_the_defaults_equal_a_plain_loop_bit_for_bit(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.fast_training.attention import training_attention
+from biosqueeze.models.fast_training.cheap_dropout import cheap_dropout
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.optimiser import schedules
 from biosqueeze.training.optimiser.schedules import evaluation_interval_of_plateau, patience_of_plateau
@@ -45,18 +47,19 @@ def textbook(options: FineTuningOptions, factors: Iterable[float]) -> dict[str, 
         BatchSchedule(Mixture(runs.windows(), None, 0.0, 0), options.batch_size, options.seed, len(factors)), 0
     )
     average: dict[str, torch.Tensor] = {}
-    for step, (factor, batch) in enumerate(zip(factors, batches, strict=True), 1):
-        for group in optimizer.param_groups:
-            group["lr"] = options.lr * factor
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        summed = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
-        (summed / (batch["labels"] >= 0).sum()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        kept = (1 - 1 / step) ** 10
-        for name, weight in model.named_parameters():
-            average[name] = kept * average.get(name, torch.zeros(())) + (1 - kept) * weight.detach().double()
+    with training_attention(model.base_model), cheap_dropout(model):  # whose own tests compare them with naive ones
+        for step, (factor, batch) in enumerate(zip(factors, batches, strict=True), 1):
+            for group in optimizer.param_groups:
+                group["lr"] = options.lr * factor
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+            summed = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+            (summed / (batch["labels"] >= 0).sum()).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            kept = (1 - 1 / step) ** 10
+            for name, weight in model.named_parameters():
+                average[name] = kept * average.get(name, torch.zeros(())) + (1 - kept) * weight.detach().double()
     return average
 
 

@@ -1,4 +1,4 @@
-"""Attention for training on a CPU in bf16, where torch's fused kernel is slow, most of all in its backward pass."""
+"""Attention for training on a CPU in bf16 or with dropout, where torch's fused kernels are slow."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,11 +39,12 @@ def attention_forward(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute attention: by two matrix products if bf16 on a CPU needs gradients, and by SDPA otherwise.
+    """Compute attention: by two matrix products if bf16 or dropout on a CPU needs gradients, and by SDPA otherwise.
 
-    In that case torch's flash kernel takes three to six times as long on rows of up to 128 tokens, and the kernel that
-    replaces it under dropout twice as long, as `examples/benchmarks/training_attention.py` measures.
-    One attention map per layer is kept for the backward pass.
+    In bf16 torch's flash kernel takes three to six times as long on rows of up to 128 tokens, and the kernel that
+    replaces it under dropout twice as long, as `examples/benchmarks/training_attention.py` measures. In fp32 that
+    kernel draws torch's masks, which take longer than `cheap_dropout`. One attention map per layer is kept for the
+    backward pass.
 
     Args:
         module: the attention module that calls this function.
@@ -57,7 +58,8 @@ def attention_forward(
         (batch, length, heads, head size), and None for the attention map, as transformers' interface requires.
     """
     # EuroBERT's queries and keys are float32 under autocast, after their rotation.
-    if value.dtype != torch.bfloat16 or query.device.type != "cpu" or not torch.is_grad_enabled():
+    is_slow = value.dtype == torch.bfloat16 or (options.get("dropout") and not torch.compiler.is_compiling())
+    if not is_slow or query.device.type != "cpu" or not torch.is_grad_enabled():
         fused: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return fused
     group = query.shape[1] // key.shape[1]  # query heads that share a key and a value head

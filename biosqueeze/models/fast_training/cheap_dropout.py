@@ -81,9 +81,8 @@ def _forward(module: nn.Dropout, inputs: Tensor) -> Tensor:
 
 
 def dropout(inputs: Tensor, probability: float) -> Tensor:
-    """Drop elements and scale the others up, with a `DropMask` in uncompiled bf16 training on a CPU, else by torch."""
-    is_low = inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    if not is_low or torch.compiler.is_compiling() or probability == 1:
+    """Drop elements and scale the others up, with a `DropMask` in uncompiled training on a CPU, else by torch."""
+    if inputs.device.type != "cpu" or torch.compiler.is_compiling() or probability == 1:
         return functional.dropout(inputs, probability)
     mask = DropMask.drawn(probability)
     if not mask.drops:

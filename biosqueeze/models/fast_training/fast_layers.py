@@ -1,4 +1,4 @@
-"""Run the layers of BERT and of families with the same layers by `layer_functions` in a training on a CPU in bf16."""
+"""Run the layers of BERT and of families with the same layers by `layer_functions` in a training on a CPU."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,8 +78,11 @@ def encode_rows(
 
 
 def fast_layers_of(encoder: nn.Module) -> "list[_FastLayer]":
-    """Return the layers of an encoder inside `fast_layers`, bf16 autocast on a CPU and gradients; else none."""
-    if not _is_supported(encoder) or not torch.is_grad_enabled() or not torch.is_autocast_enabled("cpu"):
+    """Return the layers of an encoder in fp32 on a CPU, inside `fast_layers` and with gradients; else none."""
+    if not _is_supported(encoder) or not torch.is_grad_enabled():
+        return []
+    weight = next(encoder.parameters())
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return []
     forwards = [layer.forward for layer in encoder_layers(encoder)]
     return [forward for forward in forwards if isinstance(forward, _FastLayer)]
@@ -138,7 +141,7 @@ class _Selection:
 
 
 class _FastLayer:
-    """The forward pass of one layer: the functions in bf16 autocast with gradients, else the stock one."""
+    """The forward pass of one layer: the functions where tokens are selected, else the stock one."""
 
     def __init__(self, layer: Any) -> None:
         attention = layer.attention.self
@@ -153,7 +156,8 @@ class _FastLayer:
     def __call__(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *args: Any, **options: Any) -> Any:
         if self.selection is None:
             return self.stock(hidden_states, attention_mask, *args, **options)
-        return self.compute(hidden_states.float(), attention_mask, self.selection, torch.bfloat16)
+        low = torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
+        return self.compute(hidden_states.float(), attention_mask, self.selection, low)
 
     def compute(self, hidden: Tensor, mask: Tensor | None, selection: _Selection, low: torch.dtype) -> Tensor:
         """Compute the layer with matrix products in the type `low`; shape as of `_Selection.shaped`."""

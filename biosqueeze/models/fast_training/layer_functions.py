@@ -1,6 +1,6 @@
-"""The two halves of a BERT layer as autograd functions, for training on a CPU in bf16.
+"""The two halves of a BERT layer as autograd functions, for training on a CPU.
 
-They compute what autocast computes with the stock modules: matrix products in bf16, residuals and layer norms in fp32.
+They compute what the stock modules compute, in bf16 under autocast: matrix products in bf16, the rest in fp32.
 Queries, keys and values come from one product. The GELU and the dropout masks are computed again in the backward pass,
 for which about half as much is kept.
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.fast_training.attention import SDPA, TRAINING, attention_forward, training_attention
+from biosqueeze.models.fast_training.cheap_dropout import DropMask
 from biosqueeze.models.loading.load import load_model
 from tests import pico
 
@@ -85,6 +86,25 @@ def test_dropout_keeps_the_mean_of_the_map() -> None:
     sums = sums.detach().float()
     assert sums.std() > 0.1
     assert abs(float(sums.mean()) - 1) < 0.02
+
+
+@pytest.mark.parametrize("name", masks())
+def test_fp32_with_dropout_equals_float64_with_the_same_mask(name: str) -> None:
+    allowed, ours, exact = masks()[name], random_inputs(torch.float32), random_inputs(torch.float64)
+    torch.manual_seed(0)
+    got, _ = attention_forward(nn.Module(), *ours[:3], allowed, dropout=0.3)
+    torch.manual_seed(0)
+    drop = DropMask.drawn(0.3)
+    scores = exact[0] @ exact[1].transpose(2, 3) / SIZE**0.5
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed if allowed.dtype == torch.bool else allowed < 0, float("-inf"))
+    kept = drop.applied(torch.ones_like(scores)) * drop.scale
+    expected = ((scores.softmax(dim=-1) * kept) @ exact[2]).transpose(1, 2)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-5)
+    got.backward(ours[3])
+    expected.backward(exact[3])
+    for tensor, reference in zip(ours[:3], exact[:3], strict=True):
+        torch.testing.assert_close(tensor.grad.double(), reference.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "graded"), [(torch.float32, True), (torch.bfloat16, False)])

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from biosqueeze.models.fast_training.cheap_dropout import cheap_dropout, dropout
@@ -64,13 +63,17 @@ def test_a_model_drops_while_it_trains() -> None:
     assert not hasattr(model[1].forward, "func")
 
 
-def test_fp32_has_the_masks_of_torch() -> None:
-    inputs = torch.randn(50, 50)
+@pytest.mark.parametrize("elements", [1, 3, 50 * 51])
+def test_masks_are_the_same_in_both_passes_in_fp32(elements: int) -> None:
+    inputs = torch.randn(elements, requires_grad=True)
     with torch.autocast("cpu", enabled=False):
         torch.manual_seed(0)
-        expected = functional.dropout(inputs, 0.3)
-        torch.manual_seed(0)
-        assert torch.equal(dropout(inputs, 0.3), expected)
+        dropped = dropout(inputs, 0.3)
+    dropped.sum().backward()
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], inputs[kept] / 0.7, rtol=1e-4, atol=0)
+    assert torch.equal(inputs.grad != 0, kept)
+    assert elements < 50 or float(kept.float().mean()) == pytest.approx(0.7, abs=0.03)
 
 
 def test_layers_that_are_computed_again_drop_the_same() -> None:
