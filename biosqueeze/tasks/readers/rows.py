@@ -94,7 +94,8 @@ def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> No
     texts = [str(position) for position, role in enumerate(places, start=1) if role not in ("label", "id")]
     first, below = records[0].values, records[1 : 1 + _COMPARED_ROWS]
     names = [str(value).strip() for value in first.values()]
-    if not _COMMON_NAMES.intersection(map(str.casefold, names)):
+    unlike_label = (name.casefold() for name, role in zip(names, places, strict=True) if role != "label")
+    if _COMMON_NAMES.isdisjoint(unlike_label):
         if any(_has_words(first[column]) for column in texts) or _has_label(records, places):
             return
         if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):

@@ -54,7 +54,7 @@ _SUFFIXES = (
     ".tsv", ".txt", ".conll", ".iob", ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
 )  # fmt: skip
-_ANSWER, _ACCEPTED = "answer", "accept"  # Prodigy keeps the examples that were rejected or ignored
+_REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
@@ -247,12 +247,12 @@ def _accepted(records: Sequence[DataRecord]) -> Sequence[DataRecord]:
     Raises:
         SqueezeError: no other is left.
     """
-    accepted = [record for record in records if record.values.get(_ANSWER, _ACCEPTED) == _ACCEPTED]
+    accepted = [record for record in records if record.values.get("answer") not in _REFUSED]
     if not accepted:
-        raise SqueezeError(f"{records[0].where}: no record has the {_ANSWER} {_ACCEPTED}; annotate some of them")
+        raise SqueezeError(f"{records[0].where}: every record has the answer {' or '.join(_REFUSED)}; accept some")
     if left_out := len(records) - len(accepted):
         which = f"{left_out:,} of {len(records):,} records"
-        note(f"{records[0].where}: {which} are left out: their {_ANSWER} is not {_ACCEPTED}")
+        note(f"{records[0].where}: {which} are left out: their answer is {' or '.join(_REFUSED)}")
     return accepted
 
 
