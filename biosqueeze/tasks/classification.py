@@ -185,7 +185,8 @@ def _check_names(lists: Sequence[Sequence[Any]], where: str) -> None:
         raise SqueezeError(
             f"{where}: the labels are objects, and names were expected; spans of a text are read with --task ner"
         )
-    if set(items) <= {0, 1} and len(set(map(len, lists))) == 1 and any(len(set(each)) < len(each) for each in lists):
+    are_places = all(item in (0, 1) for item in items) and len(set(map(len, lists))) == 1
+    if are_places and any(len(set(each)) < len(each) for each in lists):
         raise SqueezeError(
             f"{where}: the labels are lists of 0 and 1, a place for each label; write the names of those that hold, "
             'such as ["treatment", "diagnosis"]'
@@ -201,7 +202,7 @@ def _listed(value: Any) -> list[Any] | None:
     for parse in (parse_json, ast.literal_eval):
         try:
             items = parse(value.strip())
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError):
             continue
         return items if isinstance(items, list) else None
     return None

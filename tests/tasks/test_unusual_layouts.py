@@ -120,6 +120,7 @@ def test_lists_without_the_names_of_labels(tmp_path: Path, labels: list[Any], pr
         (([0], [1], [0, 1]), ("0", "1")),
         (("['care', 'cause']", "['care']", "[]"), ("care", "cause")),
         (('["care", "cause"]', '["care"]', "[]"), ("care", "cause")),
+        (([["care"]], "[{[]: 1}]"), ("['care']", "[{[]: 1}]")),  # odd, and no error of ours
     ],
 )
 def test_lists_of_labels(tmp_path: Path, labels: tuple[Any, ...], expected: tuple[str, ...]) -> None:
@@ -241,6 +242,18 @@ def test_a_table_whose_label_is_a_letter_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("id\ttext\tgrade\n12\tstudy of mice\tB\n")
     (record,) = open_input(str(tmp_path / "in.tsv"), ()).records
     assert record.values["text"] == "study of mice"
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("id\ttext\n12\tstudy of mice\n", ("word=2", "tag=1")),
+        ("12\tstudy of mice\n", ("word=2", "tag=1", "text=2")),
+    ],
+)
+def test_a_table_for_a_tagger_of_columns(text: str, column: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text(text)
+    assert open_input(str(tmp_path / "in.tsv"), column).format == "tsv"
 
 
 @pytest.mark.parametrize(

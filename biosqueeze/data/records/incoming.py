@@ -154,7 +154,9 @@ def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) ->
     """Return the format by the suffix and the roles of --column, or by the first line that is not blank."""
     suffix = data_suffix(Path(source))
     if suffix == ".tsv":
-        return "conll" if _begins_words(line) or "word" in columns else "tsv"
+        # The roles of a tagger's fine-tuning are among the columns; they do not make words of a table.
+        names_words = "word" in columns and "text" not in columns and not is_header(line, "\t")
+        return "conll" if _begins_words(line) or names_words else "tsv"
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     beginning = line.lstrip().lower()

@@ -91,15 +91,20 @@ def packed(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**batch, "segments": segments, "positions": torch.where(positions >= 4, positions - 4, positions)}
 
 
+def encoder_inputs(model, layout: str) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Return the inputs of an encoder, the real tokens, and the tokens whose states are wanted."""
+    batch = pico.padded_batch(model)
+    batch = packed(batch) if layout == "packed" else batch
+    real = batch["attention_mask"].bool()
+    return model_inputs(model, batch), real, real & (torch.arange(real.shape[1]) % 5 == 2)
+
+
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert", "electra"])
 def test_an_encoder_in_bf16_is_close_to_fp32(family: str, layout: str) -> None:
     model = pico.model_of(family, 200, "base").eval()
-    batch = pico.padded_batch(model)
-    batch = packed(batch) if layout == "packed" else batch
-    real = batch["attention_mask"].bool()
-    wanted = real & (torch.arange(real.shape[1]) % 5 == 2)
-    inputs, results = model_inputs(model, batch), []
+    inputs, real, wanted = encoder_inputs(model, layout)
+    results = []
     for fast in (False, True):
         model.zero_grad()
         layers = fast_layers(model) if fast else nullcontext()
@@ -122,11 +127,8 @@ def test_an_encoder_in_bf16_is_close_to_fp32(family: str, layout: str) -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
 def test_an_encoder_in_fp32_equals_the_stock_one(family: str, layout: str) -> None:
     model = pico.model_of(family, 200, "base").eval()
-    batch = pico.padded_batch(model)
-    batch = packed(batch) if layout == "packed" else batch
-    real = batch["attention_mask"].bool()
-    wanted = real & (torch.arange(real.shape[1]) % 5 == 2)
-    inputs, results = model_inputs(model, batch), []
+    inputs, real, wanted = encoder_inputs(model, layout)
+    results = []
     for context in (nullcontext(), fast_layers(model)):
         model.zero_grad()
         with training_attention(model), context:
