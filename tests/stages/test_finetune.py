@@ -97,6 +97,7 @@ def test_the_start_is_scored_where_it_can_be_compared(
     assert ("start_score" in json.loads(Path("out/biosqueeze.json").read_text())["metrics"]) == scored
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_a_search_names_runs_that_changed_nothing(pico_bert: Path, learnable: Path, shell: Shell) -> None:
     words = ("--data", learnable, "--precision", "fp32", "--seed", 0)
     tuned = shell("finetune", pico_bert, *words, "--epochs", 8, "--lr", "5e-3", "--out", "tuned")
