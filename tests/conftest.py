@@ -88,6 +88,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, for what must not be found or must be seen in it."""
+    monkeypatch.setenv("BIOSQUEEZE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real benchmarks; only for tests marked `real`."""

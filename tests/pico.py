@@ -11,6 +11,7 @@ Biases and LayerNorm scales are random too: a surgery that forgets one of them m
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from transformers.models.auto import modeling_auto as auto
 
 from biosqueeze.models import families
 from tests import pico_tokenizers as kinds
-from tests.pico_tokenizers import sentences, wordpieces, words
+from tests.pico_tokenizers import sentences, wordpieces, words, write_sentences
 
-__all__ = ["sentences", "wordpieces", "words"]
+__all__ = ["sentences", "wordpieces", "words", "write_sentences"]
 
 LAYERS, HIDDEN, HEADS, FFN, POSITIONS = 4, 32, 4, 64, 128
 LABELS = ("O", "B-Disease", "I-Disease")
@@ -137,6 +138,12 @@ def tokenizer_of(family: str, cased: bool = True) -> transformers.PreTrainedToke
         model_input_names=["input_ids", "attention_mask", *types],
         **kind.specials,
     )
+
+
+@cache
+def shared_tokenizer(family: str = "bert") -> transformers.PreTrainedTokenizerFast:
+    """The family's tokenizer, made once for all tests: change only one of `tokenizer_of`."""
+    return tokenizer_of(family)
 
 
 def config_of(family: str, vocab_size: int, labels: Sequence[str] = LABELS) -> transformers.PreTrainedConfig:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -61,6 +62,12 @@ def sentences(count: int, seed: int = 0) -> Iterator[str]:
         chosen = rng.choices(known, k=rng.randint(4, 20))
         chosen[0] = chosen[0].capitalize()
         yield " ".join(chosen) + "."
+
+
+def write_sentences(path: Path, count: int, seed: int = 0) -> Path:
+    """Write a corpus of such sentences, one a line."""
+    path.write_text("\n".join(sentences(count, seed)), encoding="utf-8")
+    return path
 
 
 def wordpieces(cased: bool) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from biosqueeze.corpora import build
 from tests import pico
 from tests.campaigns.sandbox import HUB, Command, Folder, import_all
 from tests.corpora import sources
+from tests.ports import free_port
 from tests.tasks.sources import DATA
 
 # Imported here at once: otherwise the first command that needs one imports it in its fork, and this process after it.
@@ -102,7 +102,7 @@ class Scenario:
         words = [*shlex.split(self.line), *more]
         if self.processes == 1:
             return [Command(words)]
-        port = str(_free_port())
+        port = str(free_port())
         return [Command(words, environment=_launched(rank, self.processes, port)) for rank in range(self.processes)]
 
 
@@ -289,9 +289,3 @@ def _launched(rank: int, count: int, port: str) -> dict[str, str]:
     """Return the environment variables that `accelerate launch` gives to a process."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     return {**{name: str(value) for name, value in ranks.items()}, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -1,6 +1,4 @@
 import gzip
-import io
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ from biosqueeze.data import lines
 from biosqueeze.data.lines import numbered_lines, read_beginning, read_document, stdin_lines, tolerant_lines
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import parsing
+from tests.standard_input import pipe_in
 
 MEGABYTE = 1 << 20
 
@@ -72,7 +71,7 @@ def test_gzip_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: p
     path.write_bytes(gzip.compress((b" " * 65_535 + b"\n") * 32))
     with pytest.raises(SqueezeError, match=r"a\.txt\.gz unpacks to more than 500 times its size.*--max-record-mb 16"):
         list(numbered_lines(path))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
+    pipe_in(monkeypatch, path.read_bytes())
     with pytest.raises(SqueezeError, match="standard input unpacks to more than 500 times"):
         list(stdin_lines())
 

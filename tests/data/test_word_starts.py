@@ -22,17 +22,12 @@ TEXTS = st.lists(WORDS, min_size=1, max_size=8).map(" ".join)
 
 
 @cache
-def _tokenizer(family: str):
-    return pico.tokenizer_of(family)
-
-
-@cache
 def _starts(family: str):
-    return word_starts(_tokenizer(family))
+    return word_starts(pico.shared_tokenizer(family))
 
 
 def _encoded(family: str, text: str):
-    return _tokenizer(family)(text, add_special_tokens=False, return_offsets_mapping=True)
+    return pico.shared_tokenizer(family)(text, add_special_tokens=False, return_offsets_mapping=True)
 
 
 def _found(family: str, ids: list[int]) -> list[bool]:
@@ -52,7 +47,7 @@ def test_wordpiece_words_are_those_of_the_tokenizer(text):
 @given(text=TEXTS, family=st.sampled_from(["roberta", "albert", "xlm-roberta"]))
 def test_words_lie_between_white_space(text, family):
     encoded = _encoded(family, text)
-    if _tokenizer(family).unk_token_id in encoded["input_ids"]:
+    if pico.shared_tokenizer(family).unk_token_id in encoded["input_ids"]:
         return  # an unknown piece is a special token, and belongs to no word
     words, last = [], None
     for start, end in encoded["offset_mapping"]:
@@ -79,7 +74,7 @@ def test_byte_level_words_join_those_of_the_tokenizer(text):
 def test_sentencepiece_words_are_those_of_the_tokenizer(text):
     encoded = _encoded("albert", text)
     words, ids = encoded.word_ids(), encoded["input_ids"]
-    if _tokenizer("albert").unk_token_id in ids:
+    if pico.shared_tokenizer("albert").unk_token_id in ids:
         return
     expected = [place == 0 or word != words[place - 1] for place, word in enumerate(words)]
     assert _found("albert", ids) == expected
@@ -87,7 +82,7 @@ def test_sentencepiece_words_are_those_of_the_tokenizer(text):
 
 @pytest.mark.parametrize("family", KINDS.values(), ids=KINDS)
 def test_the_table_covers_every_id(family):
-    tokenizer, starts = _tokenizer(family), _starts(family)
+    tokenizer, starts = pico.shared_tokenizer(family), _starts(family)
     assert len(starts) == 1 + max(tokenizer.get_vocab().values())
     assert starts[tokenizer.all_special_ids].all()
     assert 0 < starts.sum() < len(starts)
@@ -110,4 +105,4 @@ def test_other_tokenizers_are_an_error():
 
 @pytest.mark.parametrize("family", KINDS.values(), ids=KINDS)
 def test_byte_level(family):
-    assert is_byte_level(_tokenizer(family)) == (family == "roberta")
+    assert is_byte_level(pico.shared_tokenizer(family)) == (family == "roberta")

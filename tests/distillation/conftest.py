@@ -10,6 +10,4 @@ from tests import pico
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus of 40 sentences."""
-    path = tmp_path_factory.mktemp("text") / "corpus.txt"
-    path.write_text("\n".join(pico.sentences(40, seed=3)))
-    return path
+    return pico.write_sentences(tmp_path_factory.mktemp("text") / "corpus.txt", 40, seed=3)

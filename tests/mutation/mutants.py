@@ -110,6 +110,7 @@ AREAS = {
     "metrics": Area(
         (
             "tests/tasks/test_classification.py",
+            "tests/tasks/test_classification_scores.py",
             "tests/tasks/test_similarity.py",
             "tests/tasks/test_qa_score.py",
             "tests/tasks/test_relation.py",

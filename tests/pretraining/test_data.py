@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,11 @@ from biosqueeze.pretraining.sources import MaskedPairs
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.resuming.hashes import source_hash
 from tests import pico
+from tests.training.item_draws import rng_of
 
 LENGTH = 32
 PAIRS = ("nsp", "sop")
 KINDS = (None, *PAIRS)
-
-
-@cache
-def _tokenizer(family: str = "bert"):
-    return pico.tokenizer_of(family)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -52,15 +47,11 @@ def _write(path: Path, documents: list[list[str]]) -> Path:
 
 def _load(*corpus: Path, family: str = "bert", length: int = LENGTH, **settings):
     chosen = PretrainingDataSettings(corpus=tuple(map(str, corpus)), **settings)
-    return load_pretraining_data(chosen, _tokenizer(family), length)
-
-
-def _rng(item: int) -> np.random.Generator:
-    return np.random.default_rng([7, item])
+    return load_pretraining_data(chosen, pico.shared_tokenizer(family), length)
 
 
 def _items(source) -> np.ndarray:
-    return np.sort(source.draw(0, _rng(0)))
+    return np.sort(source.draw(0, rng_of(0)))
 
 
 def _original(features) -> list[int]:
@@ -76,20 +67,20 @@ def test_features_depend_on_the_position_alone(text, kind, unit):
     again = pickle.loads(pickle.dumps(_load(text, pairs=kind, mask_unit=unit).source))
     assert source_hash(source) == source_hash(again)
     for item in (3, 0, 3):
-        first, second = source.features(item, _rng(item)), again.features(item, _rng(item))
+        first, second = source.features(item, rng_of(item)), again.features(item, rng_of(item))
         assert all(np.array_equal(first[name], second[name]) for name in first)
-    drawn = [source.features(3, _rng(seed)) for seed in range(9)]
+    drawn = [source.features(3, rng_of(seed)) for seed in range(9)]
     assert len({tuple(features["labels"].tolist()) for features in drawn}) > 1
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
 def test_pairs_have_the_frame_of_the_tokenizer(text, family):
     source = _load(text, family=family, pairs="sop", length=64).source
-    tokenizer = _tokenizer(family)
+    tokenizer = pico.shared_tokenizer(family)
     lines = text.read_text().split("\n\n")
     seen = set()
     for item in _items(source):
-        found = source.features(item, _rng(item))
+        found = source.features(item, rng_of(item))
         ids = _original(found)
         segments = _runs(ids, set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         assert len(segments) == 2
@@ -117,13 +108,13 @@ def _runs(ids: list[int], special: set[int]) -> list[list[int]]:
 @pytest.mark.parametrize("kind", PAIRS)
 def test_pairs_are_drawn_again_in_each_epoch(text, kind):
     source = _load(text, pairs=kind).source
-    drawn = [[source.pairs.pair(int(item), _rng(0)) for item in source.draw(epoch, _rng(0))] for epoch in range(3)]
+    drawn = [[source.pairs.pair(int(item), rng_of(0)) for item in source.draw(epoch, rng_of(0))] for epoch in range(3)]
     splits = np.array([[len(pair.first) for pair in epoch] for epoch in drawn])
     assert (splits[0] != splits[1]).mean() > 0.2
     assert (splits[1] != splits[2]).mean() > 0.2
     repeated = _load(text, pairs=kind, maskings=2).source
-    assert np.array_equal(repeated.draw(2, _rng(0)), source.draw(0, _rng(0)))
-    assert np.array_equal(repeated.draw(3, _rng(0)), source.draw(1, _rng(0)))
+    assert np.array_equal(repeated.draw(2, rng_of(0)), source.draw(0, rng_of(0)))
+    assert np.array_equal(repeated.draw(3, rng_of(0)), source.draw(1, rng_of(0)))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -165,7 +156,7 @@ def test_texts_are_sentences_of_one_document_joined(text):
     for document in text.read_text().split("\n\n"):
         texts: list[list[int]] = []
         for line in document.split("\n"):
-            ids = _tokenizer()(line, add_special_tokens=False)["input_ids"] if line else []
+            ids = pico.shared_tokenizer()(line, add_special_tokens=False)["input_ids"] if line else []
             if not ids:
                 continue
             if texts and len(texts[-1]) + len(ids) <= 22:
@@ -179,7 +170,9 @@ def test_texts_are_sentences_of_one_document_joined(text):
 def test_byte_level_sentences_keep_the_space_between_them(tmp_path):
     path = _write(tmp_path / "a.txt", [["The gene.", "The protein."], ["cells", "of mice"]])
     blocks = _load(path, family="roberta", pack=False, length=64).source.blocks
-    texts = {_tokenizer("roberta").decode(blocks.features(item)["input_ids"][1:-1]) for item in range(len(blocks))}
+    texts = {
+        pico.shared_tokenizer("roberta").decode(blocks.features(item)["input_ids"][1:-1]) for item in range(len(blocks))
+    }
     assert texts == {"The gene. The protein.", "cells of mice"}
 
 
@@ -204,13 +197,13 @@ def _documents_of(source) -> range:
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_out_text_is_always_masked_in_the_same_way(text, kind):
     held = _load(text, pairs=kind, held_out=0.5, mask_rate=MaskRate(0.05, 0.4, 2)).held_out
-    assert np.array_equal(held.draw(0, _rng(0)), held.draw(1, _rng(1)))
+    assert np.array_equal(held.draw(0, rng_of(0)), held.draw(1, rng_of(1)))
     for item in _items(held):
-        first, second = held.features(item, _rng(1)), held.features(item, _rng(2))
+        first, second = held.features(item, rng_of(1)), held.features(item, rng_of(2))
         assert all(np.array_equal(first[name], second[name]) for name in first)
-    labels = [held.features(item, _rng(0))["labels"] for item in _items(held)]
+    labels = [held.features(item, rng_of(0))["labels"] for item in _items(held)]
     masked = sum((label != IGNORED).sum() for label in labels)
-    ordinary = sum((np.array(_original(held.features(item, _rng(0)))) > 3).sum() for item in _items(held))
+    ordinary = sum((np.array(_original(held.features(item, rng_of(0)))) > 3).sum() for item in _items(held))
     assert masked / ordinary == pytest.approx(0.4, abs=0.03)
 
 

@@ -10,7 +10,8 @@ from transformers import AutoModelForPreTraining
 from biosqueeze.pretraining import replaced_tokens
 from tests import pico
 from tests.cli.run import Shell
-from tests.stages.test_pretrain import interrupted, log_of, missing, same, weights_of
+from tests.metrics_log import log_of
+from tests.stages.test_pretrain import interrupted, missing, same, weights_of
 from tests.stages.test_pretrain import text as text  # a fixture
 from tests.training.test_distributed import Work, forked
 

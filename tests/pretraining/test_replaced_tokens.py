@@ -1,6 +1,5 @@
 """Replaced-token detection: losses and draws against naive computations, the shared embeddings, resuming, saving."""
 
-import json
 import math
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from biosqueeze.pretraining.replaced_tokens import (
 )
 from biosqueeze.pretraining.request import PretrainingRequest
 from biosqueeze.stages.pretrain import Options
-from biosqueeze.training.loop import METRICS_FILE
 from tests import pico
+from tests.metrics_log import log_of
 
 VOCABULARY = 60
 OPTIONS = {"objective": "rtd", "batch_size": 4, "max_length": 32, "lr": 1e-3, "held_out": 0.2, "precision": "fp32"}
@@ -183,11 +182,6 @@ def trained(folder):
     return _run(folder, "whole", steps=6)
 
 
-def _log(path: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (path / METRICS_FILE).read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
-
-
 def test_a_resumed_run_equals_an_uninterrupted_one(folder, trained):
     with pytest.MonkeyPatch.context() as patch:
         interrupted = lambda loop, _condition: loop.progress.step == 3  # noqa: E731
@@ -195,7 +189,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(folder, trained):
         with pytest.raises(KeyboardInterrupt):
             _run(folder, "parts", steps=6)
     resumed = _run(folder, "parts", steps=6, resume=True)
-    assert _log(folder / "parts") == _log(folder / "whole")
+    assert log_of(folder / "parts") == log_of(folder / "whole")
     for name, tensor in trained.learner.state_dict().items():
         assert torch.equal(resumed.learner.state_dict()[name], tensor), name
 

@@ -12,9 +12,7 @@ QUICK = ("--student", "distil", "--precision", "fp32", "--batch-size", "8", "--m
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "corpus.txt"
-    path.write_text("\n".join(pico.sentences(60, seed=5)))
-    return path
+    return pico.write_sentences(tmp_path_factory.mktemp("text") / "corpus.txt", 60, seed=5)
 
 
 @pytest.mark.parametrize("teacher", ["pico_bert", "pico_ner"])

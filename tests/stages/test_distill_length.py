@@ -12,14 +12,7 @@ from safetensors.torch import load_file
 from biosqueeze.training.optimiser import schedules
 from tests import pico
 from tests.cli.run import Shell, start
-from tests.stages.test_distill import metrics, tags, tune
-
-__all__ = ["tags"]
-
-
-@pytest.fixture(scope="module")
-def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tune("bert", tags, tmp_path_factory.mktemp("length"))
+from tests.metrics_log import read_log
 
 
 @pytest.fixture
@@ -65,7 +58,7 @@ def test_goes_on_while_dev_scores_rise(words: tuple[object, ...], shell: Shell) 
         result = shell(*words, "--patience", 1, "--out", "student", "--json")
     assert result.code == 0, result.err
     steps = json.loads(result.out)["metrics"]["steps"]
-    _start, *scores = [line["dev"]["f1"] for line in metrics(Path("student")) if "dev" in line]
+    _start, *scores = [line["dev"]["f1"] for line in read_log(Path("student")) if "dev" in line]
     *rising, last = scores
     assert rising == sorted(set(rising))
     assert last <= rising[-1]

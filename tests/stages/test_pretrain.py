@@ -16,6 +16,7 @@ from biosqueeze.pretraining import probe
 from biosqueeze.training import loop
 from tests import pico
 from tests.cli.run import Shell
+from tests.metrics_log import log_of
 from tests.training.interruption import press_ctrl_c
 
 SMALL = ("--layers", "1", "--hidden", "16", "--heads", "2", "--ffn", "32", "--positions", "40")
@@ -55,11 +56,6 @@ def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
 def same(one: Path | str, other: Path | str) -> bool:
     first, second = weights_of(one), weights_of(other)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def log_of(path: Path | str) -> list[dict[str, object]]:
-    lines = (Path(path) / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)

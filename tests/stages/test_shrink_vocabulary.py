@@ -21,9 +21,7 @@ SENTENCES = tuple(pico.sentences(6, seed=8))
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(SENTENCES))
-    return path
+    return pico.write_sentences(tmp_path_factory.mktemp("text") / "text.txt", 6, seed=8)
 
 
 @pytest.fixture(scope="module")

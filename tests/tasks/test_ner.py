@@ -1,5 +1,4 @@
 import random
-from functools import cache
 
 import numpy as np
 import pytest
@@ -13,15 +12,11 @@ from biosqueeze.tasks import open_task
 from biosqueeze.tasks.encoding.word_windows import _owner
 from biosqueeze.tasks.ner import Sentence
 from tests import pico
+from tests.tasks.tagging import perfect
 
 KIND = open_task("ner")
 LABELS = ("O", "B-Disease", "B-Gene", "I-Disease", "I-Gene")
 WORDS = ("the", "carcino", "BRCA1", "hepatitis", "(", "-", "x" * 40, "\u200b", "é", "naïveté", "12.5", "[SEP]")
-
-
-@cache
-def _tokenizer(family: str):
-    return pico.tokenizer_of(family)
 
 
 def _tags() -> st.SearchStrategy[list[str]]:
@@ -40,16 +35,6 @@ def _sentence(draw) -> Sentence:
     return Sentence(tuple(draw(st.sampled_from(WORDS)) for _ in tags), tuple(tags))
 
 
-def _logits_of(windows, count: int = len(LABELS)) -> list[np.ndarray]:
-    """What a perfect model says where it is asked, and noise everywhere else."""
-    rng = np.random.default_rng(0)
-    rows = [rng.normal(size=(len(w.input_ids) + 3, count)).astype(np.float32) for w in windows]
-    for row, window in zip(rows, windows, strict=True):
-        for place in np.flatnonzero(window.labels >= 0):
-            row[place, window.labels[place]] = 99
-    return rows
-
-
 def test_kind_has_the_methods_of_the_protocol():
     assert "ner" in registry.names("tasks")
     assert (KIND.HEAD, KIND.METRIC) == ("token-classification", "f1")
@@ -61,8 +46,8 @@ def test_kind_has_the_methods_of_the_protocol():
 @settings(deadline=None)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.sampled_from([3, 4, 16, 128]))
 def test_windows_decode_to_every_tag(family, max_length, sentences):
-    windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
-    decoded = KIND.decode(windows, _logits_of(windows), sentences, LABELS)
+    windows = KIND.encode(sentences, LABELS, pico.shared_tokenizer(family), max_length)
+    decoded = KIND.decode(windows, perfect(windows, len(LABELS)), sentences, LABELS)
     assert decoded == [list(s.tags) for s in sentences]
     assert all(3 <= len(w.input_ids) <= max_length for w in windows)
 
@@ -71,7 +56,7 @@ def test_windows_decode_to_every_tag(family, max_length, sentences):
 @settings(deadline=None)
 @given(sentences=st.lists(_sentence(), max_size=4), max_length=st.integers(3, 40))
 def test_each_word_belongs_to_one_window(family, sentences, max_length):
-    windows = KIND.encode(sentences, LABELS, _tokenizer(family), max_length)
+    windows = KIND.encode(sentences, LABELS, pico.shared_tokenizer(family), max_length)
     owned = sorted((w.example, word) for w in windows for word in w.words.tolist() if word >= 0)
     assert owned == [(i, word) for i, s in enumerate(sentences) for word in range(len(s.words))]
     for window in windows:
@@ -84,7 +69,7 @@ def test_each_word_belongs_to_one_window(family, sentences, max_length):
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_short_sentence_is_tokenised_like_its_text(family):
-    tokenizer = _tokenizer(family)
+    tokenizer = pico.shared_tokenizer(family)
     words = ["the", "patients", "with", "carcino", "in", "cells"]
     (window,) = KIND.encode([Sentence(tuple(words), ("O",) * 6)], LABELS, tokenizer, 64)
     # A byte-level tokenizer marks the word after a space: the first word is given one too.
@@ -93,7 +78,7 @@ def test_short_sentence_is_tokenised_like_its_text(family):
 
 
 def test_only_first_sub_words_are_labelled():
-    tokenizer = _tokenizer("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     (window,) = KIND.encode([Sentence(("qqq", "the"), ("B-Gene", "O"))], LABELS, tokenizer, 16)
     assert tokenizer.convert_ids_to_tokens(window.input_ids) == ["[CLS]", "q", "##q", "##q", "the", "[SEP]"]
     assert window.labels.tolist() == [-100, 2, -100, -100, 0, -100]
@@ -101,7 +86,7 @@ def test_only_first_sub_words_are_labelled():
 
 
 def test_dropped_word_becomes_unknown_token():
-    tokenizer = _tokenizer("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     sentence = Sentence(("\u200b", "the", "\ufeff", "\u200b"), ("B-Gene", "O", "B-Gene", "I-Gene"))
     (window,) = KIND.encode([sentence], LABELS, tokenizer, 16)
     unk, the = tokenizer.unk_token_id, tokenizer.convert_tokens_to_ids("the")
@@ -110,7 +95,7 @@ def test_dropped_word_becomes_unknown_token():
 
 
 def test_words_belong_to_the_window_with_most_context():
-    tokenizer = _tokenizer("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     sentence = Sentence(("the",) * 30, ("O",) * 30)
     windows = KIND.encode([sentence], LABELS, tokenizer, 12)
     for window in windows[1:-1]:
@@ -137,14 +122,14 @@ def test_owners_of_long_text_need_little_memory():
 
 
 def test_windows_begin_at_words():
-    tokenizer = _tokenizer("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     sentence = Sentence(("qqq",) * 12, ("O",) * 12)
     for window in KIND.encode([sentence], LABELS, tokenizer, 18):
         assert not tokenizer.convert_ids_to_tokens(window.input_ids)[1].startswith("##")
 
 
 def test_features_collate():
-    tokenizer = _tokenizer("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     examples = [Sentence(("the", "cells"), ("O", "B-Gene")), Sentence(("the",), ("O",))]
     batch = pad([w.features for w in KIND.encode(examples, LABELS, tokenizer, 16)], tokenizer.pad_token_id)
     assert {name: array.shape for name, array in batch.items()} == dict.fromkeys(
@@ -155,7 +140,7 @@ def test_features_collate():
 
 def test_unknown_label_is_refused():
     with pytest.raises(SqueezeError, match=r"label B-Drug, and the model has only O, B-Disease"):
-        KIND.encode([Sentence(("x",), ("B-Drug",))], LABELS, _tokenizer("bert"), 16)
+        KIND.encode([Sentence(("x",), ("B-Drug",))], LABELS, pico.shared_tokenizer("bert"), 16)
 
 
 def _entities(sentences: list[list[str]]) -> set[tuple[int, int, int, str]]:
@@ -201,7 +186,7 @@ def test_many_sentences_encode_quickly(benchmark_seconds=20):
     rng = random.Random(0)
     examples = [Sentence(tuple(rng.choices(pico.words(), k=25)), ("O",) * 25) for _ in range(5000)]
     started = time.monotonic()
-    assert len(KIND.encode(examples, LABELS, _tokenizer("bert"), 128)) == 5000
+    assert len(KIND.encode(examples, LABELS, pico.shared_tokenizer("bert"), 128)) == 5000
     assert time.monotonic() - started < benchmark_seconds
 
 

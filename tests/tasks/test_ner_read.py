@@ -3,6 +3,8 @@ import pytest
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.readers.tagged import count_entities
+from tests.error_messages import explained
+from tests.tasks.tagging import perfect
 
 KIND = open_task("ner")
 TRAIN = "BRCA1\tB-Gene\nin\tO\nbreast\tB-Disease\ncancer\tI-Disease\n\nNone\tO\n.\tO\n"
@@ -16,12 +18,7 @@ def _write(directory, **files: str | bytes):
 
 
 def _assert_error(source: str, *fragments: str, splits=("train",)) -> None:
-    with pytest.raises(SqueezeError) as caught:
-        KIND.read(source, splits)
-    message = str(caught.value)
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message, message
+    explained(lambda: KIND.read(source, splits), *fragments)
 
 
 def test_reads_and_logs_splits_labels_and_scheme(tmp_path, capsys):
@@ -179,12 +176,10 @@ def test_ncbi_disease_counts_as_published(real_data):
 def test_ncbi_disease_windows_lose_nothing(real_data, pico_bert, max_length):
     from transformers import AutoTokenizer
 
-    from tests.tasks.test_ner import _logits_of
-
     dataset = KIND.read(str(real_data / "ncbi-disease"), ("test",))
     sentences = dataset.splits["test"]
     windows = KIND.encode(sentences, dataset.labels, AutoTokenizer.from_pretrained(pico_bert), max_length)
-    predicted = KIND.decode(windows, _logits_of(windows, 3), sentences, dataset.labels)
+    predicted = KIND.decode(windows, perfect(windows, 3), sentences, dataset.labels)
     scores = KIND.score([s.gold for s in sentences], predicted)
     assert (scores["f1"], scores["support"]) == (1.0, 960)
 

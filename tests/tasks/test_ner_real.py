@@ -10,7 +10,7 @@ from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.encoding.tag_schemes import convert, labels_of, spans_of
 from biosqueeze.tasks.readers.tagged import count_entities
 from tests import pico
-from tests.tasks.test_ner_schemes import perfect
+from tests.tasks.tagging import perfect
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 KIND = open_task("ner")

@@ -1,7 +1,6 @@
 """What is trained in another scheme than the data have, on every sub-word, or on some types only."""
 
 import random
-from functools import cache
 
 import numpy as np
 import pytest
@@ -15,20 +14,12 @@ from biosqueeze.tasks.encoding.tag_schemes import labels_of, spans_of, tags_of
 from biosqueeze.tasks.metrics.entities import score_entities
 from biosqueeze.tasks.ner import Sentence
 from tests import pico
+from tests.tasks.tagging import ner, perfect
 from tests.tasks.test_schemes import any_tags, spans
 
 TYPES = ("Disease", "Gene", "cell-line")
 WORDS = ("the", "carcino", "hepatitis", "(", "x" * 40, "\u200b", "naïveté", "12.5", "qqq")
 LONG = 1200  # words; several times 512 pieces
-
-
-@cache
-def _tokenizer(family: str = "bert"):
-    return pico.tokenizer_of(family)
-
-
-def _kind(**form):
-    return open_task("ner", Formulation(**form))
 
 
 @st.composite
@@ -37,28 +28,18 @@ def sentences(draw) -> Sentence:
     return Sentence(tuple(draw(st.sampled_from(WORDS)) for _ in range(length)), tuple(tags_of(found, length, "BIO")))
 
 
-def perfect(windows, labels: int) -> list[np.ndarray]:
-    """Logits of a model that knows the label of every first sub-word, and nothing else."""
-    rng = np.random.default_rng(0)
-    made = [rng.normal(size=(len(w.input_ids) + 2, labels)).astype(np.float32) for w in windows]
-    for rows, window in zip(made, windows, strict=True):
-        for place in np.flatnonzero(window.words >= 0):
-            rows[place, window.labels[place]] = 99
-    return made
-
-
 @pytest.mark.parametrize("scheme", ["BIO", "BIOUL"])
 @given(examples=st.lists(sentences(), max_size=4), max_length=st.integers(3, 40), pieces=st.booleans())
 def test_perfect_model_finds_every_entity(scheme, examples, max_length, pieces):
-    kind, labels = _kind(scheme=scheme, label_all_pieces=pieces), labels_of(TYPES, scheme)
-    windows = kind.encode(examples, labels, _tokenizer(), max_length)
+    kind, labels = ner(scheme=scheme, label_all_pieces=pieces), labels_of(TYPES, scheme)
+    windows = kind.encode(examples, labels, pico.shared_tokenizer(), max_length)
     assert kind.decode(windows, perfect(windows, len(labels)), examples, labels) == [list(s.tags) for s in examples]
 
 
 @given(examples=st.lists(sentences(), min_size=1, max_size=4))
 def test_perfect_io_model_misses_adjacent_entities(examples):
-    kind, labels = _kind(scheme="IO"), labels_of(TYPES, "IO")
-    windows = kind.encode(examples, labels, _tokenizer(), 32)
+    kind, labels = ner(scheme="IO"), labels_of(TYPES, "IO")
+    windows = kind.encode(examples, labels, pico.shared_tokenizer(), 32)
     predicted = kind.decode(windows, perfect(windows, len(labels)), examples, labels)
     lost = merged = 0
     for sentence in examples:
@@ -83,8 +64,8 @@ def test_no_entity_of_a_very_long_sentence_is_lost(scheme, family, max_length):
         place += length + rng.choice([0, 0, 1, 3])
     tags = tuple(tags_of([*map(_span, found)], LONG, "BIO"))
     sentence = Sentence(tuple(rng.choices(WORDS, k=LONG)), tags)
-    kind, labels = _kind(scheme=scheme), labels_of(TYPES, scheme)
-    windows = kind.encode([sentence], labels, _tokenizer(family), max_length)
+    kind, labels = ner(scheme=scheme), labels_of(TYPES, scheme)
+    windows = kind.encode([sentence], labels, pico.shared_tokenizer(family), max_length)
     assert sum(len(w.input_ids) for w in windows) > 4 * 512
     assert max(len(w.input_ids) for w in windows) <= max_length
     scores = kind.score([tags], kind.decode(windows, perfect(windows, len(labels)), [sentence], labels))
@@ -102,13 +83,13 @@ def _span(values):
 @given(examples=st.lists(sentences(), min_size=1, max_size=3), max_length=st.integers(3, 40))
 def test_every_sub_word_has_a_label_once(family, examples, max_length):
     labels = labels_of(TYPES, "BIO")
-    tokenizer = _tokenizer(family)
-    windows = _kind(label_all_pieces=True).encode(examples, labels, tokenizer, max_length)
-    first_only = _kind().encode(examples, labels, tokenizer, max_length)
+    tokenizer = pico.shared_tokenizer(family)
+    windows = ner(label_all_pieces=True).encode(examples, labels, tokenizer, max_length)
+    first_only = ner().encode(examples, labels, tokenizer, max_length)
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     for number, sentence in enumerate(examples):
         own = [w for w in windows if w.example == number]
-        whole = _kind(label_all_pieces=True).encode([sentence], labels, tokenizer, 100_000)
+        whole = ner(label_all_pieces=True).encode([sentence], labels, tokenizer, 100_000)
         pieces = sum(int(np.isin(w.input_ids, [*special], invert=True).sum()) for w in whole)
         assert sum(int((w.labels >= 0).sum()) for w in own) == pieces
         for window in own:
@@ -127,7 +108,7 @@ def test_labels_on_every_sub_word():
         ("IO", ["I-Gene"] * 6 + ["O", "O"]),
     ):
         labels = labels_of(("Gene",), scheme)
-        (window,) = _kind(scheme=scheme, label_all_pieces=True).encode([sentence], labels, _tokenizer(), 16)
+        (window,) = ner(scheme=scheme, label_all_pieces=True).encode([sentence], labels, pico.shared_tokenizer(), 16)
         assert [labels[i] for i in window.labels[1:-1]] == expected
         assert window.words.tolist() == [-1, 0, -1, -1, 1, 2, -1, 3, -1, -1]
 
@@ -139,8 +120,8 @@ def test_predictions_of_any_scheme_score_like_seqeval(pairs):
     gold = [tuple(a + ["O"] * (len(b) - len(a))) for a, b in pairs if a or b]
     raw = [b + ["O"] * (len(a) - len(b)) for a, b in pairs if a or b]
     examples = [Sentence(("the",) * len(tags), tags) for tags in gold]
-    kind = _kind(scheme="BIOUL")
-    windows = kind.encode(examples, labels, _tokenizer(), 64)
+    kind = ner(scheme="BIOUL")
+    windows = kind.encode(examples, labels, pico.shared_tokenizer(), 64)
     logits = [np.zeros((len(w.input_ids), len(labels)), np.float32) for w in windows]
     for rows, window in zip(logits, windows, strict=True):
         rows[1:-1][range(len(rows) - 2), [labels.index(tag) for tag in raw[window.example]]] = 1
@@ -185,7 +166,7 @@ def _written(directory, **files: str) -> str:
 @pytest.mark.parametrize("scheme", [None, "BIO", "IO", "BIOUL"])
 def test_schemes_of_files(tmp_path, text, scheme, capsys):
     own = "BIOUL" if text[9:].count("\tE-") or "U-" in text else "BIO"
-    dataset = _kind(scheme=scheme).read(_written(tmp_path, train=text), ("train",))
+    dataset = ner(scheme=scheme).read(_written(tmp_path, train=text), ("train",))
     assert [s.gold for s in dataset.splits["train"]] == GOLD
     assert dataset.scheme == (scheme or own)
     if text is BIO and scheme in (None, "BIO"):
@@ -199,31 +180,31 @@ def test_schemes_of_files(tmp_path, text, scheme, capsys):
 
 def test_a_split_alone_has_the_labels_that_occur(tmp_path):
     source = _written(tmp_path, test=BIO)
-    assert _kind(scheme="BIOUL").read(source, ("test",)).labels == ("O", "B-X", "I-X", "L-X", "U-X", "U-Y")
-    assert _kind(scheme="IO").read(source, ("test",)).labels == ("O", "I-X", "I-Y")
+    assert ner(scheme="BIOUL").read(source, ("test",)).labels == ("O", "B-X", "I-X", "L-X", "U-X", "U-Y")
+    assert ner(scheme="IO").read(source, ("test",)).labels == ("O", "I-X", "I-Y")
 
 
 def test_labels_for_every_sub_word_have_an_inside(tmp_path):
     source = _written(tmp_path, train="a\tB-X\nb\tO\n")
-    assert _kind().read(source, ("train",)).labels == ("O", "B-X")
-    assert _kind(label_all_pieces=True).read(source, ("train",)).labels == ("O", "B-X", "I-X")
+    assert ner().read(source, ("train",)).labels == ("O", "B-X")
+    assert ner(label_all_pieces=True).read(source, ("train",)).labels == ("O", "B-X", "I-X")
 
 
 def test_letter_that_train_lacks_is_a_known_label(tmp_path):
     source = _written(tmp_path, train="a\tB-X\nb\tO\n", dev="a\tB-X\nb\tI-X\nc\tI-X\n")
     for scheme in ("BIOUL", None):
-        dataset = _kind(scheme=scheme).read(source, ("train", "dev"))
+        dataset = ner(scheme=scheme).read(source, ("train", "dev"))
         assert dataset.labels == labels_of(("X",), scheme or "BIO")
 
 
 def test_only_some_types(tmp_path, capsys):
     source = _written(tmp_path, train=BIO, test=BIO.replace("a\t", "z\t"))
-    dataset = _kind(types=("Y",)).read(source, ("train", "test"))
+    dataset = ner(types=("Y",)).read(source, ("train", "test"))
     assert dataset.labels == ("O", "B-Y")
     assert [s.gold for s in dataset.splits["test"]] == [("O",) * 5, ("B-Y", "O")]
     said = " ".join(capsys.readouterr().err.split())
     assert "only Y; counted as O: 4 X" in said
-    assert _kind(types=("X", "Y")).read(source, ("train",)).labels == ("O", "B-X", "B-Y", "I-X")
+    assert ner(types=("X", "Y")).read(source, ("train",)).labels == ("O", "B-X", "B-Y", "I-X")
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "IO", "BIOUL"])
@@ -233,7 +214,7 @@ def test_types_select_predictions(scheme):
     labels = labels_of(("Disease", "Gene"), scheme)
     for name, whole in (("ner", 2), ("pico", 3)):
         task = open_task(name, Formulation(types=("Gene",)))
-        windows = task.encode([sentence], labels, _tokenizer(), 64)
+        windows = task.encode([sentence], labels, pico.shared_tokenizer(), 64)
         logits = perfect(windows, len(labels))
         predicted = task.decode(windows, logits, [sentence], labels)
         assert predicted == [["B-Gene", "I-Gene", "O", "O", "B-Gene"]]
@@ -246,15 +227,15 @@ def test_types_select_predictions(scheme):
 def test_missing_type_is_refused(tmp_path):
     source = _written(tmp_path, train=BIO, test="a\tB-Y\n")
     with pytest.raises(UsageError, match=r"no entity of the type 'x'.*There are: X, Y"):
-        _kind(types=("x",)).read(source, ("train",))
+        ner(types=("x",)).read(source, ("train",))
     with pytest.raises(UsageError, match=r"'Z'.*There are: X, Y"):
-        _kind(types=("X", "Z")).read(source, ("train",))
-    assert _kind(types=("X", "Y")).read(source, ("test",)).labels == ("O", "B-Y")  # a small split may lack one
+        ner(types=("X", "Z")).read(source, ("train",))
+    assert ner(types=("X", "Y")).read(source, ("test",)).labels == ("O", "B-Y")  # a small split may lack one
     with pytest.raises(UsageError, match=r"'X'.*There are: Y"):
-        _kind(types=("X",)).read(source, ("test",))
+        ner(types=("X",)).read(source, ("test",))
     (tmp_path / "bare").mkdir()
     with pytest.raises(UsageError, match="their tags have no types"):
-        _kind(types=("X",)).read(_written(tmp_path / "bare", train="a\tB\n"), ("train",))
+        ner(types=("X",)).read(_written(tmp_path / "bare", train="a\tB\n"), ("train",))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +250,7 @@ def test_missing_type_is_refused(tmp_path):
 )
 def test_bioul_out_of_order_is_named_by_file_and_line(tmp_path, text, says):
     with pytest.raises(Exception, match=says) as caught:
-        _kind().read(_written(tmp_path, train=text), ("train",))
+        ner().read(_written(tmp_path, train=text), ("train",))
     assert str(caught.value).startswith(f"{tmp_path / 'train.tsv'}:")
     assert "\n" not in str(caught.value)
 
@@ -277,4 +258,4 @@ def test_bioul_out_of_order_is_named_by_file_and_line(tmp_path, text, says):
 def test_unused_options_are_refused():
     assert open_task("ner").with_scheme("IO").formulation.scheme == "IO"
     with pytest.raises(UsageError, match="--negative"):
-        _kind(negative="none")
+        ner(negative="none")

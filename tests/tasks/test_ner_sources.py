@@ -11,6 +11,7 @@ from biosqueeze.tasks.ner import Sentence
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 from biosqueeze.tasks.readers.tag_columns import unlabelled_sentence
 from tests import pico
+from tests.tasks.tagging import ner
 
 KIND = open_task("ner")
 PUBTATOR = """1|t|Zinc in acute gout.
@@ -36,10 +37,6 @@ TAGS = [
     ("O", "O", "O"),
 ]
 RECORDS = [{"tokens": list(words), "tags": list(tags)} for words, tags in zip(WORDS, TAGS, strict=True)]
-
-
-def _kind(**form):
-    return open_task("ner", Formulation(**form))
 
 
 def _lines(records) -> str:
@@ -104,9 +101,9 @@ def test_only_kept_types_compete_in_overlaps(tmp_path, capsys):
     (tmp_path / "train.pubtator").write_text(PUBTATOR.replace("2|t", "1\t8\t13\tacute\tModifier\n\n2|t"))
     assert "Modifier" not in "".join(KIND.read(str(tmp_path), ("train",)).labels)
     assert "1 of 5 annotations lie within or across" in " ".join(capsys.readouterr().err.split())
-    assert _kind(types=("Modifier",)).read(str(tmp_path), ("train",)).labels == ("O", "B-Modifier")
+    assert ner(types=("Modifier",)).read(str(tmp_path), ("train",)).labels == ("O", "B-Modifier")
     with pytest.raises(UsageError, match=r"'Drug'.*There are: Chemical, Disease"):
-        _kind(types=("Drug",)).read(str(tmp_path), ("train",))
+        ner(types=("Drug",)).read(str(tmp_path), ("train",))
 
 
 def test_bioc(tmp_path):
@@ -132,11 +129,11 @@ def test_records_with_tokens_and_tags(tmp_path, name, capsys):
 
 def test_records_with_columns_of_other_names(tmp_path):
     (tmp_path / "train.jsonl").write_text(_lines({"w": r["tokens"], "t": r["tags"]} for r in RECORDS))
-    assert _tagged(_kind(column=("word=w", "tag=t")).read(str(tmp_path), ("train",))) == (WORDS, TAGS)
+    assert _tagged(ner(column=("word=w", "tag=t")).read(str(tmp_path), ("train",))) == (WORDS, TAGS)
     with pytest.raises(SqueezeError, match=r"--column word=NAME"):
         KIND.read(str(tmp_path), ("train",))
     with pytest.raises(UsageError, match="as 'label'"):
-        _kind(column=("label=t",)).read(str(tmp_path), ("train",))
+        ner(column=("label=t",)).read(str(tmp_path), ("train",))
 
 
 def test_records_with_a_text_and_its_entities(tmp_path):
@@ -148,7 +145,7 @@ def test_records_with_a_text_and_its_entities(tmp_path):
     assert dataset.splits["train"][1].offsets == ((20, 24), (24, 25))
     renamed = [{"abstract": r["text"], "spans": r["entities"]} for r in records]
     (tmp_path / "train.jsonl").write_text(_lines(renamed))
-    asked = _kind(column=("text=abstract", "entities=spans"))
+    asked = ner(column=("text=abstract", "entities=spans"))
     assert asked.read(str(tmp_path), ("train",)).splits == dataset.splits
 
 
@@ -213,7 +210,7 @@ def test_a_saved_data_set(tmp_path):
 def test_columns_by_number_and_by_name(tmp_path, column):
     header = "Gold\tToken\tguess\n" if "word=Token" in column else ""
     (tmp_path / "train.tsv").write_text(header + "B-X\ta\tO\nI-X\tb\tO\n\nO\tc\tB-X\n")
-    dataset = _kind(column=column).read(str(tmp_path), ("train",))
+    dataset = ner(column=column).read(str(tmp_path), ("train",))
     assert _tagged(dataset) == ([("a", "b"), ("c",)], [("B-X", "I-X"), ("O",)])
 
 
@@ -230,14 +227,14 @@ def test_columns_by_number_and_by_name(tmp_path, column):
 def test_unknown_columns(tmp_path, column, message):
     (tmp_path / "train.tsv").write_text("B-X\ta\tO\n")
     with pytest.raises(UsageError) as caught:
-        _kind(column=column).read(str(tmp_path), ("train",))
+        ner(column=column).read(str(tmp_path), ("train",))
     assert message in str(caught.value)
 
 
 def test_column_options_for_pubtator_are_a_warning(tmp_path, capsys):
     """The manifest of a model that was trained on columns names them, and it may be evaluated on PubTator."""
     (tmp_path / "test.pubtator").write_text(PUBTATOR)
-    kind = _kind(column=("word=2", "tag=1"))
+    kind = ner(column=("word=2", "tag=1"))
     assert kind.read(str(tmp_path), ("test",)) == KIND.read(str(tmp_path), ("test",))
     assert "test.pubtator is PubTator, which has no columns: 2, 1 not used" in " ".join(capsys.readouterr().err.split())
     kind.read("demo:ner", ("test",))
@@ -332,8 +329,8 @@ def test_a_text_is_split_into_words_and_sentences():
 
 def test_tokens_and_named_fields():
     assert KIND.example_from_record({"tokens": ["a", "b"]}) == Sentence(("a", "b"), ("O", "O"))
-    assert _kind(column=("text=abstract",)).example_from_record({"abstract": "a b", "text": "c"}).words == ("a", "b")
-    assert _kind(column=("word=1", "tag=2")).example_from_record({"text": "a b"}).words == ("a", "b")
+    assert ner(column=("text=abstract",)).example_from_record({"abstract": "a b", "text": "c"}).words == ("a", "b")
+    assert ner(column=("word=1", "tag=2")).example_from_record({"text": "a b"}).words == ("a", "b")
     assert KIND.example_from_record({"text": " "}).words == ()
 
 

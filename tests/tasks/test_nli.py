@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.readers.pubmedqa import split_ids, stratified_parts
 from tests import pico
+from tests.error_messages import explained
 
 ALL = ("train", "dev", "test")
 TOPICS = ("heart", "liver", "skin", "lung", "bone", "eye", "nerve", "blood", "brain", "gut")
@@ -26,14 +27,6 @@ def task(**form):
 
 def read(source, splits=ALL, **form):
     return task(**form).read(str(source), splits)
-
-
-def explained(act, *words):
-    with pytest.raises(SqueezeError) as caught:
-        act()
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
 
 
 def dump(path: Path, value) -> None:

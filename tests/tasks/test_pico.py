@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, precision_recall_fscore_support
 from biosqueeze import registry
 from biosqueeze.tasks import Formulation, open_task
 from tests import pico
-from tests.tasks.test_ner_schemes import perfect
+from tests.tasks.tagging import perfect
 from tests.tasks.test_schemes import any_tags
 
 KIND = open_task("pico")

@@ -1,7 +1,5 @@
 """Windows over passages, and what is read from their logits."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -19,11 +17,6 @@ from tests import pico
 FAMILIES = ("bert", "roberta", "distilbert", "albert")
 WORDS = ("the", "carcino", "BRCA1", "hepatitis", "(", "-", "x" * 9, "é", "naïveté", "12.5", "[SEP]", "🧬", "µg", "中文")
 GAPS = (" ", " ", " ", "  ", "\n", "")
-
-
-@cache
-def tokenizer_of(family: str):
-    return pico.tokenizer_of(family)
 
 
 @st.composite
@@ -47,13 +40,15 @@ def questions(draw, most: int = 40) -> Question:
 
 def whole_pieces(text: str, answer: tuple[int, int], family: str) -> tuple[int, int]:
     """The characters of the pieces of the whole text that touch the answer, by looking at each piece."""
-    offsets = tokenizer_of(family)(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    offsets = pico.shared_tokenizer(family)(text, add_special_tokens=False, return_offsets_mapping=True)[
+        "offset_mapping"
+    ]
     touching = [(start, end) for start, end in offsets if any(answer[0] <= at < answer[1] for at in range(start, end))]
     return touching[0][0], touching[-1][1]
 
 
 def encode(examples, family="bert", length=40, stride=None):
-    return Kind(Formulation(stride=stride)).encode(examples, (), tokenizer_of(family), length)
+    return Kind(Formulation(stride=stride)).encode(examples, (), pico.shared_tokenizer(family), length)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -72,7 +67,7 @@ def test_every_answer_is_in_some_window(family, asked, length, stride):
         for window in held:
             first, last = (window.offsets[place - window.first] for place in window.span)
             assert (first[0], last[1]) == wanted
-        pieces = len(tokenizer_of(family)(passage.text[slice(*wanted)], add_special_tokens=False)["input_ids"])
+        pieces = len(pico.shared_tokenizer(family)(passage.text[slice(*wanted)], add_special_tokens=False)["input_ids"])
         room = length - len(own[0].input_ids) + len(own[0].offsets) if own[0].scored else 0
         if pieces + 2 < room:  # two: cut out of its text, an answer may be spelt with other pieces
             assert held
@@ -82,7 +77,7 @@ def test_every_answer_is_in_some_window(family, asked, length, stride):
 @given(asked=questions(), length=st.integers(9, 70), stride=st.one_of(st.none(), st.integers(0, 70)))
 @settings(deadline=None)
 def test_windows_cover_each_passage_without_a_gap(family, asked, length, stride):
-    tokenizer = tokenizer_of(family)
+    tokenizer = pico.shared_tokenizer(family)
     windows = encode([asked], family, length, stride)
     for index, passage in enumerate(asked.passages):
         whole = tokenizer(passage.text, add_special_tokens=False)["input_ids"]
@@ -102,7 +97,7 @@ def test_windows_cover_each_passage_without_a_gap(family, asked, length, stride)
 @given(asked=questions(most=12), stride=st.integers(0, 9))
 @settings(deadline=None)
 def test_windows_equal_the_tokenizer_s_pairs(family, asked, stride):
-    tokenizer = tokenizer_of(family)
+    tokenizer = pico.shared_tokenizer(family)
     assume(len(tokenizer(asked.text, add_special_tokens=False)["input_ids"]) <= 64)  # a longer question loses its end
     for window in encode([asked], family, 500, stride):
         text = asked.passages[window.passage].text
@@ -148,7 +143,7 @@ def test_features_collate():
     }  # fmt: skip
     assert batch["starts"].dtype == batch["ends"].dtype == np.int64
     assert batch["starts"].tolist() == batch["ends"].tolist() == [5, 0]
-    assert tokenizer_of("bert").convert_ids_to_tokens(windows[0].input_ids)[5] == "cells"
+    assert pico.shared_tokenizer("bert").convert_ids_to_tokens(windows[0].input_ids)[5] == "cells"
     assert batch["token_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 

@@ -10,10 +10,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.metrics.labels import pearson, spearman
 from tests import pico
+from tests.error_messages import explained
 
 NUMBER = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 PAIRS = st.lists(st.tuples(NUMBER, NUMBER), min_size=2, max_size=40)
@@ -34,14 +35,6 @@ def write(directory: Path, header: str = "pair_id\tsent1\tsent2\tscore\n", **cha
         lines = "".join(f"{split}{n}\t" + "\t".join(row) + "\n" for n, row in enumerate(rows))
         (directory / f"{split}.tsv").write_text(changed.get(split, header + lines))
     return directory
-
-
-def explained(act, *words):
-    with pytest.raises(SqueezeError) as caught:
-        act()
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
 
 
 @given(PAIRS)

@@ -1,9 +1,14 @@
 """Ctrl-C in the middle of a training."""
 
 import signal
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from tests.training.runs import Evaluate
+import pytest
+
+from biosqueeze.finetuning.options import FineTuningOptions
+from tests.training import runs
 
 
 def press_ctrl_c() -> None:
@@ -17,7 +22,7 @@ def press_ctrl_c() -> None:
     handler(signal.SIGINT, None)
 
 
-def interrupted(evaluate: Evaluate, at: int) -> Evaluate:
+def interrupted(evaluate: runs.Evaluate, at: int) -> runs.Evaluate:
     """Return an evaluation that presses Ctrl-C in one of its calls, counted from 1, and then goes on."""
     calls = 0
 
@@ -29,3 +34,12 @@ def interrupted(evaluate: Evaluate, at: int) -> Evaluate:
         return evaluate(model)
 
     return score
+
+
+def cut_and_resumed(
+    directory: Path, options: FineTuningOptions, evaluate: runs.Evaluate, at: int, **more: Any
+) -> runs.Run:
+    """Press Ctrl-C in an evaluation of a training, and return the run that goes on from there."""
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(directory, options, evaluate=interrupted(evaluate, at), **more)
+    return runs.run(directory, replace(options, resume=True), evaluate=evaluate, **more)

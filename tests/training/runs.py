@@ -1,6 +1,5 @@
 """Small trainings with the real loop: a pico model, random windows, and all logged values."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.sources import Mixture
 from tests import pico
+from tests.metrics_log import log_of
 
 VOCABULARY = 200
 Evaluate = Callable[[Any], dict[str, float]]
@@ -81,13 +81,6 @@ def run(
     )
     summary = train(job)
     return Run(model, summary, log_of(directory))
-
-
-def log_of(directory: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        line.pop("seconds", None)
-    return lines
 
 
 def same(first: Run, second: Run) -> bool:

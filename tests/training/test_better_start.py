@@ -8,7 +8,7 @@ import torch
 
 from biosqueeze.finetuning.options import FineTuningOptions
 from tests.training import runs
-from tests.training.interruption import interrupted
+from tests.training.interruption import cut_and_resumed
 
 OPTIONS = FineTuningOptions(steps=12, eval_every=2, patience=2, batch_size=4, lr=1e-3, precision="fp32", seed=3)
 RISING_THEN_LEVEL = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}  # patience ends the training at step 8
@@ -55,9 +55,7 @@ def test_training_is_the_same_as_without_a_scored_start(schedule: str, start: fl
 def test_interrupted_equals_uninterrupted(at: int, start: float, tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", OPTIONS, start)
     score = scores(tmp_path / "cut", start)
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", OPTIONS, evaluate=interrupted(score, at), keeps_better_start=True)
-    resumed = trained(tmp_path / "cut", replace(OPTIONS, resume=True), start)
+    resumed = cut_and_resumed(tmp_path / "cut", OPTIONS, score, at, keeps_better_start=True)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
     assert resumed.summary.best == whole.summary.best

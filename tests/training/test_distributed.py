@@ -5,12 +5,10 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,6 +16,8 @@ import pytest
 from tests import pico
 from tests.cli.run import Background, Shell, start
 from tests.kills import killed, renames_to
+from tests.metrics_log import log_of
+from tests.ports import free_port
 
 LONG = 300.0  # time-out in seconds; ten suffice on an unloaded machine
 QUICK = ("--precision", "fp32", "--max-length", 32, "--lr", "1e-3")
@@ -34,12 +34,6 @@ class Work:
     def words(self, out: str, *more: object) -> list[str]:
         given = ("finetune", self.encoder, "--data", self.data, "--out", self.root / out, *QUICK, *more)
         return [str(word) for word in given]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def launched(words: list[str]) -> "subprocess.Popen[str]":
@@ -64,11 +58,6 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, out, err
-
-
-def steps(path: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
 def write_splits(folder: Path, **counts: int) -> Path:
@@ -106,7 +95,7 @@ def test_two_processes_equal_one_with_twice_the_batch(work: Work, shell: Shell) 
     assert out == f"{work.root / 'two'}\n"
     assert err.count("the best on dev") == 1
     assert shell(*plain.words("one", "--batch-size", 4, *shared)).code == 0
-    one, two = steps(work.root / "one"), steps(work.root / "two")
+    one, two = log_of(work.root / "one"), log_of(work.root / "two")
     assert [line["step"] for line in two] == [line["step"] for line in one]
     for alone, together in zip(one, two, strict=True):
         if "loss" in alone:
@@ -175,7 +164,7 @@ def test_ctrl_c_in_two_processes_resumes_exactly(stage: str, work: Work, shell: 
     assert 3 <= int(state.name.partition("-")[2]) < 24
     pair = forked(work, words(parted, "--resume"))
     assert pair.ended() == [0, 0], pair.logs[0]
-    assert steps(work.root / parted) == steps(work.root / whole)
+    assert log_of(work.root / parted) == log_of(work.root / whole)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (work.root / parted / name).read_bytes() == (work.root / whole / name).read_bytes()
 
@@ -203,7 +192,7 @@ def test_distillation_in_two_processes(
         part, whole = (int(number.replace(",", "")) for number in held.groups())
         layers = sum(p.numel() for p in pico.model_of("bert", 9).base_model.encoder.parameters())
         assert whole - part == layers // 2
-    one, two = steps(work.root / "distilled-by-one"), steps(work.root / "distilled-by-two")
+    one, two = log_of(work.root / "distilled-by-one"), log_of(work.root / "distilled-by-two")
     assert len(two) == len(one) == 8
     for alone, together in zip(one, two, strict=True):
         assert together == pytest.approx(alone, rel=1e-4)

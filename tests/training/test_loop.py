@@ -18,7 +18,7 @@ from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import Stepper
 from tests.training import runs
-from tests.training.interruption import interrupted
+from tests.training.interruption import cut_and_resumed, interrupted
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3)
 
@@ -139,10 +139,7 @@ def test_interrupted_early_stopping_equals_uninterrupted(at: int, workers: int, 
     whole = runs.run(tmp_path / "whole", EARLY, evaluate=by_step(tmp_path / "whole"))
     options = replace(EARLY, workers=workers)
     assert [line["step"] for line in whole.log if "dev" in line] == [2, 4, 6, 8]  # early stop at step 8
-    score = by_step(tmp_path / "cut")
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", options, evaluate=interrupted(score, at))
-    resumed = runs.run(tmp_path / "cut", replace(options, resume=True), evaluate=score)
+    resumed = cut_and_resumed(tmp_path / "cut", options, by_step(tmp_path / "cut"), at)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
     for summary in (whole.summary, resumed.summary):

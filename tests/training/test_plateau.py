@@ -18,7 +18,7 @@ from biosqueeze.training.optimiser import schedules
 from biosqueeze.training.optimiser.schedules import evaluation_interval_of_plateau, patience_of_plateau
 from biosqueeze.training.sources import Mixture
 from tests.training import runs
-from tests.training.interruption import interrupted
+from tests.training.interruption import cut_and_resumed
 
 PLATEAU = FineTuningOptions(
     schedule="plateau", steps=40, eval_every=2, patience=2, warmup=0.1, batch_size=4, lr=1e-3, precision="fp32", seed=3
@@ -88,10 +88,7 @@ def test_equals_a_training_written_from_scratch(
 def test_interrupted_equals_uninterrupted(options: FineTuningOptions, at: int, tmp_path: Path) -> None:
     """Interrupted in the rise, at the end by scores, where the rate begins to fall, and at the last step."""
     whole = runs.run(tmp_path / "whole", options, evaluate=by_step(tmp_path / "whole"))
-    score = by_step(tmp_path / "cut")
-    with pytest.raises(KeyboardInterrupt):
-        runs.run(tmp_path / "cut", options, evaluate=interrupted(score, at))
-    resumed = runs.run(tmp_path / "cut", replace(options, resume=True), evaluate=score)
+    resumed = cut_and_resumed(tmp_path / "cut", options, by_step(tmp_path / "cut"), at)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
     assert resumed.summary.best == whole.summary.best

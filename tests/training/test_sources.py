@@ -1,5 +1,4 @@
 import pickle
-from functools import cache
 
 import numpy as np
 import pytest
@@ -9,39 +8,29 @@ from biosqueeze.data.text.prepared import prepare_corpus
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.sources import MaskedBlocks, Mixture
 from tests import pico
+from tests.training.item_draws import rng_of
 
 LENGTH = 48
 
 
-@cache
-def _tokenizer(family: str = "bert"):
-    return pico.tokenizer_of(family)
-
-
 @pytest.fixture(scope="module")
 def path(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("sources") / "corpus.txt"
-    path.write_text("\n".join(pico.sentences(120)), encoding="utf-8")
-    return str(path)
+    return str(pico.write_sentences(tmp_path_factory.mktemp("sources") / "corpus.txt", 120))
 
 
 def _blocks(path: str, pack: bool, family: str = "bert"):
-    return prepare_corpus([path], "text", _tokenizer(family), LENGTH, pack=pack)
-
-
-def _rng(item: int) -> np.random.Generator:
-    return np.random.default_rng([7, item])
+    return prepare_corpus([path], "text", pico.shared_tokenizer(family), LENGTH, pack=pack)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("pack", [True, False])
 def test_masked_blocks(path, pack, family):
-    tokenizer, blocks = _tokenizer(family), _blocks(path, pack, family)
+    tokenizer, blocks = pico.shared_tokenizer(family), _blocks(path, pack, family)
     source = MaskedBlocks.of(blocks, tokenizer, 0.15)
     special = set(tokenizer.all_special_ids)
     hidden = ordinary = 0
-    for item in source.draw(0, _rng(0)):
-        found, block = source.features(int(item), _rng(item)), blocks.features(int(item))
+    for item in source.draw(0, rng_of(0)):
+        found, block = source.features(int(item), rng_of(item)), blocks.features(int(item))
         labels, chosen = found["labels"], found["labels"] != IGNORED
         assert np.where(chosen, labels, found["input_ids"]).tolist() == block["input_ids"].tolist()
         assert not set(labels[chosen].tolist()) & special
@@ -54,18 +43,18 @@ def test_masked_blocks(path, pack, family):
 
 @pytest.mark.parametrize("pack", [True, False])
 def test_features_depend_on_the_item_and_its_generator_alone(path, pack):
-    source = MaskedBlocks.of(_blocks(path, pack), _tokenizer(), 0.3)
+    source = MaskedBlocks.of(_blocks(path, pack), pico.shared_tokenizer(), 0.3)
     again = pickle.loads(pickle.dumps(source))
     for item in (3, 0, 5, 3):
-        first, second = source.features(item, _rng(item)), again.features(item, _rng(item))
+        first, second = source.features(item, rng_of(item)), again.features(item, rng_of(item))
         assert all(np.array_equal(first[name], second[name]) for name in first)
-    assert not np.array_equal(source.features(3, _rng(3))["labels"], source.features(3, _rng(4))["labels"])
+    assert not np.array_equal(source.features(3, rng_of(3))["labels"], source.features(3, rng_of(4))["labels"])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_batches_of_packed_blocks(path, workers):
     blocks = _blocks(path, pack=True)
-    source = MaskedBlocks.of(blocks, _tokenizer(), 0.15)
+    source = MaskedBlocks.of(blocks, pico.shared_tokenizer(), 0.15)
     schedule = BatchSchedule(source, batch_size=4, seed=0, total=-(-len(blocks) // 4))
     texts = 0
     for batch in loader(schedule, workers):
@@ -74,18 +63,18 @@ def test_batches_of_packed_blocks(path, workers):
         assert not (batch["labels"] != IGNORED)[batch["attention_mask"] == 0].any()
         # Each text starts with [CLS] at position 0.
         starts = (batch["positions"] == 0) & (batch["attention_mask"] == 1)
-        assert (batch["input_ids"][starts] == _tokenizer().cls_token_id).all()
+        assert (batch["input_ids"][starts] == pico.shared_tokenizer().cls_token_id).all()
         texts += int(starts.sum())
     assert texts == 120
 
 
 def test_packed_blocks_are_fewer_and_hold_the_same(path):
-    packed, single = (MaskedBlocks.of(_blocks(path, pack), _tokenizer(), 0.15) for pack in (True, False))
-    items = packed.draw(0, _rng(0))
-    assert len(items) < len(single.draw(0, _rng(0))) / 2
+    packed, single = (MaskedBlocks.of(_blocks(path, pack), pico.shared_tokenizer(), 0.15) for pack in (True, False))
+    items = packed.draw(0, rng_of(0))
+    assert len(items) < len(single.draw(0, rng_of(0))) / 2
     assert set(packed.length(items).tolist()) == {LENGTH}
-    tokens = sum(int((packed.features(int(item), _rng(item))["segments"] > 0).sum()) for item in items)
-    assert tokens == single.length(single.draw(0, _rng(0))).sum()
+    tokens = sum(int((packed.features(int(item), rng_of(item))["segments"] > 0).sum()) for item in items)
+    assert tokens == single.length(single.draw(0, rng_of(0))).sum()
 
 
 def _labelled(count: int) -> list[dict[str, np.ndarray]]:
@@ -96,31 +85,31 @@ def _labelled(count: int) -> list[dict[str, np.ndarray]]:
 def test_a_mixture_of_labelled_and_unlabelled_text(path):
     blocks = _blocks(path, pack=False)
     source = Mixture(_labelled(10), blocks, 2.0, 0)
-    items = source.draw(0, _rng(0))
+    items = source.draw(0, rng_of(0))
     assert sorted(items[:10]) == list(range(10))
     assert len(items) == 30
     assert len(set(items.tolist())) == 30
     for item, length in zip(items, source.length(items), strict=True):
-        found = source.features(int(item), _rng(item))
+        found = source.features(int(item), rng_of(item))
         assert found.keys() == ({"input_ids", "labels"} if item < 10 else {"input_ids"})
         assert len(found["input_ids"]) == length
-    assert not np.array_equal(items, source.draw(1, _rng(1)))
+    assert not np.array_equal(items, source.draw(1, rng_of(1)))
 
 
 def test_a_mixture_of_one_kind(path):
     known = Mixture(_labelled(4), None, 5.0, 0)
-    assert known.draw(0, _rng(0)).tolist() == [0, 1, 2, 3]
+    assert known.draw(0, rng_of(0)).tolist() == [0, 1, 2, 3]
     assert known.length(np.array([3, 0])).tolist() == [8, 5]
     with pytest.raises(IndexError):
-        known.features(4, _rng(0))
+        known.features(4, rng_of(0))
     unknown = Mixture([], _blocks(path, pack=False), 1.0, 0)
-    assert sorted(unknown.draw(0, _rng(0))) == list(range(120))
-    assert unknown.features(7, _rng(0))["input_ids"].tolist() == unknown.unlabelled.features(7)["input_ids"].tolist()
+    assert sorted(unknown.draw(0, rng_of(0))) == list(range(120))
+    assert unknown.features(7, rng_of(0))["input_ids"].tolist() == unknown.unlabelled.features(7)["input_ids"].tolist()
 
 
 def test_more_unlabelled_text_than_there_is(path):
     source = Mixture(_labelled(100), _blocks(path, pack=False), 3.0, 0)
-    items = source.draw(0, _rng(0))
+    items = source.draw(0, rng_of(0))
     assert len(items) == 400
     assert items.max() < 220
 
@@ -128,12 +117,12 @@ def test_more_unlabelled_text_than_there_is(path):
 @pytest.mark.parametrize("unit", ["word", "span"])
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_whole_words_of_packed_blocks(path, family, unit):
-    tokenizer, blocks = _tokenizer(family), _blocks(path, True, family)
+    tokenizer, blocks = pico.shared_tokenizer(family), _blocks(path, True, family)
     source = MaskedBlocks.of(blocks, tokenizer, 0.3, unit)
     starts, special = source.masking.starts, tokenizer.all_special_ids
     borders = 0
     for item in range(len(blocks)):
-        block, labels = blocks.features(item), source.features(item, _rng(item))["labels"]
+        block, labels = blocks.features(item), source.features(item, rng_of(item))["labels"]
         ids, chosen = block["input_ids"], labels != IGNORED
         ordinary = ~np.isin(ids, special)
         within = ordinary[1:] & ordinary[:-1] & ~starts[ids[1:]]

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from functools import cache
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ WORDS = st.sampled_from([*pico.words(), "Hepatitis", "BRCA1", "(x)"]) | st.text(
 TEXTS = st.lists(WORDS, min_size=1, max_size=8).map(" ".join)
 
 
-@cache
-def tokenizer_of(family: str) -> Any:
-    return pico.tokenizer_of(family)
-
-
 def counted(tokenizer: Any, texts: Any) -> list[int]:
     counts = Counter(number for text in texts for number in tokenizer(text, add_special_tokens=False)["input_ids"])
     return [counts[number] for number in range(len(tokenizer))]
@@ -42,7 +36,7 @@ def cut(tokenizer: Any, texts: Any, most: int | None = None) -> tuple[Any, tuple
 @pytest.mark.parametrize("family", KINDS)
 @given(seen=st.sets(st.sampled_from(SENTENCES), max_size=6), text=TEXTS, spare=st.integers(0, 60))
 def test_texts_of_kept_tokens_are_encoded_as_before(family: str, seen: Any, text: str, spare: int) -> None:
-    tokenizer = tokenizer_of(family)
+    tokenizer = pico.shared_tokenizer(family)
     least = len(cut(tokenizer, ())[1])
     smaller, kept = cut(tokenizer, seen, least + spare)
     assert len(smaller) == len(kept) <= least + spare
@@ -58,7 +52,7 @@ def test_texts_of_kept_tokens_are_encoded_as_before(family: str, seen: Any, text
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tokens_that_occur_are_kept(family: str) -> None:
-    tokenizer = tokenizer_of(family)
+    tokenizer = pico.shared_tokenizer(family)
     smaller, kept = cut(tokenizer, SENTENCES[:4])
     counts = counted(tokenizer, SENTENCES[:4])
     assert {number for number, count in enumerate(counts) if count} <= set(kept) and len(kept) < len(tokenizer)
@@ -75,7 +69,7 @@ def test_tokens_that_occur_are_kept(family: str) -> None:
 
 def test_stock_transformers_loads_a_cut_tokenizer(tmp_path: Any) -> None:
     for family in FAMILIES:
-        smaller, _ = cut(tokenizer_of(family), SENTENCES[:4])
+        smaller, _ = cut(pico.shared_tokenizer(family), SENTENCES[:4])
         smaller.save_pretrained(tmp_path / family)
         loaded = AutoTokenizer.from_pretrained(tmp_path / family)
         assert loaded(list(SENTENCES))["input_ids"] == smaller(list(SENTENCES))["input_ids"]
@@ -83,7 +77,7 @@ def test_stock_transformers_loads_a_cut_tokenizer(tmp_path: Any) -> None:
 
 
 def test_most_frequent_tokens_are_kept_first() -> None:
-    tokenizer = tokenizer_of("bert")
+    tokenizer = pico.shared_tokenizer("bert")
     least = len(cut(tokenizer, ())[1])
     texts = ["the the the protein", "the protein mutation"]
     names = [set(cut(tokenizer, texts, least + more)[0].get_vocab()) for more in range(4)]

@@ -14,6 +14,7 @@ from biosqueeze.data.annotations.documents import (
     read_pubtator,
 )
 from biosqueeze.errors import SqueezeError
+from tests.error_messages import explained
 
 TWO_DOCUMENTS = (
     "\n11|t|Zinc in gout\n11|a|Low zinc eased gout. So did rest.\n11\t0\t4\tZinc\tChemical\tD1\n"
@@ -24,15 +25,6 @@ TWO_DOCUMENTS = (
 
 def _read(text):
     return list(parse_pubtator(enumerate(text.split("\n"), start=1), "p.txt"))
-
-
-def _assert_error(text, *fragments):
-    with pytest.raises(SqueezeError) as caught:
-        _read(text)
-    message = str(caught.value)
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message, message
 
 
 def test_offsets_count_the_line_end_after_the_title(capsys):
@@ -108,7 +100,7 @@ TITLE = "1|t|Zinc in gout\n1|a|Zinc.\n"
     ],
 )
 def test_errors_name_the_line(text, words):
-    _assert_error(text, *words)
+    explained(lambda: _read(text), *words)
 
 
 def test_a_file_that_is_not_utf8(tmp_path):

@@ -1,29 +1,20 @@
 import gzip
-import io
 import sys
 
 import pytest
 
 from biosqueeze.data.records.incoming import open_input
 from biosqueeze.errors import SqueezeError, UsageError
+from tests.data.records.input_files import input_file
+from tests.standard_input import pipe_in
 
 JSON = '{"id": "a", "text": "one"}\n\n{"text": "two"}\n'
 PUBTATOR = "1|t|One title.\n1|a|And more.\n1\t0\t3\tTwo\tGene\n\n2|t|Alone\n"
 
 
-def _file(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
-    return str(path)
-
-
-def _pipe(monkeypatch, content: bytes):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
-
-
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.txt", "r"])
 def test_json_lines_by_suffix_or_first_line(tmp_path, name):
-    source = open_input(_file(tmp_path, name, JSON))
+    source = open_input(input_file(tmp_path, name, JSON))
     first, second = source.records
     assert source.format == "jsonl"
     assert (first.values, first.id, first.error) == ({"id": "a", "text": "one"}, "a", None)
@@ -33,7 +24,7 @@ def test_json_lines_by_suffix_or_first_line(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["r.pubtator", "r.PubTator.gz", "corpus.txt"])
 def test_pubtator_is_read_without_its_annotations(tmp_path, name):
-    source = open_input(_file(tmp_path, name, PUBTATOR))  # its annotation does not match the text
+    source = open_input(input_file(tmp_path, name, PUBTATOR))  # its annotation does not match the text
     assert source.format == "pubtator"
     assert [(record.id, record.values["text"]) for record in source.records] == [
         ("1", "One title.\nAnd more."),
@@ -42,7 +33,7 @@ def test_pubtator_is_read_without_its_annotations(tmp_path, name):
 
 
 def test_one_text_per_line(tmp_path):
-    source = open_input(_file(tmp_path, "r.txt", "First one.\n\n  Second\n"))
+    source = open_input(input_file(tmp_path, "r.txt", "First one.\n\n  Second\n"))
     assert source.format == "text"
     assert [record.values for record in source.records] == [
         {"id": 1, "text": "First one."},
@@ -52,7 +43,7 @@ def test_one_text_per_line(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(monkeypatch, pack):
-    _pipe(monkeypatch, pack(JSON.encode()))
+    pipe_in(monkeypatch, pack(JSON.encode()))
     source = open_input("-")
     assert [record.where for record in source.records] == ["standard input:1", "standard input:3"]
 
@@ -70,7 +61,7 @@ def test_standard_input(monkeypatch, pack):
     ],
 )
 def test_a_bad_line_has_an_error_and_the_rest_is_read(tmp_path, line, fragment):
-    good, bad, last = open_input(_file(tmp_path, "r.jsonl", f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')).records
+    good, bad, last = open_input(input_file(tmp_path, "r.jsonl", f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')).records
     assert (good.error, last.error, last.id) == (None, None, 3)
     assert fragment in bad.error
     assert bad.error.startswith(bad.where) and bad.where.endswith("r.jsonl:2")
@@ -78,13 +69,13 @@ def test_a_bad_line_has_an_error_and_the_rest_is_read(tmp_path, line, fragment):
 
 
 def test_a_pair_of_surrogates_is_one_character(tmp_path):
-    (record,) = open_input(_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
+    (record,) = open_input(input_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
     assert record.values == {"text": "\U0001f600"}
 
 
 def test_a_bad_document_has_an_error_and_the_rest_is_read(tmp_path):
     text = "1|t|One\nstray\n2|a|No title\n3|t|Three\n3|a|A\n3|a|B\n4|t|Four\n"
-    one, two, three, four = open_input(_file(tmp_path, "r.pubtator", text)).records
+    one, two, three, four = open_input(input_file(tmp_path, "r.pubtator", text)).records
     assert [bad.id for bad in (one, two, three)] == ["1", "2", "3"]
     assert "r.pubtator:2" in one.error and "not a line of PubTator" in one.error
     assert "no title" in two.error
@@ -104,7 +95,7 @@ def test_a_line_that_is_not_utf8_has_an_error(tmp_path, name, junk):
 
 
 def test_json_and_pubtator_that_are_not_utf8(tmp_path, monkeypatch):
-    _pipe(monkeypatch, b'{"id": "caf\xe9"}\n' + JSON.encode())
+    pipe_in(monkeypatch, b'{"id": "caf\xe9"}\n' + JSON.encode())
     first, *rest = open_input("-").records
     assert (first.values, [record.error for record in rest]) == ({}, [None, None])
     assert first.error.startswith("standard input:1: not UTF-8 text") and "in the pipe" in first.error
@@ -119,14 +110,14 @@ def test_json_and_pubtator_that_are_not_utf8(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.nxml", "c.html"])
 def test_other_formats_are_refused_by_suffix(tmp_path, name):
     with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, as a table, or as one text on each line"):
-        open_input(_file(tmp_path, name, "The\tO\n"))
+        open_input(input_file(tmp_path, name, "The\tO\n"))
 
 
 def test_xml_is_refused_by_the_first_line(tmp_path, monkeypatch):
     xml = '\ufeff<?xml version="1.0"?>\n<collection>\n'
     with pytest.raises(SqueezeError, match=r"corpus\.txt is XML"):
-        open_input(_file(tmp_path, "corpus.txt", xml))
-    _pipe(monkeypatch, xml.encode())
+        open_input(input_file(tmp_path, "corpus.txt", xml))
+    pipe_in(monkeypatch, xml.encode())
     with pytest.raises(SqueezeError, match="standard input is XML"):
         open_input("-")
 
@@ -137,11 +128,11 @@ def test_unreadable_sources_are_reported(tmp_path, monkeypatch):
     with pytest.raises(SqueezeError, match="is a directory"):
         open_input(str(tmp_path))
     with pytest.raises(SqueezeError, match="is empty"):
-        open_input(_file(tmp_path, "r.txt", "\n \n"))
-    _pipe(monkeypatch, b"")
+        open_input(input_file(tmp_path, "r.txt", "\n \n"))
+    pipe_in(monkeypatch, b"")
     with pytest.raises(SqueezeError, match="did the command before it fail"):
         open_input("-")
-    _pipe(monkeypatch, gzip.compress(JSON.encode())[:-9])
+    pipe_in(monkeypatch, gzip.compress(JSON.encode())[:-9])
     with pytest.raises(SqueezeError, match="gzip data is damaged"):
         list(open_input("-").records)
     monkeypatch.setattr(sys, "stdin", None)
@@ -151,4 +142,4 @@ def test_unreadable_sources_are_reported(tmp_path, monkeypatch):
 
 def test_markup_is_refused_by_the_first_line(tmp_path):
     with pytest.raises(SqueezeError, match="input records were expected"):
-        open_input(_file(tmp_path, "corpus.txt", "<!DOCTYPE article>\n\nmore\n"))
+        open_input(input_file(tmp_path, "corpus.txt", "<!DOCTYPE article>\n\nmore\n"))

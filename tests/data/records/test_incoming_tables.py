@@ -1,58 +1,48 @@
 """Tables, tagged words and pipes as input of predictions."""
 
 import gzip
-import io
 import os
-import sys
 import threading
 
 import pytest
 
 from biosqueeze.data.records.incoming import given_texts, open_input
 from biosqueeze.errors import SqueezeError
+from tests.data.records.input_files import input_file
+from tests.standard_input import pipe_in
 
 CSV = 'ID,text\r\nx1,"one, two"\r\n\r\nx2,"said ""p53"",\r\n\r\ntwice"\r\n'
 TSV = 'text\tlabel\na "b\tc\n\nd\te\n'
 CONLL = "-DOCSTART-\tO\n\nBRCA1\tNN\tB-Gene\nis\tVB\tO\n\n\n.\t.\tO\n"
 
 
-def _file(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
-    return str(path)
-
-
 def _values(source):
     return [dict(record.values) if record.error is None else record.error for record in source.records]
-
-
-def _pipe(monkeypatch, content: str):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content.encode()))))
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("r.tsv", "title\ttext\na\tb\n"), ("r.jsonl", '{"title": "a", "text": "b"}')]
 )
 def test_a_column_that_is_named_and_missing_is_an_error(tmp_path, name, text):
-    (error,) = _values(open_input(_file(tmp_path, name, text), (), ("text=titel",)))
+    (error,) = _values(open_input(input_file(tmp_path, name, text), (), ("text=titel",)))
     assert "no column 'titel'; there are title, text" in error and "Did you mean 'title'" in error
-    (values,) = _values(open_input(_file(tmp_path, name, text), ("text=body",), ("text=title", "label=gold")))
+    (values,) = _values(open_input(input_file(tmp_path, name, text), ("text=body",), ("text=title", "label=gold")))
     assert values["title"] == "a"
 
 
 def test_semicolons_are_read_as_in_training(tmp_path):
-    source = open_input(_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
+    source = open_input(input_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
     assert [values["text"] for values in _values(source)] == ["a; b, c", "d"]
 
 
 def test_words_with_carriage_returns_are_explained(tmp_path):
     with pytest.raises(SqueezeError, match="carriage return"):
-        list(open_input(_file(tmp_path, "r.conll", "BRCA1\tB-Gene\rgene\tO\r")).records)
+        list(open_input(input_file(tmp_path, "r.conll", "BRCA1\tB-Gene\rgene\tO\r")).records)
 
 
 @pytest.mark.parametrize("name", ["r.csv", "r.CSV.gz", "r.txt", "r"])
 def test_csv_by_suffix_or_header(tmp_path, name):
-    source = open_input(_file(tmp_path, name, CSV))
+    source = open_input(input_file(tmp_path, name, CSV))
     first, second = source.records
     assert (source.format, first.id, second.id) == ("csv", "x1", "x2")
     assert (first.values["text"], second.values["text"]) == ("one, two", 'said "p53",\n\ntwice')
@@ -61,14 +51,14 @@ def test_csv_by_suffix_or_header(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["r.tsv", "r.tsv.gz", "r.txt", "-"])
 def test_tsv_has_the_line_as_id_and_no_quotes(tmp_path, monkeypatch, name):
-    _pipe(monkeypatch, TSV)
-    source = open_input(name if name == "-" else _file(tmp_path, name, TSV))
+    pipe_in(monkeypatch, TSV.encode())
+    source = open_input(name if name == "-" else input_file(tmp_path, name, TSV))
     assert source.format == "tsv"
     assert _values(source) == [{"text": 'a "b', "label": "c", "id": 2}, {"text": "d", "label": "e", "id": 4}]
 
 
 def test_numbered_columns_mean_no_header(tmp_path):
-    path = _file(tmp_path, "r.tsv", "7\ta text\n8\tmore\n")
+    path = input_file(tmp_path, "r.tsv", "7\ta text\n8\tmore\n")
     assert _values(open_input(path, ["text=2"])) == [
         {"1": "7", "2": "a text", "id": 1},
         {"1": "8", "2": "more", "id": 2},
@@ -76,7 +66,7 @@ def test_numbered_columns_mean_no_header(tmp_path):
 
 
 def test_first_row_of_texts_is_no_header(tmp_path):
-    path = _file(tmp_path, "r.tsv", f"7\t{'many words ' * 9}\n8\tmore\n")
+    path = input_file(tmp_path, "r.tsv", f"7\t{'many words ' * 9}\n8\tmore\n")
     with pytest.raises(SqueezeError, match=r"r\.tsv:1: 'many words many word'.* --column text=2"):
         list(open_input(path).records)
 
@@ -84,7 +74,9 @@ def test_first_row_of_texts_is_no_header(tmp_path):
 def test_bad_rows_have_an_error_and_the_rest_is_read(tmp_path):
     for name, separator in (("r.csv", ","), ("r.tsv", "\t")):
         rows = ("id,text", "1,a", "2,b,c", "3", "4,d")
-        first, second, third, last = _values(open_input(_file(tmp_path, name, "\n".join(rows).replace(",", separator))))
+        first, second, third, last = _values(
+            open_input(input_file(tmp_path, name, "\n".join(rows).replace(",", separator)))
+        )
         assert (first["text"], last["text"]) == ("a", "d")
         assert f"{name}:3: 3 columns, where line 1 has 2 (id, text); correct this row" in second
         assert f"{name}:4: 1 columns" in third
@@ -106,19 +98,19 @@ def test_invalid_bytes_spoil_one_row_only(tmp_path):
 )
 def test_unreadable_csv_is_an_error(tmp_path, content, message):
     with pytest.raises(SqueezeError, match=message):
-        list(open_input(_file(tmp_path, "r.csv", content)).records)
+        list(open_input(input_file(tmp_path, "r.csv", content)).records)
 
 
 @pytest.mark.parametrize("name", ["r.conll", "r.iob.gz", "r.tsv", "r.txt", "-"])
 def test_tagged_words_without_their_tags(tmp_path, monkeypatch, name):
-    _pipe(monkeypatch, CONLL)
-    source = open_input(name if name == "-" else _file(tmp_path, name, CONLL))
+    pipe_in(monkeypatch, CONLL.encode())
+    source = open_input(name if name == "-" else input_file(tmp_path, name, CONLL))
     assert source.format == "conll"
     assert _values(source) == [{"id": 3, "tokens": ["BRCA1", "is"]}, {"id": 7, "tokens": ["."]}]
 
 
 def test_column_of_the_words(tmp_path):
-    path = _file(tmp_path, "r.conll", "1 BRCA1 O\n2 is O\n\n3\n\n1 it O\n")
+    path = input_file(tmp_path, "r.conll", "1 BRCA1 O\n2 is O\n\n3\n\n1 it O\n")
     first, bad, last = _values(open_input(path, ["word=2"]))
     assert (first["tokens"], last["tokens"]) == (["BRCA1", "is"], ["it"])
     assert "r.conll:4: no word in column 2" in bad
@@ -126,7 +118,7 @@ def test_column_of_the_words(tmp_path):
 
 @pytest.mark.parametrize("line", ["A text, with a question", "Vitamin O", "text", "Question, abstract of it"])
 def test_text_that_resembles_a_table_is_text(tmp_path, line):
-    assert open_input(_file(tmp_path, "r.txt", f"{line}\nmore\n")).format == "text"
+    assert open_input(input_file(tmp_path, "r.txt", f"{line}\nmore\n")).format == "text"
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

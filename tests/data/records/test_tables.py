@@ -1,5 +1,4 @@
 import csv
-import gzip
 import io
 import json
 
@@ -9,6 +8,8 @@ from hypothesis import strategies as st
 
 from biosqueeze.data.records.tables import read_file, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
+from tests.data.records.input_files import write_file
+from tests.error_messages import explained
 
 HEADER = ("label", "sentence")
 
@@ -17,24 +18,9 @@ def _values(path, **options):
     return [dict(record.values) for record in read_file(path, **options)]
 
 
-def _assert_error(act, *fragments):
-    with pytest.raises(SqueezeError) as caught:
-        act()
-    message = str(caught.value)
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message, message
-
-
-def _file(directory, name, content):
-    data = content.encode() if isinstance(content, str) else content
-    (directory / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return directory / name
-
-
 @pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.tsv.gz"])
 def test_tabs_never_quote(tmp_path, name):
-    path = _file(tmp_path, name, '\ufeffLabel\tsentence\r\nx\tthe "so-called 5\' end\r\n\r\ny\t"a, b\r\n')
+    path = write_file(tmp_path, name, '\ufeffLabel\tsentence\r\nx\tthe "so-called 5\' end\r\n\r\ny\t"a, b\r\n')
     assert _values(path, header=HEADER) == [
         {"Label": "x", "sentence": "the \"so-called 5' end"},
         {"Label": "y", "sentence": '"a, b'},
@@ -43,38 +29,38 @@ def test_tabs_never_quote(tmp_path, name):
 
 
 def test_without_a_header_columns_are_numbered(tmp_path):
-    path = _file(tmp_path, "a.tsv", "x\tlabels\ny\tb\n")
+    path = write_file(tmp_path, "a.tsv", "x\tlabels\ny\tb\n")
     assert _values(path, header=HEADER) == [{"1": "x", "2": "labels"}, {"1": "y", "2": "b"}]
     assert _values(path) == _values(path, header=HEADER)
 
 
 def test_an_unnamed_column_is_called_by_its_position(tmp_path):
-    assert _values(_file(tmp_path, "a.csv", ",label\n0,x\n"), header=HEADER) == [{"1": "0", "label": "x"}]
+    assert _values(write_file(tmp_path, "a.csv", ",label\n0,x\n"), header=HEADER) == [{"1": "0", "label": "x"}]
 
 
 def test_two_columns_with_one_name(tmp_path):
-    path = _file(tmp_path, "a.tsv", "label\tlabel\nx\ty\n")
-    _assert_error(lambda: read_file(path, header=HEADER), "a.tsv:1", "two columns are called 'label'")
+    path = write_file(tmp_path, "a.tsv", "label\tlabel\nx\ty\n")
+    explained(lambda: read_file(path, header=HEADER), "a.tsv:1", "two columns are called 'label'")
 
 
 @given(st.lists(st.lists(st.text(st.characters(exclude_characters="\0\r", codec="utf-8")), min_size=2, max_size=2)))
 def test_csv_returns_what_the_csv_module_wrote(tmp_path_factory, rows):
     stream = io.StringIO(newline="")
     csv.writer(stream, lineterminator="\n").writerows([["label", "text"], *rows])
-    path = _file(tmp_path_factory.mktemp("csv"), "a.csv.gz", stream.getvalue())
+    path = write_file(tmp_path_factory.mktemp("csv"), "a.csv.gz", stream.getvalue())
     if not rows:
-        _assert_error(lambda: read_file(path, header=HEADER), "is empty")
+        explained(lambda: read_file(path, header=HEADER), "is empty")
     else:
         assert [list(row.values()) for row in _values(path, header=HEADER)] == rows
 
 
 def test_a_long_field_of_a_csv_is_read(tmp_path):
     text = "word, " * 30_000
-    assert _values(_file(tmp_path, "a.csv", f'label,sentence\nx,"{text}"\n'), header=HEADER)[0]["sentence"] == text
+    assert _values(write_file(tmp_path, "a.csv", f'label,sentence\nx,"{text}"\n'), header=HEADER)[0]["sentence"] == text
 
 
 def test_csv_rows_over_several_lines_keep_their_first_line(tmp_path):
-    path = _file(tmp_path, "a.csv", 'label,text\r\nx,"one\r\ntwo ""2"""\r\ny,three\r\n')
+    path = write_file(tmp_path, "a.csv", 'label,text\r\nx,"one\r\ntwo ""2"""\r\ny,three\r\n')
     records = read_file(path, header=HEADER)
     assert [(record.where, record.values["text"]) for record in records] == [
         (f"{path}:2", 'one\ntwo "2"'),
@@ -113,8 +99,8 @@ def test_csv_rows_over_several_lines_keep_their_first_line(tmp_path):
     ],
 )
 def test_errors_name_file_and_line(tmp_path, name, content, words):
-    path = _file(tmp_path, name, content)
-    _assert_error(lambda: read_file(path, header=HEADER), *words)
+    path = write_file(tmp_path, name, content)
+    explained(lambda: read_file(path, header=HEADER), *words)
 
 
 RECORDS = [{"text": "caf\u00e9 \u2028 and", "label": "yes", "n": [1, 2]}, {"text": "", "label": None, "n": []}]
@@ -123,26 +109,26 @@ RECORDS = [{"text": "caf\u00e9 \u2028 and", "label": "yes", "n": [1, 2]}, {"text
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.json", "a.jsonl.gz"])
 def test_json_lines(tmp_path, name):
     text = "\ufeff" + "\r\n\n".join(json.dumps(record, ensure_ascii=False) for record in RECORDS)
-    path = _file(tmp_path, name, text)
+    path = write_file(tmp_path, name, text)
     assert _values(path) == RECORDS
     assert [record.where for record in read_file(path)] == [f"{path}:1", f"{path}:3"]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_lists_and_objects_of_records_by_id(tmp_path, indent):
-    listed = _file(tmp_path, "list.json", json.dumps(RECORDS, indent=indent))
+    listed = write_file(tmp_path, "list.json", json.dumps(RECORDS, indent=indent))
     assert _values(listed) == RECORDS
     assert read_file(listed)[1].where == f"{listed}[1]"
     by_id = {"77": RECORDS[0], "78": {"id": 78, **RECORDS[1]}}
-    path = _file(tmp_path, "ids.json.gz", json.dumps(by_id, indent=indent))
+    path = write_file(tmp_path, "ids.json.gz", json.dumps(by_id, indent=indent))
     assert _values(path) == [{**RECORDS[0], "id": "77"}, {**RECORDS[1], "id": "78"}]
     assert read_file(path)[0].where == f'{path}["77"]'
 
 
 def test_reads_splits_and_logs_files_and_columns(tmp_path, capsys):
-    _file(tmp_path, "train.tsv", "label\tsentence\nx\ta\ny\tb\n")
-    _file(tmp_path, "devel.jsonl", '{"label": "x", "text": "c"}\n')
-    _file(tmp_path, "test.txt", "x\td\n")
+    write_file(tmp_path, "train.tsv", "label\tsentence\nx\ta\ny\tb\n")
+    write_file(tmp_path, "devel.jsonl", '{"label": "x", "text": "c"}\n')
+    write_file(tmp_path, "test.txt", "x\td\n")
     splits = read_records(str(tmp_path), ("train", "dev", "test"), header=HEADER)
     assert {split: len(records) for split, records in splits.items()} == {"train": 2, "dev": 1, "test": 1}
     log = " ".join(capsys.readouterr().err.split())
@@ -152,10 +138,10 @@ def test_reads_splits_and_logs_files_and_columns(tmp_path, capsys):
 
 
 def test_missing_and_unknown_splits(tmp_path):
-    _file(tmp_path, "train_0.tsv", "x\ty\n")
-    _assert_error(lambda: read_records(str(tmp_path), ("train",)), "no train split", "train_0.tsv", ".jsonl", "rename")
+    write_file(tmp_path, "train_0.tsv", "x\ty\n")
+    explained(lambda: read_records(str(tmp_path), ("train",)), "no train split", "train_0.tsv", ".jsonl", "rename")
     assert splits_of(str(tmp_path)) == ()
-    _assert_error(lambda: read_records(str(tmp_path / "train_0.tsv"), ("train",)), "is a file", str(tmp_path))
+    explained(lambda: read_records(str(tmp_path / "train_0.tsv"), ("train",)), "is a file", str(tmp_path))
     with pytest.raises(UsageError, match="'tst'"):
         read_records(str(tmp_path), ("tst",))
 

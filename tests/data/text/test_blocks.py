@@ -1,5 +1,3 @@
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,11 +11,6 @@ from tests import pico
 FAMILIES = ("bert", "roberta")
 
 
-@cache
-def _tokenizer(family: str):
-    return pico.tokenizer_of(family)
-
-
 def _sequences(lines, tokenizer, room: int) -> list[list[int]]:
     found = []
     for part in encode_lines(lines, tokenizer, room):
@@ -28,7 +21,7 @@ def _sequences(lines, tokenizer, room: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_framed_short_lines_equal_the_encoding_of_the_tokenizer(family):
-    tokenizer, lines = _tokenizer(family), list(pico.sentences(50))
+    tokenizer, lines = pico.shared_tokenizer(family), list(pico.sentences(50))
     frame = Frame.of(tokenizer)
     framed = [frame.around(np.array(ids)) for ids in _sequences(lines, tokenizer, 126)]
     assert [ids.tolist() for ids in framed] == [tokenizer(line)["input_ids"] for line in lines]
@@ -43,7 +36,7 @@ def test_framed_short_lines_equal_the_encoding_of_the_tokenizer(family):
     room=st.integers(1, 18),
 )
 def test_no_token_is_lost_and_no_sequence_too_long(family, lines, room):
-    tokenizer = _tokenizer(family)
+    tokenizer = pico.shared_tokenizer(family)
     whole = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
     cut = [ids[start : start + room] for ids in whole for start in range(0, len(ids), room)]
     assert _sequences(lines, tokenizer, room) == cut
@@ -54,23 +47,24 @@ def test_lines_are_encoded_as_a_stream(monkeypatch):
     drawn = []
     lines = (drawn.append(i) or "the cells" for i in range(25))
     parts = []
-    for part in encode_lines(lines, _tokenizer("bert"), 16):
+    for part in encode_lines(lines, pico.shared_tokenizer("bert"), 16):
         parts.append((part.texts, len(drawn)))
     assert parts == [(10, 10), (10, 20), (5, 25)]
 
 
 def test_a_long_line_is_not_a_warning(caplog, capsys):
-    list(encode_lines(["cells " * 1000], _tokenizer("bert"), 14))
+    # A tokenizer warns once: of a shared one, another test may have seen the warning.
+    list(encode_lines(["cells " * 1000], pico.tokenizer_of("bert"), 14))
     assert "longer than" not in caplog.text + capsys.readouterr().err
 
 
 def test_lines_without_a_token():
-    (part,) = encode_lines(["\u200b", "\ufeff"], _tokenizer("bert"), 14)
+    (part,) = encode_lines(["\u200b", "\ufeff"], pico.shared_tokenizer("bert"), 14)
     assert (part.texts, len(part.ids), len(part.sizes)) == (2, 0, 0)
 
 
 def test_max_length_without_room():
-    frame = Frame.of(_tokenizer("bert"))
+    frame = Frame.of(pico.shared_tokenizer("bert"))
     assert room_within(3, frame) == 1
     with pytest.raises(SqueezeError, match="give --max-length 3 or more"):
         room_within(2, frame)

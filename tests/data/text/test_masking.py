@@ -34,6 +34,23 @@ def words_of(ids: np.ndarray, segments: np.ndarray | None = None) -> list[list[i
     return words
 
 
+def two_texts(ids: np.ndarray, border: int) -> tuple[np.ndarray, list[list[int]]]:
+    """The text of each position, of which the second starts at the border, and the positions of each word."""
+    segments = 1 + (np.arange(len(ids)) >= border)
+    return segments, words_of(ids, segments)
+
+
+def chosen_by(unit: str, ids: np.ndarray, seed: int, rate: float, segments: np.ndarray) -> set[int]:
+    """The positions that a masking chooses."""
+    labels = MASKINGS[unit](ids, np.random.default_rng(seed), rate, segments)[1]
+    return set(np.flatnonzero(labels != IGNORED).tolist())
+
+
+def to_choose(words: list[list[int]], rate: float) -> int:
+    """The number of tokens that a rate asks for."""
+    return max(1, round(rate * sum(map(len, words))))
+
+
 def greedy_words(words: list[list[int]], count: int, order: np.ndarray) -> set[int]:
     """As create_masked_lm_predictions of google-research/bert."""
     chosen: set[int] = set()
@@ -94,14 +111,10 @@ def test_pieces_as_before_there_were_other_units(ids, seed, rate):
 
 @given(ids=IDS, seed=st.integers(0, 2**32), rate=st.floats(0.05, 1.0), border=st.integers(0, 60))
 def test_words_as_in_the_code_of_bert(ids, seed, rate, border):
-    segments = 1 + (np.arange(len(ids)) >= border)
-    words = words_of(ids, segments)
-    labels = MASKINGS["word"](ids, np.random.default_rng(seed), rate, segments)[1]
-    if not words:
-        return
+    segments, words = two_texts(ids, border)
+    chosen = chosen_by("word", ids, seed, rate, segments)
     order = np.random.default_rng(seed).permutation(len(words))
-    count = max(1, round(rate * sum(map(len, words))))
-    assert set(np.flatnonzero(labels != IGNORED).tolist()) == greedy_words(words, count, order)
+    assert chosen == (greedy_words(words, to_choose(words, rate), order) if words else set())
 
 
 def greedy_ngrams(words: list[list[int]], texts: list[int], count: int, seed: int) -> set[int]:
@@ -122,16 +135,11 @@ def greedy_ngrams(words: list[list[int]], texts: list[int], count: int, seed: in
 
 @given(ids=IDS, seed=st.integers(0, 2**32), rate=st.floats(0.05, 1.0), border=st.integers(0, 60))
 def test_ngrams_as_in_the_code_of_albert(ids, seed, rate, border):
-    segments = 1 + (np.arange(len(ids)) >= border)
-    words = words_of(ids, segments)
-    labels = MASKINGS["ngram"](ids, np.random.default_rng(seed), rate, segments)[1]
-    if not words:
-        return
-    starts = [word[0] for word in words]
+    segments, words = two_texts(ids, border)
     special = np.cumsum(np.isin(ids, SPECIAL))  # n-grams do not cross special tokens
-    texts = [int(special[start] * 10 + segments[start]) for start in starts]
-    count = max(1, round(rate * sum(map(len, words))))
-    assert set(np.flatnonzero(labels != IGNORED).tolist()) == greedy_ngrams(words, texts, count, seed)
+    texts = [int(special[word[0]] * 10 + segments[word[0]]) for word in words]
+    chosen = chosen_by("ngram", ids, seed, rate, segments)
+    assert chosen == (greedy_ngrams(words, texts, to_choose(words, rate), seed) if words else set())
 
 
 def test_ngram_lengths_favour_short_ones():
@@ -143,15 +151,11 @@ def test_ngram_lengths_favour_short_ones():
 
 @given(ids=IDS, seed=st.integers(0, 2**32), rate=st.floats(0.05, 0.6), border=st.integers(0, 60))
 def test_spans_are_within_one_text(ids, seed, rate, border):
-    segments = 1 + (np.arange(len(ids)) >= border)
-    masking = MASKINGS["span"]
-    labels = masking(ids, np.random.default_rng(seed), rate, segments)[1]
-    chosen = labels != IGNORED
-    words = words_of(ids, segments)
+    segments, words = two_texts(ids, border)
+    chosen = np.isin(np.arange(len(ids)), list(chosen_by("span", ids, seed, rate, segments)))
     assert all(len(set(chosen[word].tolist())) == 1 for word in words)
-    wanted = max(1, round(rate * sum(map(len, words))))
     longest = max(map(len, words), default=0)
-    assert not words or abs(int(chosen.sum()) - wanted) <= longest / 2 or chosen.sum() <= longest
+    assert not words or abs(int(chosen.sum()) - to_choose(words, rate)) <= longest / 2 or chosen.sum() <= longest
 
 
 def _long(unit: str, count: int = 400, length: int = 512) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

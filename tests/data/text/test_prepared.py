@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,29 +20,18 @@ from biosqueeze.data.text.prepared_corpus import Packed, open_corpus
 from biosqueeze.errors import SqueezeError
 from tests import pico
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 FAMILIES = ("bert", "roberta")
-
-
-@cache
-def _tokenizer(family: str = "bert"):
-    return pico.tokenizer_of(family)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("BIOSQUEEZE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
 def corpus(tmp_path) -> Path:
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(pico.sentences(300)), encoding="utf-8")
-    return path
+    return pico.write_sentences(tmp_path / "corpus.txt", 300)
 
 
 def _prepare(*sources: Path, length: int = 64, pack: bool = True, tokenizer=None, field: str = "text"):
-    return prepare_corpus([str(s) for s in sources], field, tokenizer or _tokenizer(), length, pack=pack)
+    return prepare_corpus([str(s) for s in sources], field, tokenizer or pico.shared_tokenizer(), length, pack=pack)
 
 
 def _ids(blocks) -> list[list[int]]:
@@ -78,9 +66,9 @@ def test_every_token_is_in_one_place(tmp_path_factory, family, pack, lines, leng
     path = tmp_path_factory.mktemp("texts") / "corpus.txt"
     lines = ["cells", *lines]
     path.write_text("\n".join(lines), encoding="utf-8")
-    blocks = _prepare(path, length=length, pack=pack, tokenizer=_tokenizer(family))
+    blocks = _prepare(path, length=length, pack=pack, tokenizer=pico.shared_tokenizer(family))
     stripped = [line.strip() for line in lines if line.strip()]
-    assert sorted(_ids(blocks)) == _one_by_one(stripped, _tokenizer(family), length)
+    assert sorted(_ids(blocks)) == _one_by_one(stripped, pico.shared_tokenizer(family), length)
     assert blocks.corpus.texts == len(stripped)
 
 
@@ -91,7 +79,7 @@ def test_several_shards_are_one_corpus(corpus, monkeypatch, pack):
     blocks = _prepare(corpus, pack=pack)
     assert len(blocks.corpus.entries) == 5
     lines = corpus.read_text(encoding="utf-8").splitlines()
-    assert sorted(_ids(blocks)) == _one_by_one(lines, _tokenizer(), 64)
+    assert sorted(_ids(blocks)) == _one_by_one(lines, pico.shared_tokenizer(), 64)
     items = np.random.default_rng(0).permutation(len(blocks))
     lengths = [len(blocks.features(int(item))["input_ids"]) for item in items]
     assert blocks.lengths_of(items).tolist() == lengths
@@ -135,7 +123,7 @@ def test_every_input_is_part_of_the_key(corpus, tmp_path):
         _folder(corpus),
         _folder(corpus, length=65),
         _folder(corpus, field="abstract"),
-        _folder(corpus, tokenizer=_tokenizer("roberta")),
+        _folder(corpus, tokenizer=pico.shared_tokenizer("roberta")),
         _folder(corpus, tokenizer=pico.tokenizer_of("bert", cased=False)),
         _folder(other),
         _folder(corpus, other),
@@ -189,7 +177,7 @@ def test_directories_jsonl_and_gzip(tmp_path):
     lines = list(pico.sentences(40))
     (folder / "a.txt.gz").write_bytes(gzip.compress("\n".join(lines[:20]).encode()))
     (folder / "b.jsonl").write_text("\n".join(json.dumps({"abstract": line}) for line in lines[20:]))
-    assert sorted(_ids(_prepare(folder, field="abstract"))) == _one_by_one(lines, _tokenizer(), 64)
+    assert sorted(_ids(_prepare(folder, field="abstract"))) == _one_by_one(lines, pico.shared_tokenizer(), 64)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +216,7 @@ def test_an_interrupted_preparation_leaves_nothing(corpus, own_cache, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             _prepare(corpus)
     assert not [path for path in own_cache.rglob("*") if path.suffix != ".lock" and path.name != "tokens"]
-    assert sorted(_ids(_prepare(corpus))) == _one_by_one(corpus.read_text().splitlines(), _tokenizer(), 64)
+    assert sorted(_ids(_prepare(corpus))) == _one_by_one(corpus.read_text().splitlines(), pico.shared_tokenizer(), 64)
 
 
 def test_a_file_that_changes_during_the_preparation(corpus, own_cache, monkeypatch):
@@ -255,7 +243,7 @@ def test_every_pipe_has_another_key(tmp_path):
         writer.start()
         found.append(_ids(_prepare(pipe)))
         writer.join()
-    assert found == [[_tokenizer()(line)["input_ids"]] for line in ("the gene", "the protein")]
+    assert found == [[pico.shared_tokenizer()(line)["input_ids"]] for line in ("the gene", "the protein")]
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -363,6 +351,6 @@ def test_packed_blocks_are_filled_with_the_pad_token(tmp_path):
     blocks = _prepare(path, length=8)
     assert isinstance(blocks, Packed)
     block = blocks.features(0)
-    ids = _tokenizer()("the gene")["input_ids"]
-    assert block["input_ids"].tolist() == ids + [_tokenizer().pad_token_id] * (8 - len(ids))
+    ids = pico.shared_tokenizer()("the gene")["input_ids"]
+    assert block["input_ids"].tolist() == ids + [pico.shared_tokenizer().pad_token_id] * (8 - len(ids))
     assert block["segments"].tolist() == [1] * len(ids) + [0] * (8 - len(ids))

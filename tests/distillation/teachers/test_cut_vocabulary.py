@@ -14,13 +14,6 @@ SENTENCES = tuple(pico.sentences(12, seed=6))
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(SENTENCES))
-    return path
-
-
-@pytest.fixture(scope="module")
 def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tags")
     rows = [
@@ -29,6 +22,11 @@ def tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, part in (("train", rows[:8]), ("dev", rows[8:10]), ("test", rows[10:])):
         (folder / f"{split}.tsv").write_text("\n\n".join([*part, ""]))
     return folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pico.write_sentences(tmp_path_factory.mktemp("text") / "text.txt", 12, seed=6)
 
 
 def weights(path: str) -> dict[str, torch.Tensor]:

@@ -29,21 +29,15 @@ from biosqueeze.training.sources import MaskedBlocks
 from tests import pico
 from tests.cli.run import Shell
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 STEPS = 30
 MASK_RATE = 0.15
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BIOSQUEEZE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "corpus.txt"
-    path.write_text("\n".join(pico.sentences(300, seed=5)))
-    return path
+    return pico.write_sentences(tmp_path_factory.mktemp("text") / "corpus.txt", 300, seed=5)
 
 
 @pytest.fixture
@@ -135,12 +129,12 @@ def test_encoder_dropout_is_off(text: Path, tmp_path: Path) -> None:
 
 
 def test_fitted_head_is_cached(
-    headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    headless: Callable[[str], Path], text: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = headless("bert")
     checkpoint = open_checkpoint(str(path))
     first = load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, tmp_path))
-    (folder,) = [f for f in (cache / "heads").iterdir() if f.is_dir()]
+    (folder,) = [f for f in (own_cache / "heads").iterdir() if f.is_dir()]
     assert folder.name.startswith(checkpoint_hash(checkpoint)[:12])
 
     def never(*_: object) -> None:
@@ -171,13 +165,12 @@ def test_cache_key_changes_with_settings(
 
 
 def test_cache_key_changes_with_the_corpus(headless: Callable[[str], Path], text: Path, tmp_path: Path) -> None:
-    path, other = headless("bert"), tmp_path / "other.txt"
-    other.write_text("\n".join(pico.sentences(300, seed=6)))
+    path, other = headless("bert"), pico.write_sentences(tmp_path / "other.txt", 300, seed=6)
     assert _key(fitting_of(text, path, tmp_path)) != _key(fitting_of(other, path, tmp_path))
 
 
 def test_interrupted_fitting_leaves_no_files(
-    headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    headless: Callable[[str], Path], text: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, draft = headless("bert"), tmp_path / "draft"
     draft.mkdir()
@@ -193,11 +186,11 @@ def test_interrupted_fitting_leaves_no_files(
     with pytest.raises(KeyboardInterrupt, match="nothing of it is kept"):
         load_or_fit_head(load_model(checkpoint, "mlm").model, checkpoint, fitting_of(text, path, draft))
     assert not list(draft.iterdir())
-    assert not (cache / "heads").exists()
+    assert not (own_cache / "heads").exists()
 
 
 def test_failed_fitting_names_the_way_out(
-    headless: Callable[[str], Path], text: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    headless: Callable[[str], Path], text: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(job: head_fitting.TrainingJob) -> None:
         raise TrainingError("out of memory at step 1 with 8 sequences", "give --gradient-checkpointing, then --resume")

@@ -11,16 +11,11 @@ import pytest
 from biosqueeze.distillation.teachers import score as teacher_score
 from biosqueeze.training.optimiser import schedules
 from tests.cli.run import Shell
-from tests.stages.test_distill import tags, tune
+from tests.tagged_sentences import tags, tune, tuned
 
-__all__ = ["tags"]
+__all__ = ["tags", "tuned"]  # fixtures, apart from those of the stages: `evaluate` writes into the model
 
 QUICK = ["--precision", "fp32", "--batch-size", "8", "--max-length", "64"]
-
-
-@pytest.fixture(scope="module")
-def tuned(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tune("bert", tags, tmp_path_factory.mktemp("score"))
 
 
 @pytest.mark.parametrize(

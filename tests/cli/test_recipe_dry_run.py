@@ -1,0 +1,62 @@
+"""Recipes that are planned and not run."""
+
+import json
+from pathlib import Path
+
+from tests.cli.recipe_files import write
+from tests.cli.run import Shell
+
+
+def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
+    said = shell("run", recipe, "--dry-run")
+    assert (said.code, said.out) == (0, "")
+    assert "parameters after" in said.err
+    assert not Path("r-run").exists()
+
+
+def test_a_dry_run_tells_what_would_be_skipped(recipe: Path, shell: Shell) -> None:
+    command = ("run", recipe, "--out", "run")
+    assert shell(*command).code == 0
+    said = shell(*command, "--dry-run", "--json")
+    assert [step.get("unchanged") for step in json.loads(said.out)["steps"]] == [True, True]
+    assert said.err.count("unchanged, would be skipped") == 2
+    changed = [(("--set", "half.seed=1"), [None, None]), (("--set", "shrink.seed=1"), [True, None])]
+    for words, unchanged in changed:
+        said = shell(*command, *words, "--dry-run", "--json")
+        assert [step.get("unchanged") for step in json.loads(said.out)["steps"]] == unchanged
+
+
+def test_a_dry_run_as_json_is_one_object(recipe: Path, shell: Shell) -> None:
+    plans = json.loads(shell("run", recipe, "--dry-run", "--json").out)["steps"]
+    assert [plan["step"] for plan in plans] == ["half", "shrink"]
+    assert plans[0]["stage"] == "shrink"
+    assert plans[0]["parameters_after"] < plans[0]["parameters_before"]
+
+
+def test_a_dry_run_names_the_step_that_cannot_run(shell: Shell) -> None:
+    said = shell("run bioformer_8l --dry-run")
+    assert (said.code, "[corpus]: there is no file or directory baseline" in said.err) == (1, True)
+
+
+def test_a_dry_run_outlines_steps_without_inputs(tmp_path: Path, pico_bert: Path, shell: Shell) -> None:
+    (tmp_path / "a.txt").write_text("One two.\n")
+    path = write(
+        tmp_path / "r.toml",
+        f'[corpus]\ninputs = ["{tmp_path / "a.txt"}"]\n[vocab]\ninputs = ["@corpus"]\n'
+        f'[tiny]\nstage = "distill"\nteacher = "{pico_bert}"\nstudent = "tiny"\ncorpus = "@corpus"\nlr = 1e-3\n'
+        '[second]\nstage = "distill"\nteacher = "@tiny"\nloss = ["compact", "mlm=2"]\ncorpus = "@corpus"\n',
+    )
+    said = shell("run", path, "--dry-run", "--json")
+    assert said.code == 0, said.err
+    _, vocab, tiny, second = (plan["steps"] for plan in json.loads(said.out)["steps"])
+    assert vocab == ["run vocab: inputs @corpus"]
+    assert tiny[0] == f"run distill: teacher {pico_bert}, student tiny, corpus @corpus, lr 0.001"
+    # Without the attention of the preset: the teacher has another number of heads.
+    assert tiny[1] == "losses: 1 embedding + 1 hidden + 1 soft, temperature 1"
+    assert second[0] == "run distill: checkpoint @tiny, teacher @tiny, corpus @corpus, loss compact mlm=2"
+    assert second[1].startswith("losses: 3 mlm + 3 hidden-cosine + 3 attention-kl-mean + 5 kl, temperature 1, unless")
+
+
+def test_a_dry_run_does_not_ask_for_force(recipe: Path, shell: Shell) -> None:
+    shell("run", recipe)
+    assert "force" not in shell("run", recipe, "--dry-run").err

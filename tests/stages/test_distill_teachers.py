@@ -1,0 +1,55 @@
+"""The stage distill with several teachers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import pico
+from tests.cli.run import Shell
+from tests.metrics_log import read_log
+from tests.stages.distilling import QUICK
+
+
+def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
+    other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
+    result = shell(
+        "distill --teacher", tuned, "--teacher", other.path, "--teacher-weights", "2,1", "--student", "distil",
+        "--data", tags, "--loss", "kl", "--steps", 2, "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    parents = json.loads(Path("student/biosqueeze.json").read_text())["history"][-1]["parents"]
+    assert {"teacher", "teacher 2"} <= set(parents)
+
+
+@pytest.mark.parametrize("student", ["bert", "roberta"])
+def test_teacher_weights(
+    student: str, tuned: Path, tags: Path, tmp_path: Path, pico_roberta: Path, shell: Shell
+) -> None:
+    """A teacher of weight 1e-9 changes nothing, one of equal weight does; with one and with two vocabularies."""
+    plain = pico.save("bert", tmp_path / "plain", head="base", seed=1)
+    other = shell("finetune", plain, "--data", tags, "--steps", 9, "--lr", "1e-2", "--out", tmp_path / "other", *QUICK)
+    learner = ("--student", "distil") if student == "bert" else (pico_roberta,)
+
+    def losses(out: str, *more: object) -> list[float]:
+        words = ("distill", *learner, "--teacher", tuned, *more, "--data", tags, "--loss", "kl", "--steps", 2)
+        result = shell(*words, "--out", out, "--dropout", 0, *QUICK)
+        assert result.code == 0, result.err
+        return [step["loss"] for step in read_log(tmp_path / out) if "loss" in step]
+
+    alone = losses("alone")
+    assert losses("weightless", "--teacher", other.path, "--teacher-weights", "1,1e-9") == pytest.approx(
+        alone, rel=1e-4
+    )
+    assert losses("equal", "--teacher", other.path) != pytest.approx(alone, rel=1e-2)
+
+
+def test_layers_of_the_first_of_several_teachers(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
+    other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
+    words = ("distill", "--teacher", tuned, "--teacher", other.path, "--student", "distil", "--data", tags, *QUICK)
+    both = shell(*words, "--loss", "kl", "--loss", "hidden", "--steps", 1, "--out", "student")
+    assert both.code == 0, both.err
+    assert f"hidden compares with the layers of {tuned} alone" in " ".join(both.err.split())
+    idle = shell(*words, "--loss", "hidden", "--steps", 1, "--out", "idle")
+    assert (idle.code, "other would not be used" in " ".join(idle.err.split())) == (2, True), idle.err
+    assert not Path("idle").exists()

@@ -1,0 +1,75 @@
+"""Students of the stage distill that are fine-tuned before they are distilled."""
+
+import json
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from biosqueeze.distillation import warm_start
+from tests.cli.run import Shell, start
+from tests.metrics_log import read_log
+from tests.stages.distilling import QUICK
+
+
+def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
+    result = shell(
+        "distill --teacher", tuned, "--student", "distil", "--data", tags, "--epochs", 1, "--lr", "5e-3",
+        "--warm-start", "finetune", "--warm-epochs", 2, "--out", "student", *QUICK,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert "warm start: f1" in result.err
+    warm = [json.loads(line) for line in Path("student/warm-start.jsonl").read_text().splitlines()]
+    assert len([line for line in warm if "dev" in line]) == 2
+    assert {"labels"} <= set(warm[0])
+    assert not list(Path("student").glob("warm-start/*"))
+    start, first, *_ = read_log(Path("student"))
+    assert start["dev"]["f1"] == max(line["dev"]["f1"] for line in warm if "dev" in line)
+    assert "kl" in first
+
+
+def test_the_warm_start_has_the_same_dropout(
+    tuned: Path, tags: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[float]] = []
+
+    def looking(models: Any, *rest: Any) -> Any:
+        seen.append({module.p for module in models.student.modules() if isinstance(module, torch.nn.Dropout)})
+        return warm_start.warm_start(models, *rest)
+
+    monkeypatch.setattr("biosqueeze.distillation.pipeline.warm_start", looking)
+    words = ("--warm-start", "finetune", "--dropout", 0, "--steps", 1, "--loss", "kl", "--out", "student", *QUICK)
+    assert shell("distill --teacher", tuned, "--student", "distil", "--data", tags, *words).code == 0
+    assert seen == [{0.0}]
+
+
+def test_interrupted_warm_start_continues(tuned: Path, tags: Path, shell: Shell) -> None:
+    words = (
+        "distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--steps", 6, "--lr", "5e-3",
+        "--warm-start", "finetune", "--warm-epochs", 2, "--save-every", 3, *QUICK,
+    )  # fmt: skip
+    assert shell(*words, "--out", "whole").code == 0
+    for phase in ("warm-start", "."):
+        killed_when(Path(f"{phase}-cut.partial") / phase, [*words, "--out", f"{phase}-cut"])
+        if phase == "warm-start":
+            cold = [word for word in words if word not in ("--warm-start", "finetune", "--warm-epochs", 2)]
+            result = shell(*cold, "--out", f"{phase}-cut", "--resume")
+            assert (result.code, "holds the state of a warm start alone" in result.err) == (1, True), result.err
+        result = shell(*words, "--out", f"{phase}-cut", "--resume")
+        assert result.code == 0, result.err
+        assert weights(Path(f"{phase}-cut")) == weights(Path("whole"))
+        assert [m["step"] for m in read_log(Path(f"{phase}-cut"))] == [m["step"] for m in read_log(Path("whole"))]
+
+
+def weights(path: Path) -> bytes:
+    return (path / "model.safetensors").read_bytes()
+
+
+def killed_when(folder: Path, words: Sequence[object]) -> None:
+    """Start a command, and kill it when the folder has a training state."""
+    running = start(*words, log=Path("log"))
+    running.wait_for(lambda: list(folder.glob("state-*")))
+    running.end(signal.SIGKILL)
