@@ -115,7 +115,7 @@ from biosqueeze.system import memory
 memory.available_memory = lambda: 150 * 2**20
 main()
 """
-_SIZES = ("--batch-size", "2000", "--max-length", "32", "--steps", "2", "--precision", "fp32")
+_SIZES = ("--batch-size", "2000", "--max-length", "32", "--steps", "1", "--precision", "fp32")
 
 
 @linux

@@ -71,6 +71,12 @@ def test_correlation_with_a_constant_is_zero_without_a_warning(values, constant)
             assert measure([constant] * len(values), values) == 0.0
 
 
+def test_correlation_of_what_overflowed_is_zero():
+    for measure in (pearson, spearman):
+        assert measure([1.0, 2.0, 3.0], [math.nan, 0.0, 1.0]) == 0.0
+    assert pearson([1.0, 2.0, 3.0], [math.inf, 0.0, 1.0]) == 0.0
+
+
 def test_perfect_correlation_does_not_depend_on_the_unit():
     gold = [0.0, 1.0, 2.5, 4.0]
     scores = task().score(gold, [10 * value - 3 for value in gold])
