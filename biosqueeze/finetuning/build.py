@@ -8,12 +8,13 @@ from transformers import PreTrainedModel
 from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.errors import UsageError
-from biosqueeze.finetuning.class_weights import balanced_weights
+from biosqueeze.finetuning.class_weights import Weights, balanced_weights
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import reinitialise
 from biosqueeze.models.custom_heads.cosine import CosineHead
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
+from biosqueeze.models.output_tensors import tensors_of
 
 
 def build_fine_tuner(
@@ -40,17 +41,15 @@ def build_fine_tuner(
     if options.smart and isinstance(model, HeadedEncoder) and isinstance(model.head, CosineHead):
         raise UsageError("--smart needs both texts in one input, and --representation cosine encodes them separately")
     reinitialise(model, options.reinit_layers, options.seed)
-    class_weights = None
+    loss = head_loss
     if options.class_weights == "balanced":
-        class_weights = torch.from_numpy(balanced_weights(features, output_type, model.config.num_labels or 0))
-    return FineTuner(
-        model,
-        output_type,
-        head_loss=head_loss,
-        class_weights=class_weights,
-        smart=options.smart,
-        layer_decay=options.layer_decay,
-    )
+        loss = _weighted_loss(output_type, balanced_weights(features, output_type, model.config.num_labels or 0))
+    return FineTuner(model, output_type, loss, smart=options.smart, layer_decay=options.layer_decay)
+
+
+def _weighted_loss(output_type: OutputType, class_weights: Weights) -> Loss:
+    weights, mean_loss = torch.from_numpy(class_weights), tensors_of(output_type).loss
+    return lambda logits, batch: mean_loss(logits, batch, weights.to(logits.device))
 
 
 def _check_options_for_head_loss(options: FineTuningOptions) -> None:

@@ -21,35 +21,31 @@ from biosqueeze.training.resuming.rng_state import RngState
 class FineTuner(Learner):
     """A model that is trained on the labels of a task; see `data.output_types` for the features."""
 
-    class_weights: Tensor | None
-
     def __init__(
         self,
         model: PreTrainedModel | HeadedEncoder,
         output_type: OutputType = TOKENS,
+        loss: Loss | None = None,
         *,
-        head_loss: Loss | None = None,
-        class_weights: Tensor | None = None,
         smart: float = 0.0,
         layer_decay: float = 1.0,
     ) -> None:
         super().__init__()
         self.model = model
-        self.head_loss = head_loss
         self.tensors = tensors_of(output_type)
+        self.loss = loss or self.tensors.loss
         self.inputs = input_names(model)
         self.weights: Mapping[str, float] = {"labels": 1.0} | ({"smart": smart} if smart else {})
         self.layer_decay = layer_decay
-        self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, **batch: Tensor) -> dict[str, Tensor]:
         """Compute `labels`, the mean loss over the scored units, and with --smart `smart`, the smoothness term."""
         if "smart" not in self.weights:
-            return {"labels": self._loss(self._logits(batch), batch)}
+            return {"labels": self.loss(self._logits(batch), batch)}
         rng = RngState(batch["input_ids"].device)
         logits = self._logits(batch)
         perturbed = PerturbedForward(lambda: self._logits(batch), word_embedding(self.model), rng)
-        return {"labels": self._loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.tensors)}
+        return {"labels": self.loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.tensors)}
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """Count the tokens with a label, or the sequences; the same for every term."""
@@ -63,8 +59,3 @@ class FineTuner(Learner):
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         return main_output(self.model(**{name: batch[name] for name in self.inputs if name in batch})).float()
-
-    def _loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.head_loss is not None:
-            return self.head_loss(logits, batch)
-        return self.tensors.loss(logits, batch, self.class_weights)

@@ -143,23 +143,24 @@ class _DenseSelfAttention(LongformerSelfAttention):
         positions = torch.arange(hidden_states.shape[1], device=hidden_states.device)
         near = (positions[:, None] - positions).abs() <= self.one_sided_attn_window_size
         seen = real[:, None, :] & (near | is_global[:, None, :])  # (batch, query, key)
-        outputs = self._attend(hidden_states, hidden_states, seen, self.query, self.key, self.value)
+        outputs = self._attend(hidden_states, hidden_states, seen, (self.query, self.key, self.value))
         outputs = torch.where(real[:, :, None], outputs, 0.0)
         if self.global_tokens == 0:
             return (outputs,)
         count = self.global_tokens
         start = hidden_states[:, :count]
         everywhere = real[:, None, :].expand(-1, start.shape[1], -1)
-        globally = self._attend(start, hidden_states, everywhere, self.query_global, self.key_global, self.value_global)
+        projections = self.query_global, self.key_global, self.value_global
+        globally = self._attend(start, hidden_states, everywhere, projections)
         chosen = torch.where(is_global[:, :count, None], globally, outputs[:, :count])
         return (chosen if count is None else torch.cat([chosen, outputs[:, count:]], dim=1),)
 
     def _attend(
-        self, queried: Tensor, states: Tensor, seen: Tensor, query: nn.Linear, key: nn.Linear, value: nn.Linear
+        self, queried: Tensor, states: Tensor, seen: Tensor, projections: tuple[nn.Linear, nn.Linear, nn.Linear]
     ) -> Tensor:
         queries, keys, values = (
             linear(inputs).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for linear, inputs in ((query, queried), (key, states), (value, states))
+            for linear, inputs in zip(projections, (queried, states, states), strict=True)
         )
         scores = queries @ keys.transpose(2, 3) / self.head_dim**0.5  # (batch, heads, query, key)
         scores = scores.masked_fill(~seen[:, None], torch.finfo(scores.dtype).min)

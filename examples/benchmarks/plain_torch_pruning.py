@@ -45,7 +45,7 @@ def main() -> None:
             words = f"torch-pruning, {ratio} of all channels, {'uniform' if uniform else 'global'}"
             name = f"plain-{ratio}-{'uniform' if uniform else 'global'}"
             known = runs.record(name) or runs.save_record(
-                name, prune(runs, name, teacher, float(ratio), uniform, options)
+                name, prune(runs.out / "checkpoints" / name, teacher, float(ratio), uniform, options)
             )
             f1 = f"{100 * known['f1']:.2f}" if known["f1"] is not None else known["error"]
             rows.append([words, f"{known['parameters'] / 1e6:.2f}M", f1, known["loads"]])
@@ -71,10 +71,8 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prune(
-    runs: StageRuns, name: str, teacher: Path, ratio: float, uniform: bool, options: argparse.Namespace
-) -> dict[str, Any]:
-    """Cut the teacher by torch-pruning alone; return parameters, F1, and whether stock transformers loads it."""
+def prune(target: Path, teacher: Path, ratio: float, uniform: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Cut and save the teacher by torch-pruning alone; return parameters, F1, and whether stock transformers loads it."""
     from biosqueeze.checkpoint import open_checkpoint
     from biosqueeze.models.loading.load import load_model, load_tokenizer
 
@@ -82,7 +80,6 @@ def prune(
     checkpoint = open_checkpoint(str(teacher))
     model, tokenizer = load_model(checkpoint).model, load_tokenizer(checkpoint)
     _prune_channels(model, dict(tokenizer("BRCA1 in breast cancer", return_tensors="pt")), ratio, uniform=uniform)
-    target = runs.out / "checkpoints" / name
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     parameters = sum(parameter.numel() for parameter in model.parameters())

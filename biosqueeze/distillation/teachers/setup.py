@@ -18,7 +18,7 @@ from biosqueeze.distillation.teachers.cache.fill import fill_cache
 from biosqueeze.distillation.teachers.cache.plan import CacheRequest, open_teacher_cache
 from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTeachers, TeacherWithTokenizer
 from biosqueeze.distillation.teachers.cut_vocabulary import vocabulary_mark
-from biosqueeze.distillation.teachers.sources import CachedTeacher, LiveTeacher, NoTeacher, Teacher
+from biosqueeze.distillation.teachers.sources import CachedTeacher, LiveTeacher, NoTeacher, ShardedTeacher, Teacher
 from biosqueeze.errors import UsageError
 from biosqueeze.progress import note
 from biosqueeze.system import processes
@@ -146,11 +146,11 @@ def _live_teacher(request: DistillationRequest, setup: TeacherSetup) -> LiveTeac
     if precision_of(request.training) == "bf16":
         for model in models:
             cast_products(model)
-    return LiveTeacher(
+    kind = ShardedTeacher if processes.sharding() else LiveTeacher
+    return kind(
         models,
         loss_config.output_spec,
         loss_config.teacher_parts,
         weights=setup.weights,
         temperature=loss_config.temperature,
-        sharded=processes.sharding(),
     )

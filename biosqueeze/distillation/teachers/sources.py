@@ -118,7 +118,6 @@ class LiveTeacher:
         *,
         weights: Sequence[float] = (),
         temperature: float = 1.0,
-        sharded: bool = False,
     ) -> None:
         """Freeze the models and attach the hooks.
 
@@ -128,11 +127,10 @@ class LiveTeacher:
             parts_by_depth: parts of the first model's layers to record, see `HiddenStateHooks`.
             weights: weight of each model in the mean; equal if left out.
             temperature: at which the distributions are averaged.
-            sharded: whether each process holds only a part of the weights; all processes then run every batch together.
         """
         self.models = list(models)
         self.spec, self.temperature = spec, temperature
-        self._sharded, self._device = sharded, torch.device("meta")  # until the first batch
+        self._device = torch.device("meta")  # until the first batch
         total = sum(weights) or len(self.models)
         self.weights = [weight / total for weight in weights or [1.0] * len(self.models)]
         self.hooks = [
@@ -159,10 +157,6 @@ class LiveTeacher:
 
         After an out-of-memory error the next batch tries again.
         """
-        if self._sharded:
-            # Embeddings and heads stay whole in each process: a head runs in slices, whose number differs between them.
-            shard_layers(self.models)
-            note(f"teachers sharded: {held_parameters(self.models)}")
         for model in self.models:
             nn.Module.to(model, device)
         self._device = device
@@ -178,6 +172,16 @@ class LiveTeacher:
         return mean_logits(
             [tensor.float() for tensor in logits], self.weights, self.temperature, self.spec.tensors.row_kind
         )
+
+
+class ShardedTeacher(LiveTeacher):
+    """Teachers of which each process holds a part of the weights; all processes run every batch together."""
+
+    def _place(self, device: torch.device) -> None:
+        # Embeddings and heads stay whole in each process: a head runs in slices, whose number differs between them.
+        shard_layers(self.models)
+        note(f"teachers sharded: {held_parameters(self.models)}")
+        super()._place(device)
 
 
 def mean_logits(logits: Sequence[Tensor], weights: Sequence[float], temperature: float, kind: RowKind) -> Tensor:

@@ -19,7 +19,7 @@ as it is: that keeps more, see examples/benchmarks/results/shrinking.md.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,6 +55,8 @@ class _Site:
     """The number of the first layer of the cut model that has to run for the states."""
     reference_layer: int = 0
     """The same of the original."""
+    relative: bool = False
+    """How errors of the residual stream count: see the module's docstring."""
 
 
 def repair_width(
@@ -69,7 +71,8 @@ def repair_width(
         text: to calibrate on.
     """
     site_groups = _narrowed_groups(model, original, kept) if kept.hidden is not None else _ffn_groups(model, original)
-    return _repair(model, original, site_groups, text, relative=True)
+    site_groups = [[replace(site, relative=True) for site in sites] for sites in site_groups]
+    return _repair(model, original, site_groups, text)
 
 
 def repair_depth(
@@ -197,15 +200,14 @@ def _repair(
     site_groups: Sequence[Sequence[_Site]],
     text: CalibrationText,
     *,
-    relative: bool = False,
     shows_progress: bool = True,
 ) -> PreTrainedModel:
-    """Repair a model group by group; `relative` is how errors of the stream count, see the module's docstring."""
+    """Repair a model group by group."""
     runs, targets = PartialRuns(model), _Targets(original, text)
     progress = track("repair", len(site_groups) * len(text.batches)) if shows_progress else nullcontext()
     with torch.no_grad(), progress as bar:
         for place, sites in enumerate(site_groups):
-            fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site, relative=relative) for site in sites]
+            fits = [_Rescaling(site) if _is_norm(site.module) else _Refit(site) for site in sites]
             wanted = [(*site.parts, (site.module, "input")) for site in sites]
             later = [site for group in site_groups[place + 1 :] for site in group]
             for number in range(len(text.batches)):
@@ -261,9 +263,9 @@ class _Targets:
 class _Refit:
     """A linear layer: its weights change by the least-squares fit of what is missing in the stream."""
 
-    def __init__(self, site: _Site, *, relative: bool) -> None:
+    def __init__(self, site: _Site) -> None:
         self.module = site.module
-        self.relative = relative and len(site.parts) > 1  # the others do not write to the stream
+        self.relative = site.relative and len(site.parts) > 1  # the others do not write to the stream
         has_bias = site.module.bias is not None
         self.equations = NormalEquations(site.module.in_features, site.module.out_features, bias=has_bias)
 
