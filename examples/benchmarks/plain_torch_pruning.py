@@ -72,7 +72,7 @@ def parse() -> argparse.Namespace:
 
 
 def prune(target: Path, teacher: Path, ratio: float, uniform: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Cut and save the teacher by torch-pruning alone; return parameters, F1, and whether stock transformers loads it."""
+    """Cut and save a teacher by torch-pruning alone; return parameters, F1, and whether stock transformers loads it."""
     from biosqueeze.checkpoint import open_checkpoint
     from biosqueeze.models.loading.load import load_model, load_tokenizer
 
