@@ -1,6 +1,7 @@
 """What is said at the end of a stage: the step that was kept, the score beside the teacher's, size, what comes next."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
@@ -58,6 +59,16 @@ def scored(metric: str, score: float, teacher: float | None) -> str:
     """Return a score beside the teacher's: "f1 0.7427, 95.4% of the teacher's 0.7785"."""
     share = f", {score / teacher:.1%} of the teacher's {teacher:.4f}" if teacher else ""
     return f"{metric} {score:.4f}{share}"
+
+
+def measured_on(result: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return task, data and split of a result of `evaluate`: results with equal ones are comparable.
+
+    Data that are there are named by their absolute path, however the path was written.
+    """
+    task, data, split = (str(result.get(key, "")) for key in ("task", "data", "split"))
+    place = Path(data).expanduser()
+    return task, str(place.resolve()) if data and place.exists() else data, split
 
 
 def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:

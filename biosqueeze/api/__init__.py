@@ -86,10 +86,12 @@ def options_of(stage: ModuleType, arguments: Mapping[str, Any]) -> StageOptions:
 
 
 def _converted(field: OptionField, value: Any) -> Any:
-    """Convert an argument to the type of the option: paths to text, one value or a list to a tuple."""
+    """Convert an argument to the type of the option: paths to text; one value, a list or a dict to a tuple."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     is_sequence = isinstance(value, list | tuple)
+    if field.repeated and isinstance(value, Mapping):
+        return tuple(f"{name}={each}" for name, each in value.items())
     if field.repeated:
         items = value if is_sequence else [value]
         return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in items)

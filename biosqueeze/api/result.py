@@ -44,5 +44,5 @@ class Result(Mapping[str, Any]):
     def predictions(self) -> Iterator[dict[str, Any]]:
         """The predictions of `predict` without `out`, one dict for each record, computed as they are read."""
         for chunk in self.lines or ():
-            for line in chunk.splitlines():
-                yield json.loads(line)
+            # str.splitlines would also split at line ends of Unicode, which a text may have.
+            yield from map(json.loads, filter(None, chunk.split("\n")))

@@ -169,7 +169,9 @@ def _report_bug(error: Exception) -> int:
         click.echo(trace, err=True)
     handle, name = tempfile.mkstemp(prefix="biosqueeze-", suffix=".log")
     os.close(handle)
-    Path(name).write_text(f"biosqueeze {__version__}\n{' '.join(sys.argv)}\n\n{trace}", encoding="utf-8")
+    Path(name).write_text(
+        f"biosqueeze {__version__}\n{' '.join(sys.argv)}\n\n{trace}", encoding="utf-8", errors="backslashreplace"
+    )
     summary = (str(error).strip().splitlines() or [""])[0]
     _print(f"bug: {type(error).__name__}: {summary}", in_all=True)
     _print(f"This is an error in biosqueeze. The traceback is in {name}; please report it.", in_all=True)

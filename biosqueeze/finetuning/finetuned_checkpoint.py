@@ -8,6 +8,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 DEFAULT_LENGTH = 256
@@ -83,4 +84,17 @@ def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> No
         raise SqueezeError(
             f"{checkpoint.name} has no names of its labels (id2label in config.json is missing or has LABEL_0, ...); "
             "add the names there, in the order of the training"
+        )
+    if head == "token-classification":
+        _check_tags(checkpoint)
+
+
+def _check_tags(checkpoint: Checkpoint) -> None:
+    labels = checkpoint.labels
+    wrong = [label for label in labels if not is_tag(label)]
+    if wrong or OUTSIDE not in labels:
+        what = f"the label {wrong[0]!r}" if wrong else f"no label {OUTSIDE}"
+        raise SqueezeError(
+            f"{checkpoint.name} has {what}, and entities are read from tags: {OUTSIDE}, and letters with a type, such "
+            "as B-Disease and I-Disease; rename the labels so in id2label and label2id of config.json"
         )

@@ -9,7 +9,7 @@ from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
 from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
-from biosqueeze.summaries import main_score, score_heading
+from biosqueeze.summaries import main_score, measured_on, score_heading
 
 
 def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
     """Return the score divided by the baseline's, if both were evaluated on the same data."""
     evaluated, reference = _evaluation(model), _evaluation(baseline)
-    same_data = all(evaluated.get(key) == reference.get(key) for key in ("task", "data", "split"))
+    same_data = measured_on(evaluated) == measured_on(reference)
     (metric, score), (baseline_metric, baseline_score) = main_score(evaluated), main_score(reference)
     if not same_data or metric != baseline_metric or not baseline_score or score is None:
         return None
@@ -79,7 +79,7 @@ def _evaluation(model: MeasuredModel) -> dict[str, Any]:
 def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:
     """Print two tables: the details of each shape, and below it size, score and latency of each model side by side.
 
-    A note says what is missing for retention, where the baseline alone has no score.
+    A note says what is missing for retention.
     """
     names = _display_names(rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
@@ -87,8 +87,12 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
     machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
     progress.table(machine, *_summary(rows, names), keys=2)
     first = rows[0]
-    if first["score"] is None and first["is_finetuned"] and any(row["score"] is not None for row in rows):
+    scored = [row for row in rows if row["score"] is not None]
+    if first["score"] is None and first["is_finetuned"] and scored:
         progress.note(f"no retention: first biosqueeze evaluate {first['checkpoint']} --backend {first['backend']}")
+    others = {names[row["checkpoint"]]: None for row in scored if row["retention"] is None}
+    if first["score"] is not None and others:
+        progress.note(f"no retention of {', '.join(others)}: evaluated on other data, or by another score")
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -42,22 +42,26 @@ def _value_error(field: OptionField, value: Any) -> str | None:
     for item in values:
         if known and item not in known:
             return f"{field.flag} must be {alternatives(known)}, not {item!r}.{registry.closest(str(item), known)}"
-        if field.type in (int, float) and not _is_number(item, field.type):
-            kind = "a whole number" if field.type is int else "a finite number"
-            return f"{field.flag} must be {kind}, not {item!r}"
-        if field.type is str and not field.words and isinstance(item, bool):
-            return f"{field.flag} must be a text, not {item!r}"
-        if field.words and not isinstance(item, bool) and item not in field.words:
-            return f"{field.flag} must be {alternatives(['True', 'False', *map(repr, field.words)])}, not {item!r}"
+        if not _has_type(field, item):
+            return f"{field.flag} must be {_expected(field)}, not {item!r}"
         if error := _syntax_error(field, item):
             return error
     return None
 
 
-def _is_number(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, int) if kind is int else math.isfinite(value)
+def _has_type(field: OptionField, value: Any) -> bool:
+    if isinstance(value, bool) or value in field.words:
+        return field.type is bool or bool(field.words)
+    if field.type in (int, float):
+        number = isinstance(value, int) if field.type is int else isinstance(value, int | float)
+        return number and math.isfinite(value)
+    return field.type is not bool and not field.words and (field.type is not str or isinstance(value, str))
+
+
+def _expected(field: OptionField) -> str:
+    if field.words or field.type is bool:
+        return alternatives(["True", "False", *map(repr, field.words)])
+    return {int: "a whole number", float: "a finite number"}.get(field.type, "a text")
 
 
 def _syntax_error(field: OptionField, value: Any) -> str | None:

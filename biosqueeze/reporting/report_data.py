@@ -12,6 +12,7 @@ from biosqueeze.files.json_object import JsonObject
 from biosqueeze.manifest import Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
 from biosqueeze.reporting.curves import Curves, read_curves
+from biosqueeze.summaries import measured_on
 
 _ADVICE = "delete the file and measure again"
 
@@ -54,7 +55,7 @@ class Evaluation:
     @property
     def measured_on(self) -> tuple[str, str, str]:
         """Evaluations with equal values are comparable."""
-        return self.task, self.data, self.split
+        return measured_on({"task": self.task, "data": self.data, "split": self.split})
 
     @property
     def score(self) -> float | None:

@@ -20,7 +20,7 @@ from biosqueeze.options import (
     named_number,
 )
 from biosqueeze.progress import note, table
-from biosqueeze.summaries import scored
+from biosqueeze.summaries import measured_on, scored
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
     from biosqueeze.reporting.report_data import teacher_evaluations
 
     checkpoint, metric = evaluation.checkpoint, evaluation.metric
-    measured_on = (result["task"], result["data"], result["split"])
+    own = measured_on(result)
     comparable = [
         of_teacher.metrics[metric]
         for of_teacher in teacher_evaluations(checkpoint)
-        if of_teacher.measured_on == measured_on and metric in of_teacher.metrics
+        if of_teacher.measured_on == own and metric in of_teacher.metrics
     ]
     score = result["metrics"].get(metric)
     teacher = max(comparable, default=None)  # of several backends the one without loss

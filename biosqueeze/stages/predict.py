@@ -11,7 +11,7 @@ from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.records.incoming import NAMES, STDIN, InputStream, given_texts, open_input
-from biosqueeze.errors import UsageError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import (
     Argument,
     CheckpointArgument,
@@ -181,7 +181,7 @@ def _output_file(options: Options) -> Path | None:
     """Return the file to write; None for standard output.
 
     Raises:
-        SqueezeError: it exists, or is a directory.
+        SqueezeError: it exists, is a directory, or is the input.
     """
     if options.out in (None, STDIN):
         return None
@@ -189,6 +189,8 @@ def _output_file(options: Options) -> Path | None:
     if is_standard_output(out):
         return None
     if not is_stream(out):
+        if options.input and out.exists() and Path(options.input).expanduser().resolve() == out.resolve():
+            raise SqueezeError(f"{out} is the input; give another --out")
         check_free(out, force=options.force)
     return out
 
@@ -210,7 +212,7 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
         return task
     if source.format == "conll" and task.HEAD != "token-classification":
         raise UsageError(f"{what}, and {request.kind} needs texts; give JSON lines, a table or a .txt")
-    is_word = source.format == "conll" and all(item.startswith("word=") and item[5:].isdecimal() for item in column)
+    is_word = source.format == "conll" and all(item.startswith("word=") for item in column)
     if column and not is_word:
         way_out = "write --column word=1, or leave it out" if source.format == "conll" else "leave it out"
         raise UsageError(f"--column: {what}, which has no fields; {way_out}")

@@ -69,6 +69,19 @@ def test_predictions_are_computed_as_they_are_read(pico_ner: Path, capfd: pytest
     assert capfd.readouterr().out == ""
 
 
+def test_line_ends_of_unicode_in_predictions(pico_ner: Path) -> None:
+    text = "lupus\u0085x\u2028sepsis"
+    Path("records.jsonl").write_text(json.dumps({"id": text, "text": text}))
+    result = biosqueeze.predict(pico_ner, "records.jsonl", keep_fields=True, quiet=True)
+    assert [prediction["record"]["text"] for prediction in result.predictions] == [text]
+
+
+def test_a_dict_is_converted(pico_ner: Path) -> None:
+    Path("records.jsonl").write_text('{"pmid": "7", "abstract": "sepsis"}\n')
+    result = biosqueeze.predict(pico_ner, "records.jsonl", column={"id": "pmid", "text": "abstract"}, quiet=True)
+    assert [prediction["id"] for prediction in result.predictions] == ["7"]
+
+
 @pytest.mark.usefixtures("forked_processes")
 def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) -> None:
     checkpoint = copy_of(pico_bert)  # bench adds its results
@@ -84,6 +97,8 @@ def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) 
         ({"layers": 2, "seed": -1}, "--seed must be at least 0"),
         ({"ffn": "many"}, "--ffn must be a whole number"),
         ({"layers": True}, "--layers must be a text, not True"),
+        ({"out": 3.5j}, "--out must be a text, not 3.5j"),
+        ({"force": "no"}, "--force must be True or False, not 'no'"),
     ],
 )
 def test_rules_are_those_of_the_command(options: dict[str, object], message: str, pico_bert: Path) -> None:

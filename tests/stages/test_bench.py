@@ -100,6 +100,17 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
     assert [row["score"] for row in rows] == [0.8, 0.8]
     assert [row["retention"] for row in rows] == [1, None]
+    said = shell("bench", *two, "--backend", "torch", "--batch-size", "1")
+    assert f"no retention of {two[1].name}: evaluated on other data, or by another score" in said.err
+
+
+def test_the_same_data_by_two_names(two, pool, shell, tmp_path) -> None:
+    (tmp_path / "x").mkdir()
+    for path, data in zip(two, ("x", tmp_path / "x"), strict=True):
+        result = {"metrics": {"f1": 0.8}, "data": str(data), "task": "ner", "split": "test"}
+        write_result(open_checkpoint(str(path)), "evaluate-torch", result)
+    rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
+    assert [row["retention"] for row in rows] == [1, 1]
 
 
 def test_the_score_is_that_of_the_task(two, pool, shell) -> None:

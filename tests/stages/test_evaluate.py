@@ -222,6 +222,20 @@ def test_checkpoint_without_label_names(tmp_path, data):
         evaluate.run(_options(nameless, data))
 
 
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (("O", "Disease", "Gene"), "the label 'Disease'"),
+        (("B_X", "I_X", "O"), "the label 'B_X'"),
+        (("B", "I"), "no label O"),
+    ],
+)
+def test_labels_that_are_no_tags(labels, says, tmp_path, data):
+    path = pico.save("bert", tmp_path / "other", head="token-classification", labels=labels)
+    with pytest.raises(SqueezeError, match=f"has {says}, and entities are read from tags"):
+        evaluate.run(_options(path, data))
+
+
 def test_multi_label_checkpoint_without_manifest(tmp_path):
     path = pico.save("bert", tmp_path / "multi", head="sequence-classification", labels=("a", "b", "c"))
     config = json.loads((path / "config.json").read_text())

@@ -5,14 +5,14 @@ An invalid record carries its error message, so that the caller can stop at it, 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
-from biosqueeze.data.records.columns import parse_column_options
+from biosqueeze.data.records.columns import check_line_ends, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
     DOCUMENT_START,
     comma_records,
@@ -100,14 +100,16 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
 
 
 def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:
-    """Yield the records; one without a field that --column names for its text or words gets an error."""
+    """Yield the records with the id that --column names; one without the id, text or words named gets an error."""
     named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
+    named |= {role: name for role, name in columns.items() if role == "id"}
     for record in records:
         waived = {"word"} if "tokens" in record.values else set()  # of a column file, whose column has another name
         lacking = (name for role, name in named.items() if name not in record.values and role not in waived)
         missing = next(lacking, None)
         if missing is None or record.error:
-            yield record
+            has_own = "id" in named and not record.error
+            yield replace(record, values={**record.values, "id": record.values[named["id"]]}) if has_own else record
             continue
         fields = ", ".join(record.values) or "none"
         error = f"{record.where}: no column {missing!r}; there are {fields}.{closest(missing, record.values)}"
@@ -116,8 +118,16 @@ def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -
 
 def given_texts(texts: Sequence[str], name: str) -> InputStream:
     """Return texts that the user typed as records, with their numbers from 1 as ids; `name` is the option's."""
-    records = (InputRecord(f"{name} {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
+    records = (_given_text(f"{name} {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
     return InputStream(name, "text", records)
+
+
+def _given_text(where: str, values: dict[str, Any]) -> InputRecord:
+    try:
+        values["text"].encode()
+    except UnicodeEncodeError:  # of bytes of another encoding, or half a character
+        return InputRecord(where, {"id": values["id"]}, f"{where}: not UTF-8; convert the text first")
+    return InputRecord(where, values)
 
 
 def _up_to_text(lines: Iterator[Line]) -> Iterator[Line]:
@@ -184,8 +194,12 @@ def _begins_words(line: str) -> bool:
 
 def _texts(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
     for line in lines:
-        values = {"id": line.number} if line.error else {"id": line.number, "text": line.text}
-        yield InputRecord(f"{name}:{line.number}", values, line.error)
+        where, error = f"{name}:{line.number}", line.error
+        try:
+            check_line_ends(line.text, where)
+        except SqueezeError as wrong:
+            error = str(wrong)
+        yield InputRecord(where, {"id": line.number} | ({} if error else {"text": line.text}), error)
 
 
 def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:

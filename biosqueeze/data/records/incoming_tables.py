@@ -3,7 +3,9 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain, dropwhile, islice
+from typing import Self
 
 from biosqueeze.data.lines import Line
 from biosqueeze.data.records.columns import check_line_ends, check_names, delimiter_of
@@ -54,42 +56,76 @@ def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -
     Args:
         lines: of the file.
         name: of the file, for messages.
-        columns: `word` may be the number of the column of the words, from 1; by default it is the first.
+        columns: `word` may be the column of the words, by default the first: its number from 1, or its name in the
+            first row, which is then a header.
+
+    Raises:
+        SqueezeError: the first row has no such name.
     """
-    word = columns.get("word", "")
-    position = int(word[:9]) - 1 if word.isdecimal() else 0
     sentence: list[Line] = []
-    separator: str | None = None
+    layout: _WordColumn | None = None
     for line in lines:
         if line.text.strip() and not line.text.startswith(DOCUMENT_START):
-            separator = separator or ("\t" if "\t" in line.text else " ")
+            if layout is None:
+                layout = _WordColumn.of(line, columns.get("word", "1"), name)
+                if not columns.get("word", "1").isdecimal():
+                    continue
             sentence.append(line)
-        elif sentence:
-            yield _sentence(sentence, name, separator, position)
+        elif sentence and layout:
+            yield layout.sentence(sentence, name)
             sentence = []
-    if sentence:
-        yield _sentence(sentence, name, separator, position)
+    if sentence and layout:
+        yield layout.sentence(sentence, name)
 
 
-def _sentence(lines: Sequence[Line], name: str, separator: str | None, position: int) -> InputRecord:
-    number = lines[0].number
-    where, words = f"{name}:{number}", []
-    for line in lines:
-        check_line_ends(line.text, f"{name}:{line.number}")
-        cells = line.text.split("\t") if separator == "\t" else line.text.split()
-        word = cells[position].strip() if 0 <= position < len(cells) else ""
-        if line.error or not word:
-            missing = f"{name}:{line.number}: no word in column {position + 1}; correct this line, or blank it"
-            return InputRecord(where, {"id": number}, line.error or missing)
-        words.append(word)
-    return InputRecord(where, {"id": number, "tokens": words})
+@dataclass(frozen=True)
+class _WordColumn:
+    """How the rows of a column file are separated, and which of its columns has the words."""
+
+    separator: str | None  # None for white space
+    count: int
+    """Columns of the first row; every other row has as many."""
+    position: int  # from 0
+
+    @classmethod
+    def of(cls, line: Line, word: str, name: str) -> Self:
+        separator = "\t" if "\t" in line.text else None
+        cells = [cell.strip() for cell in line.text.split(separator)]
+        if word.isdecimal():
+            return cls(separator, len(cells), int(word[:9]) - 1)
+        if word not in cells:
+            raise SqueezeError(
+                f"{name}:{line.number}: no column {word!r} in the first row ({', '.join(cells)}); name the column of "
+                "the words by its number, such as --column word=1"
+            )
+        return cls(separator, len(cells), cells.index(word))
+
+    def sentence(self, lines: Sequence[Line], name: str) -> InputRecord:
+        """Return the words of some rows, or the error of the first invalid one."""
+        number = lines[0].number
+        where, words = f"{name}:{number}", []
+        for line in lines:
+            check_line_ends(line.text, f"{name}:{line.number}")
+            cells = line.text.split(self.separator)
+            error = line.error or self._problem(cells)
+            if error:
+                return InputRecord(where, {"id": number}, line.error or f"{name}:{line.number}: {error}")
+            words.append(cells[self.position].strip())
+        return InputRecord(where, {"id": number, "tokens": words})
+
+    def _problem(self, cells: Sequence[str]) -> str | None:
+        if len(cells) != self.count:
+            return f"{len(cells)} columns, where the first row has {self.count}; correct this line, or blank it"
+        if not 0 <= self.position < len(cells) or not cells[self.position].strip():
+            return f"no word in column {self.position + 1}; correct this line, or blank it"
+        return None
 
 
 def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
     csv.field_size_limit(max_line_bytes())
     used: list[Line] = []
 
-    rest = iter(lines)
+    rest = dropwhile(lambda line: not line.text.strip(), lines)
     head = list(islice(rest, 1))
 
     def texts() -> Iterator[str]:

@@ -50,7 +50,9 @@ def unlabelled_sentence(record: Mapping[str, Any], formulation: Formulation) -> 
     """
     requested = parse_column_options(formulation.column)
     _check_roles(requested)
-    text_name = requested["text"] if requested.get("text", "") in record else "text"
+    # As in tables of other tasks, the usual name may be written in capitals.
+    usual = next((name for name in record if name.casefold() == "text"), "text")
+    text_name = requested["text"] if requested.get("text", "") in record else usual
     text = record.get(text_name)
     reads_words = not ("text" in requested and "word" not in requested and isinstance(text, str))
     word_name = next((name for name in (requested.get("word", ""), *WORDS.known["word"]) if name in record), "")

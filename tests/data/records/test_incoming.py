@@ -143,3 +143,8 @@ def test_unreadable_sources_are_reported(tmp_path, monkeypatch):
 def test_markup_is_refused_by_the_first_line(tmp_path):
     with pytest.raises(SqueezeError, match="input records were expected"):
         open_input(input_file(tmp_path, "corpus.txt", "<!DOCTYPE article>\n\nmore\n"))
+
+
+def test_lines_that_end_with_carriage_returns_alone(tmp_path):
+    (record,) = open_input(input_file(tmp_path, "r.txt", "one\rtwo\r")).records
+    assert "carriage return within the line" in record.error

@@ -113,7 +113,37 @@ def test_column_of_the_words(tmp_path):
     path = input_file(tmp_path, "r.conll", "1 BRCA1 O\n2 is O\n\n3\n\n1 it O\n")
     first, bad, last = _values(open_input(path, ["word=2"]))
     assert (first["tokens"], last["tokens"]) == (["BRCA1", "is"], ["it"])
-    assert "r.conll:4: no word in column 2" in bad
+    assert "r.conll:4: 1 columns, where the first row has 3" in bad
+
+
+@pytest.mark.parametrize("name", ["r.conll", "r.tsv"])
+def test_name_of_the_column_of_the_words(tmp_path, name):
+    path = input_file(tmp_path, name, "Sent\tToken\tTag\n1\tBRCA1\tB-Gene\n1\tis\tO\n\n2\tit\tO\n")
+    assert [values["tokens"] for values in _values(open_input(path, ["word=Token"]))] == [["BRCA1", "is"], ["it"]]
+    with pytest.raises(SqueezeError, match=r"no column 'Word' in the first row \(Sent, Token, Tag\).*--column word=1"):
+        list(open_input(path, ["word=Word"]).records)
+
+
+def test_rows_with_other_columns_have_an_error(tmp_path):
+    path = input_file(tmp_path, "r.conll", "a\tO\n\n# sent_id = 1\nb\tO\n\nc\tO\n")
+    first, bad, last = _values(open_input(path))
+    assert (first["tokens"], last["tokens"]) == (["a"], ["c"])
+    assert "r.conll:3: 1 columns, where the first row has 2" in bad
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("r.csv", "pmid,abstract\n7,a\n"), ("r.jsonl", '{"pmid": "7", "abstract": "a"}\n')]
+)
+def test_id_that_is_named(tmp_path, name, text):
+    (values,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmid",)))
+    assert values["id"] == "7"
+    (error,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmdi",)))
+    assert "no column 'pmdi'" in error and "Did you mean 'pmid'" in error
+
+
+def test_blank_lines_before_the_names(tmp_path):
+    source = open_input(input_file(tmp_path, "r.csv", "\n \nid;text\n1;one, two\n"))
+    assert [values["text"] for values in _values(source)] == ["one, two"]
 
 
 @pytest.mark.parametrize("line", ["A text, with a question", "Vitamin O", "text", "Question, abstract of it"])
@@ -136,3 +166,8 @@ def test_named_pipe_is_read_once_as_it_arrives(tmp_path, pack):
 def test_typed_texts_are_numbered():
     source = given_texts(["one", "two\nlines"], "--text")
     assert _values(source) == [{"id": 1, "text": "one"}, {"id": 2, "text": "two\nlines"}]
+
+
+def test_typed_text_of_another_encoding_is_an_error():
+    good, bad = given_texts(["sepsis", "caf\udce9"], "--text").records
+    assert (good.error, bad.error) == (None, "--text 2: not UTF-8; convert the text first")
