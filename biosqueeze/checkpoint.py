@@ -84,9 +84,14 @@ class Checkpoint:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label names in config.json by id; empty where there are only placeholders (LABEL_0, ...)."""
+        """The label names in config.json by id; empty where there are only placeholders (LABEL_0, ...).
+
+        A single placeholder is the score of a regression, as published cross-encoders have it.
+        """
         names = {int(key): str(value) for key, value in (self.config.get("id2label") or {}).items()}
         ordered = tuple(names[key] for key in sorted(names))
+        if ordered == ("LABEL_0",):
+            return ("score",)
         return () if all(name == f"LABEL_{i}" for i, name in enumerate(ordered)) else ordered
 
     @cached_property

@@ -10,12 +10,13 @@ from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
-from biosqueeze.data.output_types import TOKENS, OutputType, output_type_of_scheme
+from biosqueeze.data.output_types import SCORE, TOKENS, OutputType, output_type_of_scheme
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
+from biosqueeze.manifest import TaskRecord
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import has_cosine, output_type_of, saved_score_range, task_head_in
@@ -91,8 +92,12 @@ def load_models(settings: ModelSettings) -> DistillationModels:
     """
     teachers, first = settings.teachers, settings.teachers[0]
     head = "mlm" if settings.kind == "mlm" else head_of(first.config)
+    task = task_of(first, settings.task, "to distil", settings.reading) if settings.kind == "task" else None
+    output_type = task_output_type(teachers, *task) if task else TOKENS
     loaded = [load_model(teacher, head) for teacher in teachers]
     student = _load_student(settings, head)
+    if task:
+        student.model.config.update({"problem_type": output_type.problem_type})
     for model, name in zip(loaded, [teacher.name for teacher in teachers], strict=True):
         check_finite_parameters(model.model, name)
     check_finite_parameters(student.model, settings.student_name)
@@ -114,10 +119,10 @@ def load_models(settings: ModelSettings) -> DistillationModels:
         source_layers=student.layers,
         source_heads=None if isinstance(settings.student, str) else heads_in_teacher(settings.student, first),
     )
-    if settings.kind == "task":
+    if task:
         _check_outputs("num_labels", models)
         models = _with_cosine_heads(models, settings) if has_cosine(first) else models
-        return _with_task(models, teachers, *task_of(first, settings.task, "to distil", settings.reading))
+        return _with_task(replace(models, output_type=output_type), first, *task)
     if models.cross_vocabulary:
         raise SqueezeError(_no_common_tokens(settings.student_name, teachers))
     _check_outputs("vocab_size", models)
@@ -131,9 +136,8 @@ def _load_student(settings: ModelSettings, head: str) -> Student:
         built = build_student(teacher, settings.student, settings.seed, head=head)
         note(built.summary)
         return built
-    changes = {"problem_type": teacher.config["problem_type"]} if teacher.config.get("problem_type") else {}
     labels = (teacher.labels if settings.kind == "task" else ()) or _placeholder_labels(teacher, head)
-    loaded: LoadedModel = load_model(settings.student, head, labels=labels or None, seed=settings.seed, **changes)
+    loaded: LoadedModel = load_model(settings.student, head, labels=labels or None, seed=settings.seed)
     if not has_cosine(teacher):
         note_dropped_head(settings.student)
     layers = layers_in_teacher(settings.student, teacher)
@@ -151,7 +155,7 @@ def _placeholder_labels(teacher: Checkpoint, head: str) -> tuple[str, ...]:
     """Return LABEL_0 and so on for a teacher without label names, so that the student has equally many."""
     if head not in ("token-classification", "sequence-classification"):
         return ()
-    return tuple(str(label) for label in (load_config(teacher).id2label or {}).values())
+    return tuple(str(label) for _, label in sorted((load_config(teacher).id2label or {}).items()))
 
 
 def _check_outputs(name: str, models: DistillationModels) -> None:
@@ -191,11 +195,15 @@ def check_equal_labels(teachers: Sequence[Checkpoint]) -> None:
             )
 
 
-def _with_task(models: DistillationModels, teachers: Sequence[Checkpoint], name: str, task: Task) -> DistillationModels:
-    output_type = task_output_type(teachers, name, task)
-    recorded, labels = teachers[0].task, teachers[0].labels
+def _with_task(models: DistillationModels, teacher: Checkpoint, name: str, task: Task) -> DistillationModels:
+    recorded = _record_of(teacher, name)
     metric = (recorded and recorded.metric) or task.METRIC
-    return replace(models, task_name=name, task=task, labels=labels, output_type=output_type, metric=metric)
+    return replace(models, task_name=name, task=task, labels=teacher.labels, metric=metric)
+
+
+def _record_of(teacher: Checkpoint, name: str) -> TaskRecord | None:
+    """Return what the manifest says of the fine-tuning, where that was on the same kind of task."""
+    return teacher.task if teacher.task and teacher.task.name == name else None
 
 
 def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> OutputType:
@@ -207,9 +215,11 @@ def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> O
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
-    recorded = teachers[0].task
-    scheme = recorded.scheme if recorded else None
-    return output_type_of_scheme(scheme) if scheme else output_type_of(teachers[0])
+    recorded = _record_of(teachers[0], name)
+    if recorded and recorded.scheme:
+        return output_type_of_scheme(recorded.scheme)
+    # A cross-encoder may be published without the problem_type of its single output.
+    return SCORE if name == "similarity" else output_type_of(teachers[0])
 
 
 def free_teachers(models: DistillationModels) -> None:

@@ -1,6 +1,6 @@
 """Run a distillation from its request to the trained student; the package's docstring lists the steps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.option_checks import check_supported
+from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.sources import Mixture
@@ -77,8 +78,10 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     models = load_models(request.models)
     setup = set_up_teachers(request, models)
     check_supported(request.training, models.student)
-    data = _load_data(request, setup)
     trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
+    if not trained_head:
+        request = _without_dev_scores(request)
+    data = _load_data(request, setup)
     dev = data.dev if trained_head else None  # scores of a newly initialized head are chance
     if dev:
         dev.warn_of_one_label()
@@ -121,6 +124,15 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, models, metrics)
+
+
+def _without_dev_scores(request: DistillationRequest) -> DistillationRequest:
+    """Return the request with a fixed number of epochs where dev scores would end the training only by default."""
+    training = request.training
+    if training.sources.get("schedule") != "task" or training.hours:
+        return request
+    note(f"no loss trains the student's head, so no dev score can end the training: it has {training.epochs:g} epochs")
+    return replace(request, training=replace(training, schedule=TrainingOptions.schedule))
 
 
 def _may_keep_start(request: DistillationRequest, models: DistillationModels) -> bool:

@@ -13,6 +13,7 @@ from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
+from biosqueeze.tasks.encoding.tag_schemes import canonical_labels
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.tasks.metrics.entities import finds_nothing
 
@@ -153,7 +154,7 @@ def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None
     Raises:
         SqueezeError: a label is not.
     """
-    unknown = [label for label in dataset.labels if label not in checkpoint.labels]
+    unknown = [label for label in dataset.labels if label not in canonical_labels(checkpoint.labels)]
     if unknown:
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but {checkpoint.name} has only "

@@ -8,10 +8,15 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
-from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag, scheme_of
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 DEFAULT_LENGTH = 256
+TAGGING = ("ner", "pico")
+NAMELESS = (
+    "has no names of its labels (id2label in config.json is missing or has LABEL_0, ...); add the names there, in the "
+    "order of the training"
+)
 _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 
@@ -46,6 +51,8 @@ def task_of(
     recorded = checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
     is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
     default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
+    if name in TAGGING and checkpoint.labels:
+        default_scheme = scheme_of(checkpoint.labels)
     scheme = (recorded and recorded.scheme) or default_scheme
     formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
     return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
@@ -81,10 +88,7 @@ def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> No
     if task_head_in(checkpoint) != head:
         raise missing_head_error(checkpoint, head, task, purpose)
     if head != "question-answering" and not checkpoint.labels:
-        raise SqueezeError(
-            f"{checkpoint.name} has no names of its labels (id2label in config.json is missing or has LABEL_0, ...); "
-            "add the names there, in the order of the training"
-        )
+        raise SqueezeError(f"{checkpoint.name} {NAMELESS}")
     if head == "token-classification":
         _check_tags(checkpoint)
 

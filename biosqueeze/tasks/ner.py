@@ -15,7 +15,16 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.crf_decoding import CrfParameters, marginals, viterbi
 from biosqueeze.tasks.encoding.sequences import softmax
-from biosqueeze.tasks.encoding.tag_schemes import EntitySpan, convert, inside, is_tag, keep_types, scheme_of, spans_of
+from biosqueeze.tasks.encoding.tag_schemes import (
+    EntitySpan,
+    canonical_labels,
+    convert,
+    inside,
+    is_tag,
+    keep_types,
+    scheme_of,
+    spans_of,
+)
 from biosqueeze.tasks.encoding.word_windows import Floats, TagIds, TagWindow, tag_windows, word_logits
 from biosqueeze.tasks.metrics.entities import score_entities
 from biosqueeze.tasks.readers import tagged_sources as _sources
@@ -159,7 +168,7 @@ class Kind:
 
     def _tag_ids(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[TagIds]:
         """Return the label ids of every example's words, in the scheme of the labels."""
-        ids = {label: number for number, label in enumerate(labels)}
+        ids = {label: number for number, label in enumerate(canonical_labels(labels))}
         scheme = scheme_of(labels)
         tag_ids = []
         for sentence in examples:

@@ -18,9 +18,11 @@ from biosqueeze.distillation.training_data.text_strata import LabelPredictor, te
 from biosqueeze.distillation.training_data.unlabelled import read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
+from biosqueeze.finetuning.finetuned_checkpoint import NAMELESS
 from biosqueeze.progress import note, warn
 from biosqueeze.system import processes
 from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.tag_schemes import canonical_labels
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
@@ -162,12 +164,14 @@ def _corpus_or_sample(corpus: Sequence[str]) -> Sequence[str]:
 
 
 def check_data_labels(labels: Sequence[str], data: Dataset, source: str) -> None:
-    """Check that the teacher has every label of the data; a teacher without label names is not checked.
+    """Check that the teacher has every label of the data.
 
     Raises:
-        SqueezeError: it lacks one.
+        SqueezeError: it lacks one, or the names of all.
     """
-    unknown = [label for label in data.labels if labels and label not in labels]
+    if data.labels and not labels:
+        raise SqueezeError(f"the teacher {NAMELESS}")
+    unknown = [label for label in data.labels if label not in canonical_labels(labels)]
     if unknown:
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but the teacher has only {', '.join(labels)}; "

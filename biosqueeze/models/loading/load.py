@@ -26,6 +26,7 @@ from biosqueeze.progress import warn
 __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
 
 # Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
+_OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 
 _logging: Any = transformers.utils.logging
@@ -173,9 +174,13 @@ def label_changes(labels: Sequence[str]) -> dict[str, dict[Any, Any]]:
 def _without_other_classifier(
     config: PreTrainedConfig, tensors: dict[str, Tensor], labels: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return the tensors without a classifier for other labels."""
-    if list((config.id2label or {}).values()) == list(labels):
+    """Return the tensors without a classifier for other labels; one for the same in another order is put in order."""
+    names = [str(label) for _, label in sorted((config.id2label or {}).items())]
+    if len(names) == len(labels) == 1:
         return tensors
+    if sorted(names) == sorted(labels) and len(set(names)) == len(names):
+        order = [names.index(label) for label in labels]
+        return {name: t[order] if name in _OUTPUT_LAYER and len(t) == len(order) else t for name, t in tensors.items()}
     return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
 
 

@@ -113,6 +113,12 @@ def types_of(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE}))
 
 
+def canonical_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return labels, those of a tagger with the letters L and U for E and S, as `split_tag` reads them."""
+    names = tuple(labels)
+    return tuple(join_tag(*split_tag(name)) for name in names) if all(map(is_tag, names)) else names
+
+
 def scheme_of(labels: Iterable[str]) -> Scheme:
     """Return the scheme of a model's labels, or of any set of tags except those of IOB1."""
     letters = {split_tag(label)[0] for label in labels}
