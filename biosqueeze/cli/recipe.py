@@ -89,11 +89,17 @@ def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
     """
     entries = read_json(path)
     for step, entry in entries.items():
-        texts = [entry.get(name, "") for name in ("key", "path", "content")] if isinstance(entry, dict) else [None]
-        is_done = isinstance(entry, dict) and "path" in entry
-        if not all(isinstance(text, str) for text in texts) or (is_done and not isinstance(entry.get("facts"), dict)):
+        if not _is_entry(entry):
             raise SqueezeError(f"{path} is damaged at {step!r}; delete it to run all steps again")
     return entries
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("results", []), list):
+        return False
+    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *entry.get("results", [])]
+    is_whole = "path" not in entry or isinstance(entry.get("facts"), dict)
+    return is_whole and all(isinstance(text, str) for text in texts)
 
 
 def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
@@ -170,6 +176,8 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     path = Path(entry["path"])
     if isinstance(options, WritingOptions) and path != Path(str(options.out)):
         return False
+    if not all(Path(result).is_file() for result in entry.get("results", [])):  # they are in no content hash
+        return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
@@ -195,7 +203,14 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
     if outcome.blocks:
         progress.print_blocks(outcome.blocks)
     print_summary(outcome.summary, time.monotonic() - started, with_next=False)
-    run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
+    run.record(
+        step.name,
+        key=key,
+        path=str(outcome.path),
+        content=content_hash(outcome.path),
+        facts=outcome.facts,
+        results=[str(path) for path in outcome.results],
+    )
 
 
 def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:

@@ -1,7 +1,10 @@
 """Recipes: steps are chained, what is done is skipped, and what changed is done again."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from biosqueeze.cli.parameters import read_options
 from biosqueeze.cli.recipe import _content, step_key
@@ -53,6 +56,27 @@ def test_measurements_are_done_anew_with_what_they_measure(recipe: Path, shell: 
     again = shell("run", recipe)  # makes the same bytes
     assert "half: unchanged, skipped" in again.err
     assert "inspect: unchanged" not in again.err
+
+
+@pytest.mark.parametrize("results", ["results/evaluate-torch.json", "results/bench.json"])
+@pytest.mark.usefixtures("forked_processes")
+def test_a_measurement_without_its_result_is_repeated(
+    results: str, pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell
+) -> None:
+    checkpoint = copy_of(pico_ner)
+    Path("data").mkdir()
+    write(Path("data", "test.tsv"), "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n")
+    path = write(
+        Path("m.toml"),
+        f'[evaluate]\ncheckpoint = "{checkpoint}"\ndata = "data"\n\n'
+        "[bench]\nbatch_size = 1\nlength = 8\nrounds = 1\nseconds = 0\nthreads = 1\n\n[report]\n",
+    )
+    assert shell("run", path).code == 0
+    assert shell("run", path).err.count("unchanged, skipped") == 3
+    (checkpoint / results).unlink()
+    said = shell("run", path)
+    assert (checkpoint / results).is_file(), said.err
+    assert "report: unchanged" not in said.err
 
 
 def test_a_failed_try_leaves_what_is_done(recipe: Path, shell: Shell) -> None:
