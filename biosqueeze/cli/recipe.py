@@ -114,7 +114,7 @@ def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
             progress.note(f"[{number}/{len(steps)}] {step.name}: unchanged, skipped")
         else:
             progress.note(f"[{number}/{len(steps)}] {step.name}")
-            _discard_measurements(steps[number:], run)
+            _discard_readings(steps[number:], run)
             _run_step(step, options, key, run)
         path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
         previous = path if (path / "config.json").is_file() else previous
@@ -149,6 +149,7 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
 def step_key(step: RecipeStep, options: StageOptions) -> str:
     """Return a hash of all that the result of a step depends on: version, stage, options, and contents of input paths.
 
+    Of other options, such as a method, a number or an output, the text alone counts, also where a file has that name.
     The contents of a teacher cache do not count: the step fills it.
     """
     values = {k: v for k, v in resolved(options).items() if k not in ("out", "force", "resume")}
@@ -156,8 +157,9 @@ def step_key(step: RecipeStep, options: StageOptions) -> str:
         values["cache_teacher"] = True
     digest = hashlib.sha256(json.dumps([__version__, step.stage]).encode())
     for name, value in sorted(values.items()):
+        described = _content if step.fields[name].is_input else repr
         for item in value if isinstance(value, list) else [value]:
-            digest.update(f"{name}={_content(item)}\n".encode())
+            digest.update(f"{name}={described(item)}\n".encode())
     return digest.hexdigest()
 
 
@@ -181,10 +183,10 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     return path.exists() and content_hash(path) == entry["content"]
 
 
-def _discard_measurements(later: list[RecipeStep], run: RecipeRun) -> None:
-    """Discard the entries of later steps that measure: they also read results, which are in no content hash."""
+def _discard_readings(later: list[RecipeStep], run: RecipeRun) -> None:
+    """Discard the entries of later steps that also read the results of others, which are in no content hash."""
     for step in later:
-        if not issubclass(step.module.Options, WritingOptions):
+        if step.module.Options.READS_RESULTS:
             run.entries.pop(step.name, None)
     run.write()
 
@@ -252,8 +254,8 @@ def _would_be_skipped(
 ) -> bool:
     """Return whether a step is done, and nothing that it reads would be written by an earlier step."""
     reads_anew = not set(written_anew).isdisjoint(values)
-    measures_anew = written_anew and not isinstance(options, WritingOptions)  # see `_discard_measurements`
-    if reads_anew or measures_anew:
+    may_read_results = written_anew and options.READS_RESULTS  # see `_discard_readings`
+    if reads_anew or may_read_results:
         return False
     return step.name in run.entries and _is_done(run, step, options, step_key(step, options))
 

@@ -48,6 +48,7 @@ class Options(StageOptions):
     """
 
     HAS_TABLE: ClassVar[bool] = True
+    READS_RESULTS: ClassVar[bool] = True
 
     checkpoints: Annotated[
         tuple[str, ...],
