@@ -30,13 +30,13 @@ from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
-from biosqueeze.cli.recipe_output import mark, with_output
+from biosqueeze.cli.recipe_output import mark, with_output, with_replaced_output
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
-from biosqueeze.options import Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
+from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -232,21 +232,36 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
             click.echo(progress.plain_text(f"{step.name}: unchanged, would be skipped"), err=True)
             plans.append({"step": step.name, "stage": step.stage, "unchanged": True})
             path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
-            previous = path if isinstance(options, WritingOptions) else previous
+            previous = path if (path / "config.json").is_file() else previous
             continue
+        replacing = with_replaced_output(step, options, run.directory)
         absent = {str(path) for path in run.outputs.values() if str(path) in values and not path.exists()}
         try:
-            plan = _outline(step, options, run, absent) if absent else step.module.plan(options)
+            plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:
             error.args = (f"[{step.name}]: {error}",)
             raise
         print_plan(step.name, plan, replaces=True)
         plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
-        out = getattr(options, "out", None)
-        run.outputs[step.name] = Path(str(out)) if out else previous or run.directory / step.name
-        written_anew.add(str(run.outputs[step.name]))
-        previous = run.outputs[step.name] if isinstance(options, WritingOptions) else previous
+        # Of a step without an output, which adds results alone, this is a path that no step reads.
+        written_anew.add(str(getattr(options, "out", None) or run.directory / step.name))
+        path = _planned_output(step, options, run, previous)
+        is_checkpoint = isinstance(options, WritingOptions) or (path / "config.json").is_file()
+        previous = path if is_checkpoint or path in run.outputs.values() else previous
+        run.outputs[step.name] = path
     return plans
+
+
+def _planned_output(step: RecipeStep, options: StageOptions, run: RecipeRun, previous: Path | None) -> Path:
+    """Return what a step would write; of a step that measures, the checkpoint that it reads, as `run` returns it."""
+    values = resolved(options)
+    if values.get("out"):
+        return Path(str(values["out"]))
+    inputs = (values[name] for name, field in step.fields.items() if field.marker(Argument) and field.is_input)
+    for item in reversed(_flat(list(inputs)[:1])):
+        if item and (Path(item).exists() or Path(item) in run.outputs.values()):
+            return Path(item)
+    return previous or run.directory / step.name
 
 
 def _would_be_skipped(
