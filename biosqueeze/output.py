@@ -79,10 +79,10 @@ class OutputCheckpoint:
     def _complete(self, record: StageRecord) -> None:
         rewrite_for_older_readers(self.path)
         written = build_manifest(self.path, record)
+        for file in record.left_out:  # before the card, whose examples load the files that are there
+            file.unlink()
         text = card.render(self.out.name, written, self.path, record.parent.path if record.parent else None)
         write_text(self.path / card.FILE_NAME, text)
-        for file in record.left_out:
-            file.unlink()
         self._write_manifest(written)
 
     def finish_without_model(self, written: Manifest) -> None:

@@ -96,10 +96,12 @@ def usage_block(name: str, manifest: Manifest, directory: Path, *, on_hub: bool 
         on_hub: whether the name is an id on the Hub.
     """
     examples = []
-    if any(directory.glob("model*.safetensors")):
-        stock = _with_transformers(name, _kind(manifest))
-        examples.append(_with_biosqueeze(name, manifest) if manifest.custom_head else stock)
     graph = next((file for file in _GRAPHS if (directory / file).is_file()), None)
+    has_weights = any(directory.glob("model*.safetensors"))
+    if manifest.custom_head and (has_weights or graph):
+        examples.append(_with_biosqueeze(name, manifest))
+    elif has_weights:
+        examples.append(_with_transformers(name, _kind(manifest)))
     if graph and (directory / "tokenizer.json").is_file() and not manifest.custom_head:
         examples.append(_with_onnxruntime(name, manifest.head, graph, on_hub=on_hub))
     if manifest.stage == STAGE:

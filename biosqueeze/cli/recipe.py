@@ -30,13 +30,13 @@ from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
-from biosqueeze.cli.recipe_output import mark, with_output
+from biosqueeze.cli.recipe_output import mark, with_output, with_replaced_output
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
-from biosqueeze.options import Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
+from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -89,11 +89,17 @@ def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
     """
     entries = read_json(path)
     for step, entry in entries.items():
-        texts = [entry.get(name, "") for name in ("key", "path", "content")] if isinstance(entry, dict) else [None]
-        is_done = isinstance(entry, dict) and "path" in entry
-        if not all(isinstance(text, str) for text in texts) or (is_done and not isinstance(entry.get("facts"), dict)):
+        if not _is_entry(entry):
             raise SqueezeError(f"{path} is damaged at {step!r}; delete it to run all steps again")
     return entries
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("results", []), list):
+        return False
+    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *entry.get("results", [])]
+    is_whole = "path" not in entry or isinstance(entry.get("facts"), dict)
+    return is_whole and all(isinstance(text, str) for text in texts)
 
 
 def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
@@ -108,7 +114,7 @@ def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
             progress.note(f"[{number}/{len(steps)}] {step.name}: unchanged, skipped")
         else:
             progress.note(f"[{number}/{len(steps)}] {step.name}")
-            _discard_measurements(steps[number:], run)
+            _discard_readings(steps[number:], run)
             _run_step(step, options, key, run)
         path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
         previous = path if (path / "config.json").is_file() else previous
@@ -143,6 +149,7 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
 def step_key(step: RecipeStep, options: StageOptions) -> str:
     """Return a hash of all that the result of a step depends on: version, stage, options, and contents of input paths.
 
+    Of other options, such as a method, a number or an output, the text alone counts, also where a file has that name.
     The contents of a teacher cache do not count: the step fills it.
     """
     values = {k: v for k, v in resolved(options).items() if k not in ("out", "force", "resume")}
@@ -150,8 +157,9 @@ def step_key(step: RecipeStep, options: StageOptions) -> str:
         values["cache_teacher"] = True
     digest = hashlib.sha256(json.dumps([__version__, step.stage]).encode())
     for name, value in sorted(values.items()):
+        described = _content if step.fields[name].is_input else repr
         for item in value if isinstance(value, list) else [value]:
-            digest.update(f"{name}={_content(item)}\n".encode())
+            digest.update(f"{name}={described(item)}\n".encode())
     return digest.hexdigest()
 
 
@@ -170,13 +178,15 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     path = Path(entry["path"])
     if isinstance(options, WritingOptions) and path != Path(str(options.out)):
         return False
+    if not all(Path(result).is_file() for result in entry.get("results", [])):  # they are in no content hash
+        return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
-def _discard_measurements(later: list[RecipeStep], run: RecipeRun) -> None:
-    """Discard the entries of later steps that measure: they also read results, which are in no content hash."""
+def _discard_readings(later: list[RecipeStep], run: RecipeRun) -> None:
+    """Discard the entries of later steps that also read the results of others, which are in no content hash."""
     for step in later:
-        if not issubclass(step.module.Options, WritingOptions):
+        if step.module.Options.READS_RESULTS:
             run.entries.pop(step.name, None)
     run.write()
 
@@ -195,7 +205,14 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
     if outcome.blocks:
         progress.print_blocks(outcome.blocks)
     print_summary(outcome.summary, time.monotonic() - started, with_next=False)
-    run.record(step.name, key=key, path=str(outcome.path), content=content_hash(outcome.path), facts=outcome.facts)
+    run.record(
+        step.name,
+        key=key,
+        path=str(outcome.path),
+        content=content_hash(outcome.path),
+        facts=outcome.facts,
+        results=[str(path) for path in outcome.results],
+    )
 
 
 def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
@@ -215,21 +232,36 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
             click.echo(progress.plain_text(f"{step.name}: unchanged, would be skipped"), err=True)
             plans.append({"step": step.name, "stage": step.stage, "unchanged": True})
             path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
-            previous = path if isinstance(options, WritingOptions) else previous
+            previous = path if (path / "config.json").is_file() else previous
             continue
+        replacing = with_replaced_output(step, options, run.directory)
         absent = {str(path) for path in run.outputs.values() if str(path) in values and not path.exists()}
         try:
-            plan = _outline(step, options, run, absent) if absent else step.module.plan(options)
+            plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:
             error.args = (f"[{step.name}]: {error}",)
             raise
         print_plan(step.name, plan, replaces=True)
         plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
-        out = getattr(options, "out", None)
-        run.outputs[step.name] = Path(str(out)) if out else previous or run.directory / step.name
-        written_anew.add(str(run.outputs[step.name]))
-        previous = run.outputs[step.name] if isinstance(options, WritingOptions) else previous
+        # Of a step without an output, which adds results alone, this is a path that no step reads.
+        written_anew.add(str(getattr(options, "out", None) or run.directory / step.name))
+        path = _planned_output(step, options, run, previous)
+        is_checkpoint = isinstance(options, WritingOptions) or (path / "config.json").is_file()
+        previous = path if is_checkpoint or path in run.outputs.values() else previous
+        run.outputs[step.name] = path
     return plans
+
+
+def _planned_output(step: RecipeStep, options: StageOptions, run: RecipeRun, previous: Path | None) -> Path:
+    """Return what a step would write; of a step that measures, the checkpoint that it reads, as `run` returns it."""
+    values = resolved(options)
+    if values.get("out"):
+        return Path(str(values["out"]))
+    inputs = (values[name] for name, field in step.fields.items() if field.marker(Argument) and field.is_input)
+    for item in reversed(_flat(list(inputs)[:1])):
+        if item and (Path(item).exists() or Path(item) in run.outputs.values()):
+            return Path(item)
+    return previous or run.directory / step.name
 
 
 def _would_be_skipped(
@@ -237,8 +269,8 @@ def _would_be_skipped(
 ) -> bool:
     """Return whether a step is done, and nothing that it reads would be written by an earlier step."""
     reads_anew = not set(written_anew).isdisjoint(values)
-    measures_anew = written_anew and not isinstance(options, WritingOptions)  # see `_discard_measurements`
-    if reads_anew or measures_anew:
+    may_read_results = written_anew and options.READS_RESULTS  # see `_discard_readings`
+    if reads_anew or may_read_results:
         return False
     return step.name in run.entries and _is_done(run, step, options, step_key(step, options))
 

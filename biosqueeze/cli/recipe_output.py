@@ -49,14 +49,24 @@ def with_output(
 
 
 def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:
-    """Let a step replace what is no checkpoint, such as predictions, in the run's directory."""
-    if not {"out", "force"} <= step.fields.keys():
+    """Let a step replace or continue what is no checkpoint, such as predictions, in the run's directory."""
+    replacing = with_replaced_output(step, options, directory)
+    is_own = replacing is not options
+    continues = is_own and "resume" in step.fields and step.module.can_continue(replacing)
+    return replace(replacing, resume=True) if continues else replacing  # type: ignore[call-arg]
+
+
+def with_replaced_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:
+    """Let a step replace what is no checkpoint in the run's directory; the plan of a checkpoint needs no such option.
+
+    Raises:
+        SqueezeError: something exists at an output elsewhere.
+    """
+    if isinstance(options, WritingOptions) or not {"out", "force"} <= step.fields.keys():
         return options
     out = Path(str(vars(options)["out"]))
     if out.parent == directory:
-        replacing: StageOptions = replace(options, force=True)  # type: ignore[call-arg]
-        continues = "resume" in step.fields and step.module.can_continue(replacing)
-        return replace(replacing, resume=True) if continues else replacing  # type: ignore[call-arg]
+        return replace(options, force=True)  # type: ignore[call-arg]
     if (out.is_file() or out.is_dir()) and not vars(options)["force"]:
         raise _existing(step, out)
     return options

@@ -180,7 +180,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         str | None,
         "Directory for the teacher's logits and hidden states: computed once, read in later epochs and by later "
         "students. Not for losses on attention.",
-        OnDisk(),
+        OnDisk(is_output=True),
         Group.CACHE,
     ] = None
     cache_top: Annotated[

@@ -86,6 +86,8 @@ class StageOptions:
     """Whether several processes, started by `accelerate launch` or torchrun, may run the stage together."""
     HAS_TABLE: ClassVar[bool] = False
     """Whether the outcome has rows, which --table prints."""
+    READS_RESULTS: ClassVar[bool] = False
+    """Whether the stage reads what others add to a checkpoint beside the model: results, curves, the manifest."""
 
     sources: Annotated[Mapping[str, str], "Where each value came from.", Hidden()] = field(
         default_factory=dict, compare=False
@@ -112,7 +114,7 @@ class WritingOptions(StageOptions):
         str | None,
         "Directory to write. Default: the name of the input and of the stage.",
         Short("o"),
-        OnDisk(),
+        OnDisk(is_output=True),
         Common(),
         Group.OUTPUT,
     ] = None

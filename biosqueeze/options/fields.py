@@ -38,6 +38,12 @@ class OptionField:
         return self.name.upper() if self.marker(Argument) else f"--{self.name.replace('_', '-')}"
 
     @property
+    def is_input(self) -> bool:
+        """Whether a value may be the path of something that the stage reads: a checkpoint or data."""
+        on_disk = self.marker(OnDisk)
+        return on_disk is not None and not on_disk.is_output
+
+    @property
     def metavar(self) -> str:
         """Placeholder of the value in the help: N, X, TEXT, PATH or the marked syntax; empty for a plain switch."""
         if self.words:

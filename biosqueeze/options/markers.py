@@ -25,6 +25,9 @@ class Data:
 class OnDisk:
     """An option whose value may be a path: the Python functions accept a `Path`."""
 
+    is_output: bool = False
+    """Whether the stage writes there; else it reads what lies there."""
+
 
 @dataclass(frozen=True)
 class Choices:

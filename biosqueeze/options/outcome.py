@@ -46,4 +46,6 @@ class Outcome:
     """Of a query, which writes nothing: what is printed on standard output in place of the path."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Of a stage that has --table: the rows, with equal keys, for standard output in place of the path."""
+    results: tuple[Path, ...] = ()
+    """Of a stage that measures: the files that it added to checkpoints."""
     summary: Summary | None = None

@@ -48,6 +48,7 @@ class Options(StageOptions):
     """
 
     HAS_TABLE: ClassVar[bool] = True
+    READS_RESULTS: ClassVar[bool] = True
 
     checkpoints: Annotated[
         tuple[str, ...],
@@ -170,9 +171,10 @@ def run(options: Options) -> Outcome:
     environment = {**asdict(current_environment()), "threads": settings.threads, "device": settings.device}
     result = {"rows": rows, "machine": environment, "rounds": settings.rounds, "seconds": settings.seconds}
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
-    for checkpoint in checkpoints:
-        write_result(checkpoint, "bench", {"checkpoint": checkpoint.name, **result})
+    written = [write_result(each, "bench", {"checkpoint": each.name, **result}) for each in checkpoints]
     last = checkpoints[-1].path
     machine = f"{settings.threads} threads on {settings.device}"
     summary = Summary(machine=machine, next_words=("report", str(last)))
-    return Outcome(checkpoints[-1].path, result, rows=tuple(rows), summary=summary)
+    return Outcome(
+        last, result, rows=tuple(rows), results=tuple(path for path in written if path is not None), summary=summary
+    )

@@ -104,7 +104,7 @@ class Options(StageOptions):
         str | None,
         "Directory for runs and tables. Default: ./SUITE-benchmark.",
         Short("o"),
-        OnDisk(),
+        OnDisk(is_output=True),
         Group.OUTPUT,
     ] = None
 

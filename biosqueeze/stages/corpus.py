@@ -73,7 +73,7 @@ class Options(StageOptions):
         Argument(),
         OnDisk(),
     ]
-    out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(), Common(), Group.OUTPUT] = None
+    out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(is_output=True), Common(), Group.OUTPUT] = None
     force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False
     resume: Annotated[bool, "Continue an interrupted run.", Group.OUTPUT] = False
     keep: Annotated[

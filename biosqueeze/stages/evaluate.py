@@ -115,11 +115,16 @@ def run(options: Options) -> Outcome:
     evaluation = _resolved(options)
     result = evaluation.score()
     _show(result)
-    write_result(evaluation.checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
-    check_floors(evaluation.checkpoint.name, evaluation.floors, result["metrics"])
     checkpoint = evaluation.checkpoint
-    summary = _summary(evaluation, result)
-    return Outcome(checkpoint.path, result, rows=_rows(checkpoint.name, result), summary=summary)
+    written = write_result(checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
+    check_floors(checkpoint.name, evaluation.floors, result["metrics"])
+    return Outcome(
+        checkpoint.path,
+        result,
+        rows=_rows(checkpoint.name, result),
+        results=(written,) if written else (),
+        summary=_summary(evaluation, result),
+    )
 
 
 def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from biosqueeze import model_facts
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
@@ -43,12 +43,17 @@ class Options(StageOptions):
     stage that it went through, on standard output. Of safetensors files only the headers are read.
     """
 
+    READS_RESULTS: ClassVar[bool] = True
+
     checkpoint: CheckpointArgument
     importance: Annotated[
         bool, "Draw the scores by which `shrink --importance` chose heads, neurons and layers, the highest as 100."
     ] = False
     plot: Annotated[
-        str | None, "Write these scores as a picture too: .png, .svg or .pdf.", OnDisk(), Requires("importance")
+        str | None,
+        "Write these scores as a picture too: .png, .svg or .pdf.",
+        OnDisk(is_output=True),
+        Requires("importance"),
     ] = None
 
 

@@ -84,7 +84,7 @@ class Options(InferenceOptions):
         "standard output.",
         Short("o"),
         Data(),
-        OnDisk(),
+        OnDisk(is_output=True),
         Group.OUTPUT,
     ] = None
     force: Annotated[bool, "Replace an existing file.", Requires("out"), Group.OUTPUT] = False

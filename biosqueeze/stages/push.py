@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from biosqueeze import card
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
@@ -34,6 +34,8 @@ class Options(StageOptions):
     the model card name the repository. The address is logged; the path of the checkpoint is printed. Log in first with
     `hf auth login`, or set HF_TOKEN; HF_ENDPOINT names another Hub.
     """
+
+    READS_RESULTS: ClassVar[bool] = True
 
     checkpoint: CheckpointArgument
     repo: Annotated[str, "Repository on the Hub: OWNER/NAME, or NAME for one of your own.", Argument()]

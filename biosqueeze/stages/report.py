@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError, require
@@ -35,8 +35,12 @@ class Options(StageOptions):
     extra `report`.
     """
 
+    READS_RESULTS: ClassVar[bool] = True
+
     checkpoint: CheckpointArgument
-    html: Annotated[str | None, "File to write. Default: report.html in the checkpoint.", Short("o"), OnDisk()] = None
+    html: Annotated[
+        str | None, "File to write. Default: report.html in the checkpoint.", Short("o"), OnDisk(is_output=True)
+    ] = None
     force: Annotated[bool, "Replace the file even if it is not a report of biosqueeze."] = False
 
 

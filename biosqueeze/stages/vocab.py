@@ -68,7 +68,7 @@ class Options(StageOptions):
         Argument(),
         OnDisk(),
     ]
-    out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(), Common(), Group.OUTPUT] = None
+    out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(is_output=True), Common(), Group.OUTPUT] = None
     force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False
     kind: Annotated[Kind | None, "Kind of pieces; bpe is byte-level. Default: that of --family, or wordpiece."] = None
     family: Annotated[

@@ -1,6 +1,8 @@
 """The whole chain for an encoder that encodes two texts separately: --representation cosine."""
 
 import json
+import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
 from tests import pico
 from tests.cli.run import Shell
+from tests.standard_input import pipe_in
 
 QUICK = ("--precision", "fp32", "--batch-size", "8")
 
@@ -72,6 +75,18 @@ def test_chain_of_shrink_distill_quantize(teacher: Path, pairs: Path, shell: She
     assert score(shell, int8.path, pairs, "onnxruntime") == pytest.approx(exact, abs=1e-3)
     assert score(shell, int8.path, pairs, "onnxruntime:int8") == pytest.approx(exact, abs=0.1)
     assert exact > 0.7
+
+
+def test_the_card_of_slim_has_an_example_that_runs(
+    teacher: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slim = Path(shell("quantize", teacher, "--slim", "--out", "slim").path)
+    text = (slim / "README.md").read_text()
+    (line,) = re.findall(r"^echo (.*) \| biosqueeze predict slim -$", text, re.MULTILINE)
+    pipe_in(monkeypatch, shlex.split(line)[0].encode())
+    said = shell("predict slim -")
+    assert said.code == 0, said.err
+    assert 0.5 <= json.loads(said.out)["similarity"] <= 4
 
 
 def test_preset_student_and_dry_run(teacher: Path, pairs: Path, shell: Shell) -> None:
