@@ -22,8 +22,7 @@ from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LAB
 from biosqueeze.data.text.corpus import read_lines
 from biosqueeze.data.text.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
-from biosqueeze.importance.sources import CalibrationRequest
-from biosqueeze.model_facts import head_of
+from biosqueeze.importance.sources import CalibrationRequest, predicts_masked
 from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
 from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
 from biosqueeze.models.heads import main_output
@@ -128,7 +127,7 @@ def _text_features(
     lines = list(islice(read_lines(request.source, request.field), _SAMPLED_LINES))
     Random(request.seed).shuffle(lines)
     length = min(request.max_length, tokenizer.model_max_length)
-    mask = Masking.of(tokenizer) if _predicts_masked(checkpoint) else None
+    mask = Masking.of(tokenizer) if predicts_masked(checkpoint) else None
     rng = np.random.default_rng(request.seed)
     for start in range(0, len(lines), _CHUNK):
         encoded = tokenizer(lines[start : start + _CHUNK], truncation=True, max_length=length)
@@ -136,10 +135,6 @@ def _text_features(
             ids = np.array(row, dtype=np.int64)
             inputs, labels = mask(ids, rng) if mask else (ids, None)
             yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
-
-
-def _predicts_masked(checkpoint: Checkpoint) -> bool:
-    return head_of(checkpoint.config) == "mlm"
 
 
 def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -> list[Batch]:
@@ -160,7 +155,7 @@ def _loss_of(request: CalibrationRequest, checkpoint: Checkpoint) -> Callable[[T
             return tensors.loss(logits.float(), batch) * tensors.scored(batch)
 
         return loss
-    return _masked_loss if _predicts_masked(checkpoint) else None
+    return _masked_loss if predicts_masked(checkpoint) else None
 
 
 def _cosine_head(checkpoint: Checkpoint) -> CosineHead | None:

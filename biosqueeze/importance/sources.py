@@ -10,8 +10,8 @@ from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
-from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.files import has_cosine, output_type_of
+from biosqueeze.models.custom_heads.files import output_type_of, task_head_in
+from biosqueeze.models.loading.detection import config_with_family
 
 _UNTRAINED = ("base", "mlm", "pretraining")
 
@@ -56,7 +56,13 @@ def is_task_data(checkpoint: Checkpoint, source: str) -> bool:
 
 
 def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
-    return has_cosine(checkpoint) or head_of(checkpoint.config) not in _UNTRAINED
+    return task_head_in(checkpoint) not in _UNTRAINED
+
+
+def predicts_masked(checkpoint: Checkpoint) -> bool:
+    """Return whether the weights have a head that predicts masked tokens; that of a discriminator does not."""
+    head, config = task_head_in(checkpoint), config_with_family(checkpoint)
+    return head == "mlm" or (head == "pretraining" and config["model_type"] != "electra")
 
 
 def check_source(checkpoint: Checkpoint, source: str) -> bool:
@@ -109,7 +115,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
 
 def has_loss(checkpoint: Checkpoint, request: CalibrationRequest) -> bool:
     """Return whether the calibration data give a loss: labels for the head, or masked tokens for one of pretraining."""
-    return request.is_task or head_of(checkpoint.config) == "mlm"
+    return request.is_task or predicts_masked(checkpoint)
 
 
 def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, request: CalibrationRequest) -> None:
