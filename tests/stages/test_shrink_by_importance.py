@@ -289,3 +289,12 @@ def test_the_output_type_of_an_unnamed_classifier(tmp_path):
 def test_a_discriminator_predicts_no_masked_tokens(tmp_path):
     for family, head, expected in (("electra", "discriminator", False), ("electra", "mlm", True)):
         assert predicts_masked(open_checkpoint(str(pico.save(family, tmp_path / head, head)))) is expected
+
+
+@pytest.mark.parametrize("repair", ["auto", "none"])
+def test_a_cut_that_cannot_be_repaired_says_so(shell, pico_bert, repair):
+    cut = ("--hidden", "16", "--heads", "4", *TEXT, "--repair", repair)
+    planned = shell("shrink", pico_bert, *cut, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert ("not repaired: least squares does not support narrower heads" in planned.err) is (repair == "auto")
+    assert "not repaired" not in shell("shrink", pico_bert, "--ffn", "32", *TEXT, "--dry-run").err
