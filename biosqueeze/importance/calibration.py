@@ -32,7 +32,7 @@ from biosqueeze.progress import warn
 Batch = Mapping[str, Tensor]
 _BATCH_SIZE = 8
 _CHUNK = 64  # examples that are encoded at a time, until there are enough tokens
-_SAMPLED_LINES = 20_000  # lines are drawn from the beginning of a corpus
+_SAMPLED_LINES = 20_000  # lines are drawn from the beginning of a corpus, and from as many more where it is short
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,24 @@ def _text_features(
     request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[Features]:
     """Yield lines of text, in random order; with masked tokens if the model has a head that predicts them."""
-    lines = list(islice(read_lines(request.source, request.field), _SAMPLED_LINES))
-    Random(request.seed).shuffle(lines)
+    lines = _drawn(read_lines(request.source, request.field), request.seed)
     length = min(request.max_length, tokenizer.model_max_length)
     mask = Masking.of(tokenizer) if predicts_masked(checkpoint) else None
     rng = np.random.default_rng(request.seed)
-    for start in range(0, len(lines), _CHUNK):
-        encoded = tokenizer(lines[start : start + _CHUNK], truncation=True, max_length=length)
+    while chunk := list(islice(lines, _CHUNK)):
+        encoded = tokenizer(chunk, truncation=True, max_length=length)
         for row in encoded["input_ids"]:
             ids = np.array(row, dtype=np.int64)
             inputs, labels = mask(ids, rng) if mask else (ids, None)
             yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
+
+
+def _drawn(lines: Iterator[str], seed: int) -> Iterator[str]:
+    """Yield lines in random order: first those of the beginning, and where they do not suffice, of what follows."""
+    rng = Random(seed)
+    while part := list(islice(lines, _SAMPLED_LINES)):
+        rng.shuffle(part)
+        yield from part
 
 
 def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -> list[Batch]:
