@@ -93,7 +93,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
         max_length: tokens of a line of text.
 
     Raises:
-        UsageError: no data are given, and the checkpoint names none.
+        UsageError: no data are given, and the checkpoint names none, or they are not here.
         SqueezeError: there are no such data.
     """
     source = options.calibration or (checkpoint.task.data if checkpoint.task else None)
@@ -102,9 +102,18 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
             f"{flag} needs data, and {checkpoint.name} does not name those of a fine-tuning; give --calibration, a "
             "text file or the directory of its task"
         )
+    try:
+        is_task = check_source(checkpoint, source)
+    except SqueezeError as error:
+        if options.calibration:
+            raise
+        raise UsageError(
+            f"{flag} needs data, and the data of its fine-tuning, {source}, are not here; give --calibration, a text "
+            "file or the directory of its task"
+        ) from error
     return CalibrationRequest(
         source=source,
-        is_task=check_source(checkpoint, source),
+        is_task=is_task,
         output_type=output_type_of(checkpoint),
         field=options.field,
         tokens=options.calibration_tokens,

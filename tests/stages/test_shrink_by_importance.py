@@ -186,6 +186,14 @@ def test_data_that_are_gone_are_named(shell, tuned):
     assert "chosen by magnitude; --calibration DATA" in result.err
 
 
+def test_an_importance_names_the_data_that_are_gone(shell, tuned):
+    shutil.rmtree("tags")
+    result = shell("shrink", tuned, "--ffn", 32, "--importance", "fisher", "--dry-run")
+    assert result.code == 2
+    assert "the data of its fine-tuning, " in result.err and "are not here; give --calibration" in result.err
+    assert "there is no corpus" in shell("shrink", tuned, "--ffn", 32, "--calibration", "tags", "--dry-run").err
+
+
 def test_a_vocabulary_alone_needs_no_calibration(shell, pico_bert):
     result = shell("shrink", pico_bert, "--vocab-keep", "demo:text", "--calibration", "demo:text")
     assert result.code == 2
