@@ -5,8 +5,9 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from biosqueeze.backends import canonical_spec, check_installed, parse_spec
+from biosqueeze.budgets.counts import ShapeCounter
 from biosqueeze.budgets.latency import LatencyTable
-from biosqueeze.budgets.shapes import Shape, config_for
+from biosqueeze.budgets.plausibility import TimedModel, contradiction
+from biosqueeze.budgets.shapes import Shape, config_for, own_shape
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.environment import current_environment
@@ -28,6 +31,7 @@ from biosqueeze.progress import note, track
 
 _FILE = "latency.json"
 _ROUNDS, _SECONDS, _WARMUP = 5, 0.2, 3
+_ATTEMPTS = 3  # to measure plausible times
 _OVER_VOCABULARY = ("ForMaskedLM", "ForPreTraining")
 _VOCABULARY = 2048
 _WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "dtype", "id2label", "label2id")
@@ -94,7 +98,7 @@ class TimingRequest:
         """Return the times; measure them if they were not.
 
         Raises:
-            SqueezeError: a measuring process failed, or the cache cannot be written.
+            SqueezeError: a measuring process failed, the times stay implausible, or the cache cannot be written.
         """
         folder = self._folder()
         loaded, is_new = load_or_build(folder, self._load, self._build, "latency table")
@@ -116,9 +120,11 @@ class TimingRequest:
 
     def _load(self, folder: Path) -> LatencyTable | None:
         try:
-            times = read_json(folder / _FILE)["milliseconds"]
-            by_shape = {shape: float(ms) for shape, ms in zip(self.shapes, times, strict=False)}
-            return LatencyTable(by_shape, *map(float, times[len(self.shapes) :]))
+            times = [float(ms) for ms in read_json(folder / _FILE)["milliseconds"]]
+            if self._contradiction(times):
+                return None
+            by_shape = dict(zip(self.shapes, times, strict=False))
+            return LatencyTable(by_shape, *times[len(self.shapes) :])
         except (SqueezeError, OSError, KeyError, TypeError, ValueError):
             return None
 
@@ -138,9 +144,43 @@ class TimingRequest:
                 for number, config in enumerate(self._configs):
                     models.append(self._write(config, Path(directory) / str(number)))
                     bar.advance()
-            measure_models(models, settings)
-        times = [percentile(model.milliseconds[self.batch, self.length], 0.5) for model in models]
+            times = self._measured_times(models, settings)
         write_json(folder / _FILE, {"milliseconds": times, "measured": self.summary})
+
+    def _measured_times(self, models: Sequence[MeasuredModel], settings: MeasuringSettings) -> list[float]:
+        """Measure until no times contradict each other; return the smallest median of each model.
+
+        Raises:
+            SqueezeError: they still do after some attempts.
+        """
+        smallest = [math.inf] * len(models)
+        for _ in range(_ATTEMPTS):
+            for model in models:
+                model.milliseconds.clear()
+            measure_models(models, settings)
+            medians = [percentile(model.milliseconds[self.batch, self.length], 0.5) for model in models]
+            smallest = [min(pair) for pair in zip(smallest, medians, strict=True)]
+            problem = self._contradiction(smallest)
+            if problem is None:
+                return smallest
+            note(f"implausible times: {problem}")
+        raise SqueezeError(
+            f"measured {_ATTEMPTS} times, and the times are still implausible ({problem}): other work on this machine "
+            "disturbs them, and they are not stored; run it again when the machine is idle or with fewer --threads, or "
+            "give --flops, which needs no times"
+        )
+
+    def _contradiction(self, times: Sequence[float]) -> str | None:
+        return contradiction([TimedModel(*each, ms) for each, ms in zip(self._costs, times, strict=True)])
+
+    @functools.cached_property
+    def _costs(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Sizes and operations of the models."""
+        shapes = [(own_shape(config), config) for config in self._configs]
+        return tuple(
+            ((*shape, config.vocab_size), ShapeCounter(config, self.architecture, self.length).of(shape).flops)
+            for shape, config in shapes
+        )
 
     def _write(self, config: PreTrainedConfig, directory: Path) -> MeasuredModel:
         """Write a model with random weights in the form that the backend loads."""

@@ -5,7 +5,6 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag, scheme_of
@@ -59,10 +58,12 @@ def task_of(
 
 
 def _kind(checkpoint: Checkpoint, task: str | None, purpose: str) -> str:
-    head = head_of(checkpoint.config)
-    name = task or (checkpoint.task.name if checkpoint.task else _KINDS.get(head))
-    if name is not None:
-        return resolve_task(name)[0]
+    recorded = task or (checkpoint.task and checkpoint.task.name)
+    if recorded:
+        return resolve_task(recorded)[0]
+    head = task_head_in(checkpoint)
+    if head in _KINDS:
+        return _KINDS[head]
     if head == "sequence-classification":
         raise UsageError(
             f"{checkpoint.name} has no record of the task that it was fine-tuned on; "

@@ -22,8 +22,7 @@ from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LAB
 from biosqueeze.data.text.corpus import read_lines
 from biosqueeze.data.text.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
-from biosqueeze.importance.sources import CalibrationRequest
-from biosqueeze.model_facts import head_of
+from biosqueeze.importance.sources import CalibrationRequest, predicts_masked
 from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
 from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
 from biosqueeze.models.heads import main_output
@@ -33,7 +32,7 @@ from biosqueeze.progress import warn
 Batch = Mapping[str, Tensor]
 _BATCH_SIZE = 8
 _CHUNK = 64  # examples that are encoded at a time, until there are enough tokens
-_SAMPLED_LINES = 20_000  # lines are drawn from the beginning of a corpus
+_SAMPLED_LINES = 20_000  # lines are drawn from the beginning of a corpus, and from as many more where it is short
 
 
 @dataclass(frozen=True)
@@ -125,21 +124,24 @@ def _text_features(
     request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[Features]:
     """Yield lines of text, in random order; with masked tokens if the model has a head that predicts them."""
-    lines = list(islice(read_lines(request.source, request.field), _SAMPLED_LINES))
-    Random(request.seed).shuffle(lines)
+    lines = _drawn(read_lines(request.source, request.field), request.seed)
     length = min(request.max_length, tokenizer.model_max_length)
-    mask = Masking.of(tokenizer) if _predicts_masked(checkpoint) else None
+    mask = Masking.of(tokenizer) if predicts_masked(checkpoint) else None
     rng = np.random.default_rng(request.seed)
-    for start in range(0, len(lines), _CHUNK):
-        encoded = tokenizer(lines[start : start + _CHUNK], truncation=True, max_length=length)
+    while chunk := list(islice(lines, _CHUNK)):
+        encoded = tokenizer(chunk, truncation=True, max_length=length)
         for row in encoded["input_ids"]:
             ids = np.array(row, dtype=np.int64)
             inputs, labels = mask(ids, rng) if mask else (ids, None)
             yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
 
 
-def _predicts_masked(checkpoint: Checkpoint) -> bool:
-    return head_of(checkpoint.config) == "mlm"
+def _drawn(lines: Iterator[str], seed: int) -> Iterator[str]:
+    """Yield lines in random order: first those of the beginning, and where they do not suffice, of what follows."""
+    rng = Random(seed)
+    while part := list(islice(lines, _SAMPLED_LINES)):
+        rng.shuffle(part)
+        yield from part
 
 
 def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -> list[Batch]:
@@ -160,7 +162,7 @@ def _loss_of(request: CalibrationRequest, checkpoint: Checkpoint) -> Callable[[T
             return tensors.loss(logits.float(), batch) * tensors.scored(batch)
 
         return loss
-    return _masked_loss if _predicts_masked(checkpoint) else None
+    return _masked_loss if predicts_masked(checkpoint) else None
 
 
 def _cosine_head(checkpoint: Checkpoint) -> CosineHead | None:

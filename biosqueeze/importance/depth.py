@@ -19,6 +19,7 @@ from biosqueeze.models.cuts.layer_gaps import gap_errors
 from biosqueeze.models.cuts.repair import repair_depth
 from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import UnitScores
+from biosqueeze.models.families import family_of
 from biosqueeze.progress import collect_warnings, track
 
 _TRIED = 3
@@ -93,6 +94,8 @@ class _LossAfterCut:
     @torch.no_grad()
     def __init__(self, original: PreTrainedModel, calibration: Calibration) -> None:
         self._calibration, batches = calibration, calibration.batches
+        head = family_of(original.config).head_of(type(original).__name__)
+        self._of_sequences = head == "sequence-classification"
         self._outputs = [] if calibration.loss_sum else [calibration.run(original, batch) for batch in batches]
 
     @torch.no_grad()
@@ -102,10 +105,16 @@ class _LossAfterCut:
         if calibration.loss_sum:
             return sum(float(calibration.loss(model, batch)) for batch in batches)
         pairs = zip(batches, self._outputs, strict=True)
-        return sum(_squared_distance(calibration.run(model, batch), output, batch) for batch, output in pairs)
+        return sum(
+            _squared_distance(calibration.run(model, batch), output, self._mask(batch)) for batch, output in pairs
+        )
+
+    def _mask(self, batch: Batch) -> Tensor | None:
+        """Return which outputs count; None where they are those of whole sequences, (batch, classes)."""
+        return None if self._of_sequences else batch[ATTENTION_MASK]
 
 
-def _squared_distance(output: Tensor, reference: Tensor, batch: Batch) -> float:
-    """Return the summed distance of outputs (batch, [length,] size), without padding."""
+def _squared_distance(output: Tensor, reference: Tensor, mask: Tensor | None) -> float:
+    """Return the summed distance of outputs; those of tokens, (batch, length[, size]), without padding."""
     squared = (output - reference).float().square()
-    return float((squared[batch[ATTENTION_MASK].bool()] if squared.dim() == 3 else squared).sum())
+    return float((squared if mask is None else squared[mask.bool()]).sum())

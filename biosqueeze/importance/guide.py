@@ -111,6 +111,8 @@ def plan_guide(
         note(f"{request.source} has no labels for {source.name}, so units are chosen by {name}")
     elif name and importance:
         check_loss(name, importance, source, request)
+    if problem and options.repair == "auto":
+        note(f"not repaired: least squares {problem}")
     tries = options.importance is None and may_repair and _is_number(layers)
     return Guide(name, request, may_repair, tries)
 

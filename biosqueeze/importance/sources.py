@@ -10,8 +10,8 @@ from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
-from biosqueeze.model_facts import head_of
-from biosqueeze.models.custom_heads.files import has_cosine, output_type_of
+from biosqueeze.models.custom_heads.files import output_type_of, task_head_in
+from biosqueeze.models.loading.detection import config_with_family
 
 _UNTRAINED = ("base", "mlm", "pretraining")
 
@@ -56,7 +56,13 @@ def is_task_data(checkpoint: Checkpoint, source: str) -> bool:
 
 
 def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
-    return has_cosine(checkpoint) or head_of(checkpoint.config) not in _UNTRAINED
+    return task_head_in(checkpoint) not in _UNTRAINED
+
+
+def predicts_masked(checkpoint: Checkpoint) -> bool:
+    """Return whether the weights have a head that predicts masked tokens; that of a discriminator does not."""
+    head, config = task_head_in(checkpoint), config_with_family(checkpoint)
+    return head == "mlm" or (head == "pretraining" and config["model_type"] != "electra")
 
 
 def check_source(checkpoint: Checkpoint, source: str) -> bool:
@@ -87,7 +93,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
         max_length: tokens of a line of text.
 
     Raises:
-        UsageError: no data are given, and the checkpoint names none.
+        UsageError: no data are given, and the checkpoint names none, or they are not here.
         SqueezeError: there are no such data.
     """
     source = options.calibration or (checkpoint.task.data if checkpoint.task else None)
@@ -96,9 +102,18 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
             f"{flag} needs data, and {checkpoint.name} does not name those of a fine-tuning; give --calibration, a "
             "text file or the directory of its task"
         )
+    try:
+        is_task = check_source(checkpoint, source)
+    except SqueezeError as error:
+        if options.calibration:
+            raise
+        raise UsageError(
+            f"{flag} needs data, and the data of its fine-tuning, {source}, are not here; give --calibration, a text "
+            "file or the directory of its task"
+        ) from error
     return CalibrationRequest(
         source=source,
-        is_task=check_source(checkpoint, source),
+        is_task=is_task,
         output_type=output_type_of(checkpoint),
         field=options.field,
         tokens=options.calibration_tokens,
@@ -109,7 +124,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
 
 def has_loss(checkpoint: Checkpoint, request: CalibrationRequest) -> bool:
     """Return whether the calibration data give a loss: labels for the head, or masked tokens for one of pretraining."""
-    return request.is_task or head_of(checkpoint.config) == "mlm"
+    return request.is_task or predicts_masked(checkpoint)
 
 
 def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, request: CalibrationRequest) -> None:

@@ -48,7 +48,9 @@ class Options(StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """Describe the run."""
+    """Describe the run; of the teacher, only the small files are read."""
+    if options.teacher:
+        open_checkpoint(options.teacher, weights=False)
     of = f" of {options.teacher}" if options.teacher else ""
     return Plan(out=None, steps=(f"print the named students{of}; write nothing",))
 

@@ -101,9 +101,13 @@ class Options(StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """Describe the run; only sizes of files are read."""
+    """Describe the run; of texts, only the sizes of files are read."""
     if options.inputs[0] == COMPARE:
+        from biosqueeze.vocabularies.comparison import load_named
+
         names = _compared(options)
+        for name in names:
+            load_named(name)
         return Plan(out=None, steps=(f"count the pieces of {', '.join(options.corpus)} by {', '.join(names)}",))
     family, out = _check(options), _out(options)
     casing = "uncased" if options.uncased else "cased"

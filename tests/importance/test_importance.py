@@ -9,14 +9,17 @@ import torch
 import torch_pruning as tp
 
 from biosqueeze import registry
+from biosqueeze.backends.torch import input_names
 from biosqueeze.importance import open_importance
 from biosqueeze.importance.activations import layer_activations
-from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
+from biosqueeze.importance.calibration import Calibration
+from biosqueeze.importance.depth import _LossAfterCut, choose_layers, choose_layers_after_repair
 from biosqueeze.models.cuts.unit_scores import KINDS
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import FAMILIES, family_of
 from biosqueeze.models.layers import encoder_layers, query_group
 from tests import pico
+from tests.importance.conftest import labelled_batch
 
 FAMILIES_OF_WIDTH = [f for f in pico.FAMILIES if FAMILIES[f].supports_narrowing and not pico.ROWS[f].same_code_as]
 
@@ -223,6 +226,19 @@ def test_layers_are_chosen_by_the_loss_after_repair(calibrated, labelled):
         calibration = replace(calibration, loss_sum=None)
     assert choose_layers_after_repair(model, 3, calibration) == (0, 1, 3)
     assert choose_layers_after_repair(model, 1, calibration) == (0,)
+
+
+@pytest.mark.parametrize("head", ["discriminator", "token-classification", "sequence-classification"])
+def test_distances_leave_out_padding_of_tokens_alone(head):
+    labels = [f"L{number}" for number in range(13)]  # as many classes as tokens
+    model, other = (pico.model_of("electra", 200, head, labels=labels, seed=seed) for seed in (0, 1))
+    batch = labelled_batch(model, 0)
+    assert batch["attention_mask"].shape == (3, 13) and not batch["attention_mask"].all()
+    calibration = Calibration([batch], input_names(model))
+    with torch.no_grad():
+        squares = (calibration.run(other, batch) - calibration.run(model, batch)).square()
+    counted = squares if head == "sequence-classification" else squares[batch["attention_mask"].bool()]
+    assert _LossAfterCut(model, calibration).of(other) == pytest.approx(counted.sum().item())
 
 
 def test_the_first_of_few_layers_can_go(calibrated):

@@ -7,14 +7,16 @@ from unittest import mock
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForTokenClassification
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.importance import FILE
+from biosqueeze.importance.sources import predicts_masked
 from biosqueeze.importance.store import load_scores
+from biosqueeze.models.custom_heads.files import output_type_of
 from biosqueeze.models.loading.load import load_model
 from tests import pico
 
@@ -184,6 +186,14 @@ def test_data_that_are_gone_are_named(shell, tuned):
     assert "chosen by magnitude; --calibration DATA" in result.err
 
 
+def test_an_importance_names_the_data_that_are_gone(shell, tuned):
+    shutil.rmtree("tags")
+    result = shell("shrink", tuned, "--ffn", 32, "--importance", "fisher", "--dry-run")
+    assert result.code == 2
+    assert "the data of its fine-tuning, " in result.err and "are not here; give --calibration" in result.err
+    assert "there is no corpus" in shell("shrink", tuned, "--ffn", 32, "--calibration", "tags", "--dry-run").err
+
+
 def test_a_vocabulary_alone_needs_no_calibration(shell, pico_bert):
     result = shell("shrink", pico_bert, "--vocab-keep", "demo:text", "--calibration", "demo:text")
     assert result.code == 2
@@ -242,3 +252,57 @@ def test_scores_of_layers_have_their_numbers(shell, ner):
     shown = shell("inspect", "small", "--importance").out
     rows = [line.split()[0] for line in shown[shown.rindex("importance") :].splitlines() if line.split()]
     assert [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
+
+
+TEXT = ("--calibration", "demo:text", "--calibration-tokens", "300")
+
+
+def rewrite_config(path, **changes):
+    """Change keys of config.json; None removes one."""
+    config = json.loads((path / "config.json").read_text()) | changes
+    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def test_a_named_head_without_weights_predicts_nothing(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "headless", "mlm")
+    tensors = load_file(source / "model.safetensors")
+    encoder = {name: tensor for name, tensor in tensors.items() if not name.startswith("cls.")}
+    save_file(encoder, source / "model.safetensors", {"format": "pt"})
+    result = shell("shrink", source, "--width", "0.5", *TEXT, "--out", "small", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["importance"] == "wanda" and result.err.count("have no such head") == 1
+
+
+def test_a_head_that_config_does_not_name_has_a_loss(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "unnamed", "mlm")
+    rewrite_config(source, architectures=None)
+    result = shell("shrink", source, "--width", "0.5", "--importance", "fisher", *TEXT, "--out", "small")
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("architectures", [None, ["BertForTokenClassification"]])
+def test_unnamed_taggers_read_labels(shell, tmp_path, architectures):
+    source = pico.save("bert", tmp_path / "unnamed", "token-classification", labels=LABELS)
+    rewrite_config(source, architectures=architectures)
+    planned = shell("shrink", source, "--width", "0.5", *NER, "--dry-run").err
+    assert "labelled examples from demo:ner" in planned and "by fisher" in planned
+
+
+def test_the_output_type_of_an_unnamed_classifier(tmp_path):
+    source = pico.save("roberta", tmp_path / "unnamed", "sequence-classification", labels=("no", "yes"))
+    rewrite_config(source, architectures=None)
+    assert output_type_of(open_checkpoint(str(source))).name == "single"
+
+
+def test_a_discriminator_predicts_no_masked_tokens(tmp_path):
+    for family, head, expected in (("electra", "discriminator", False), ("electra", "mlm", True)):
+        assert predicts_masked(open_checkpoint(str(pico.save(family, tmp_path / head, head)))) is expected
+
+
+@pytest.mark.parametrize("repair", ["auto", "none"])
+def test_a_cut_that_cannot_be_repaired_says_so(shell, pico_bert, repair):
+    cut = ("--hidden", "16", "--heads", "4", *TEXT, "--repair", repair)
+    planned = shell("shrink", pico_bert, *cut, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert ("not repaired: least squares does not support narrower heads" in planned.err) is (repair == "auto")
+    assert "not repaired" not in shell("shrink", pico_bert, "--ffn", "32", *TEXT, "--dry-run").err

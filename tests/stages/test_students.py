@@ -36,6 +36,11 @@ def test_students_of_a_teacher_have_its_vocabulary(shell, pico_roberta):
     assert rows["distil"]["cost"] == pytest.approx(0.5)
 
 
+def test_a_plan_checks_the_teacher(shell):
+    result = shell("students nonexist --dry-run")
+    assert result.code == shell("students nonexist").code != 0 and "nonexist" in result.err
+
+
 def test_impossible_students_are_named(shell, pico_root):
     teacher = pico.save("mobilebert", pico_root / "teacher-of-none")
     said = shell("students", teacher)

@@ -210,6 +210,8 @@ def test_compare_prints_tables_and_rows(trained: Callable[..., Path], shell: She
         ("compare {folder} --corpus {text}", 1, "has no tokenizer"),
         ("compare {broken} --corpus {text}", 1, "not a valid tokenizer"),
         ("compare {good} --corpus none.txt", 1, "there is no corpus"),
+        ("compare {good} {folder} --corpus {text} --dry-run", 1, "has no tokenizer"),
+        ("compare none {good} --corpus {text} --dry-run", 1, "none"),
         ("compare {good} --corpus {text} --terms none.txt", 1, "one term a line"),
     ],
 )

@@ -9,6 +9,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.models.custom_heads.specs import HEAD_SPECS
+from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.detection import config_with_family, detect_head
 
 if TYPE_CHECKING:
@@ -70,7 +71,13 @@ def output_type_of(checkpoint: Checkpoint) -> "OutputType":
     """Return the output type of a checkpoint's head, a custom one included."""
     from biosqueeze.data.output_types import SCORE, output_type_of_config  # imports NumPy
 
-    return SCORE if has_cosine(checkpoint) else output_type_of_config(checkpoint.config)
+    if has_cosine(checkpoint):
+        return SCORE
+    config = checkpoint.config
+    if not config.get("architectures"):
+        named = config_with_family(checkpoint)
+        config = {**config, "architectures": [family_of(named).architecture(detect_head(checkpoint, named))]}
+    return output_type_of_config(config)
 
 
 def saved_decoding_parameters(checkpoint: Checkpoint) -> "Mapping[str, NDArray[Any]]":

@@ -8,9 +8,8 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, supported
 from biosqueeze.models.loading.deberta import complete_config
 from biosqueeze.models.loading.family_signs import infer_family, infer_head
-from biosqueeze.models.loading.notices import note_once
+from biosqueeze.models.loading.notices import note_once, warn_once
 from biosqueeze.models.loading.weights import tensor_names
-from biosqueeze.progress import warn
 
 
 def config_with_family(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -78,8 +77,9 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
             f"set architectures in config.json, for example to {family.architecture(inferred)}"
         )
     if tensor_names and head != "base" and inferred == "base":
-        warn(
-            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder"
+        warn_once(
+            checkpoint.path,
+            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder",
         )
         return "base"
     return head

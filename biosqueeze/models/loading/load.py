@@ -237,9 +237,15 @@ def _check_shapes(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected:
     for name in sorted(named.keys() & expected.keys()):
         shape, config_shape = tuple(named[name].shape), tuple(expected[name].shape)
         if shape != config_shape:
+            reason = "the two are not of the same model: fetch both again"
+            if checkpoint.config.get("pruned_heads"):
+                reason = (
+                    "heads of single layers were removed (pruned_heads in config.json), which transformers 5 no longer "
+                    "supports: pass the checkpoint from before that"
+                )
             raise SqueezeError(
                 f"{checkpoint.name}: {name} is {_format_shape(shape)} in the weights and {_format_shape(config_shape)} "
-                "by config.json; the two are not of the same model: fetch both again"
+                f"by config.json; {reason}"
             )
 
 

@@ -271,6 +271,22 @@ def test_invalid_configs(pico_bert, copy_of, changes, message):
     assert "\n" not in str(caught.value)
 
 
+def test_pruned_heads_are_named(pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    tensors = load_file(path / "model.safetensors")
+    layer = "bert.encoder.layer.1.attention."
+    for name in ("self.query.weight", "self.key.weight", "self.value.weight"):
+        tensors[layer + name] = tensors[layer + name][8:].clone()
+    tensors[layer + "output.dense.weight"] = tensors[layer + "output.dense.weight"][:, 8:].clone()
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    edit_json(path / "config.json", pruned_heads={"1": [0]})
+    with pytest.raises(SqueezeError, match=r"pruned_heads in config\.json"):
+        load_model(opened(path))
+    edit_json(path / "config.json", pruned_heads={})
+    with pytest.raises(SqueezeError, match="fetch both again"):
+        load_model(opened(path))
+
+
 @pytest.mark.parametrize("prefix", ["deberta.attention.self.in_proj.", "mystery."])
 def test_unknown_families_list_the_supported_ones(pico_bert, copy_of, prefix):
     path = copy_of(pico_bert)

@@ -1,0 +1,52 @@
+"""Which text is drawn to calibrate on."""
+
+from random import Random
+
+import pytest
+
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.output_types import TOKENS
+from biosqueeze.importance import calibration
+from biosqueeze.importance.calibration import read_calibration
+from biosqueeze.importance.sources import CalibrationRequest
+from biosqueeze.models.loading.load import load_model, load_tokenizer
+from tests import pico
+
+LINES = list(dict.fromkeys(pico.sentences(40)))
+
+
+@pytest.fixture
+def drawn(pico_bert, tmp_path, monkeypatch):
+    """Calibrate on this many tokens of a text, 10 lines of which are drawn from at a time; return the batches."""
+    monkeypatch.setattr(calibration, "_SAMPLED_LINES", 10)
+    (tmp_path / "text.txt").write_text("\n".join(LINES) + "\n")
+    checkpoint = open_checkpoint(str(pico_bert))
+
+    def read(tokens):
+        request = CalibrationRequest(
+            source=str(tmp_path / "text.txt"),
+            is_task=False,
+            output_type=TOKENS,
+            field="text",
+            tokens=tokens,
+            max_length=128,
+            seed=0,
+        )
+        return read_calibration(request, checkpoint, load_model(checkpoint).model, load_tokenizer(checkpoint))
+
+    return read
+
+
+def test_a_long_text_is_read_until_it_has_the_tokens(drawn, capsys):
+    everything = sum(len(ids) for ids in pico.shared_tokenizer()(LINES)["input_ids"])
+    assert everything - 50 <= drawn(everything - 50).tokens <= everything
+    assert "to calibrate on" not in capsys.readouterr().err
+    assert drawn(everything + 1).tokens == everything
+    assert f"has only {everything:,} tokens to calibrate on" in capsys.readouterr().err
+
+
+def test_the_beginning_is_drawn_from_first(monkeypatch):
+    monkeypatch.setattr(calibration, "_SAMPLED_LINES", 10)
+    first = LINES[:10]
+    Random(0).shuffle(first)
+    assert [line for line, _ in zip(calibration._drawn(iter(LINES), 0), first, strict=False)] == first
