@@ -25,7 +25,7 @@ from biosqueeze.options import (
     Syntax,
     WritingOptions,
 )
-from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import next_after_training, size_of
@@ -166,7 +166,7 @@ def plan(options: Options) -> Plan:
     check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
     check_tokenizer_files(source)
     options = with_calibration(options, source, config, narrows=options.narrows)
-    out = check_output(_out(options, source), (source,), force=options.force)
+    out = check_output(_out(options, source), inputs_of(options, source), force=options.force)
     vocabulary = plan_vocabulary(source, options)
     if options.has_budget:
         steps = (*(vocabulary.steps if vocabulary else ()), *open_search(options, source, vocabulary).plan())
@@ -262,7 +262,7 @@ def run(options: Options) -> Outcome:
     out = _out(options, source)
     if options.family:
         return _run_family(options, source, out)
-    with open_output(out, (source,), force=options.force) as output:
+    with open_output(out, inputs_of(options, source), force=options.force) as output:
         checkpoint, facts = _write(options, source, _shrunk(options, source), output)
     next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
     return Outcome(checkpoint.path, facts, summary=Summary(size=size_of(checkpoint), next_words=next_words))
@@ -273,7 +273,7 @@ def _run_family(options: Options, source: Checkpoint, out: Path) -> Outcome:
     from biosqueeze.budgets.family import family_manifest
 
     members = {}
-    with open_output(out, (source,), force=options.force) as output:
+    with open_output(out, inputs_of(options, source), force=options.force) as output:
         for name, shrunk in _cuts_to_budgets(options, source):
             member = OutputCheckpoint(output.path / f"{name}.partial", output.path / name)
             member.path.mkdir()

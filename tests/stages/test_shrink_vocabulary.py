@@ -116,6 +116,18 @@ def test_move_to_another_tokenizer(shell: Shell, pico_ner: Path) -> None:
     torch.testing.assert_close(rows[tokenizer.convert_tokens_to_ids(token)], table[pieces].mean(0))
 
 
+@pytest.mark.parametrize("option", ["--tokenizer", "--vocab-keep"])
+def test_inputs_are_never_overwritten(shell: Shell, pico_bert: Path, option: str) -> None:
+    pico.tokenizer_of("roberta").save_pretrained("out")
+    Path("out/biosqueeze.json").write_text("{}")
+    given = "out" if option == "--tokenizer" else pico.write_sentences(Path("out/text.txt"), 6)
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    for mode in ([], ["--dry-run"]):
+        result = shell("shrink", pico_bert, option, given, "--out", "out", "--force", *mode)
+        assert (result.code, "out is the input itself or contains it" in result.err) == (1, True), result.err
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
