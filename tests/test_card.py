@@ -153,6 +153,15 @@ def test_a_custom_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
     assert "transformers import" not in text
 
 
+def test_a_graph_with_a_custom_head_has_an_example(tmp_path: Path) -> None:
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model_quantized.onnx").touch()
+    (tmp_path / "tokenizer.json").touch()
+    text = card_of(tmp_path, head="base", own_head="cosine", task={"name": "similarity", "data": None, "labels": []})
+    assert f"| biosqueeze predict {tmp_path.name} -" in text
+    assert not code_of(text)
+
+
 @pytest.mark.parametrize(("task", "own_head"), [("relation", "mentions"), ("similarity", "cosine")])
 def test_an_example_has_all_fields_of_the_task(task: str, own_head: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()

@@ -1,7 +1,10 @@
 """Recipes: steps are chained, what is done is skipped, and what changed is done again."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from biosqueeze.cli.parameters import read_options
 from biosqueeze.cli.recipe import _content, step_key
@@ -55,6 +58,37 @@ def test_measurements_are_done_anew_with_what_they_measure(recipe: Path, shell: 
     assert "inspect: unchanged" not in again.err
 
 
+def test_predictions_elsewhere_stay_with_what_was_read(recipe: Path, pico_ner: Path, shell: Shell) -> None:
+    predict = f'[predict]\ncheckpoint = "{pico_ner}"\ntext = "One."\nout = "found.jsonl"\n'
+    recipe.write_text(f'{recipe.read_text()}\n{predict}\n[report]\nhtml = "page.html"\n')
+    assert shell("run", recipe).code == 0
+    assert shell("run", recipe).err.count("unchanged, skipped") == 4
+    said = shell("run", recipe, "--set", "shrink.seed=1")
+    assert said.code == 0, said.err
+    assert "predict: unchanged, skipped" in said.err
+    assert "report: unchanged" not in said.err
+
+
+@pytest.mark.parametrize("results", ["results/evaluate-torch.json", "results/bench.json"])
+@pytest.mark.usefixtures("forked_processes")
+def test_a_measurement_without_its_result_is_repeated(
+    results: str, pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell
+) -> None:
+    checkpoint = copy_of(pico_ner)
+    write(Path("test.tsv"), "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n")
+    path = write(
+        Path("m.toml"),
+        f'[evaluate]\ncheckpoint = "{checkpoint}"\ndata = "."\n\n'
+        "[bench]\nbatch_size = 1\nlength = 8\nrounds = 1\nseconds = 0\nthreads = 1\n\n[report]\n",
+    )
+    assert shell("run", path).code == 0
+    assert shell("run", path).err.count("unchanged, skipped") == 3
+    (checkpoint / results).unlink()
+    said = shell("run", path)
+    assert (checkpoint / results).is_file(), said.err
+    assert "report: unchanged" not in said.err
+
+
 def test_a_failed_try_leaves_what_is_done(recipe: Path, shell: Shell) -> None:
     assert shell("run", recipe).code == 0
     assert shell("run", recipe, "--set", "half.layers=99").code == 2
@@ -87,6 +121,49 @@ def test_a_cache_that_a_step_fills_does_not_change_it(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "answers").touch()
     assert step_key(step, options) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ('[report]\nhtml = "there"', "there"),
+        ('[inspect]\nimportance = true\nplot = "there"', "there"),
+        ('[predict]\ntext = "there"', "there"),
+        ("[quantize]", "onnx-dynamic"),
+        ("[evaluate]", "test"),
+        ("[bench]", "128"),
+    ],
+)
+def test_outputs_and_words_are_no_input(table: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (step,) = read_recipe(write(tmp_path / "r.toml", table), ())
+    options = read_options(step.module, step_context(step, tmp_path, {}, tmp_path / "model"))
+    before = step_key(step, options)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "file").touch()
+    assert step_key(step, options) == before
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[predict]\ninput = "there"',
+        '[evaluate]\ndata = "there"',
+        '[quantize]\ncalibration = "there"',
+        '[corpus]\ninputs = ["a", "there"]',
+        '[distill]\nteacher = "there"\nstudent = "tiny"\ncorpus = "c"',
+        '[shrink]\ncheckpoint = "there"\nlayers = "1"',
+    ],
+)
+def test_contents_of_inputs_count(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (step,) = read_recipe(write(tmp_path / "r.toml", table), ())
+    options = read_options(step.module, step_context(step, tmp_path, {}, tmp_path / "model"))
+    keys = {step_key(step, options)}
+    for text in ("one", "two"):
+        (tmp_path / "there").write_text(text)
+        keys.add(step_key(step, options))
+    assert len(keys) == 3
 
 
 def test_a_long_text_is_no_path(tmp_path: Path) -> None:

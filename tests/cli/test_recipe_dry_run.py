@@ -1,10 +1,13 @@
 """Recipes that are planned and not run."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.recipe_files import write
 from tests.cli.run import Shell
+
+Copy = Callable[[Path], Path]
 
 
 def test_a_dry_run_writes_nothing(recipe: Path, shell: Shell) -> None:
@@ -60,3 +63,34 @@ def test_a_dry_run_outlines_steps_without_inputs(tmp_path: Path, pico_bert: Path
 def test_a_dry_run_does_not_ask_for_force(recipe: Path, shell: Shell) -> None:
     shell("run", recipe)
     assert "force" not in shell("run", recipe, "--dry-run").err
+
+
+def test_a_dry_run_replaces_what_the_run_replaces(pico_ner: Path, shell: Shell) -> None:
+    write(Path("a.txt"), "One two.\n")
+    path = write(
+        Path("p.toml"), f'[corpus]\ninputs = ["a.txt"]\n\n[predict]\ncheckpoint = "{pico_ner}"\ntext = "One."\n'
+    )
+    assert shell("run", path).code == 0
+    changed = ("run", path, "--set", "corpus.seed=1", "--set", "predict.text=Two.")
+    said = shell(*changed, "--dry-run")
+    assert (said.code, said.err.count("(exists)")) == (0, 2), said.err
+    assert shell(*changed).code == 0
+    write(Path("precious"), "precious")
+    said = shell(*changed, "--set", "predict.out=precious", "--set", "predict.text=Three.", "--dry-run")
+    assert said.code == 1
+    assert said.err.splitlines()[-1].startswith("error: [predict] precious exists already; give --set predict.force=")
+
+
+def test_a_dry_run_skips_what_reads_a_measured_model(pico_ner: Path, copy_of: Copy, shell: Shell) -> None:
+    write(Path("test.tsv"), "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n")
+    path = write(
+        Path("m.toml"),
+        f'[evaluate]\ncheckpoint = "{copy_of(pico_ner)}"\ndata = "."\n\n'
+        f'[predict]\ncheckpoint = "@evaluate"\ntext = "One."\n\n[report]\ncheckpoint = "@evaluate"\n',
+    )
+    assert shell("run", path).code == 0
+    changed = ("run", path, "--set", "evaluate.batch-size=2")
+    planned = json.loads(shell(*changed, "--dry-run", "--json").out)["steps"]
+    assert [step.get("unchanged") for step in planned] == [None, True, None]
+    said = shell(*changed)
+    assert ("predict: unchanged" in said.err, "report: unchanged" in said.err) == (True, False), said.err

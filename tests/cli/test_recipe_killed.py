@@ -113,7 +113,11 @@ def test_a_training_of_another_request_makes_room(own_output: Path, shell: Shell
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"distill": 1}', '{"distill": {"path": 1}}', '{"distill": {"path": "x"}}']
+    "text",
+    [
+        *("[]", "{", '{"distill": 1}', '{"distill": {"path": 1}}', '{"distill": {"path": "x"}}'),
+        *('{"distill": {"results": 1}}', '{"distill": {"results": [1]}}'),
+    ],
 )
 def test_a_damaged_state_file_is_explained(text: str, own_output: Path, shell: Shell) -> None:
     Path("own-run").mkdir()

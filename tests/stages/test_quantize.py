@@ -263,6 +263,12 @@ def test_slim_holds_what_the_int8_runtime_needs(slim, shell) -> None:
     assert manifests[0].model == manifests[1].model
 
 
+def test_the_card_of_slim_loads_the_int8_graph(slim) -> None:
+    cards = [(slim / name / "README.md").read_text() for name in ("slim", "full")]
+    assert ["from transformers import" in text for text in cards] == [False, True]
+    assert all("InferenceSession" in text for text in cards)
+
+
 def test_slim_is_used_as_the_full_one(slim, shell) -> None:
     (lines := slim / "lines.txt").write_text("Carcinoma of the patients.\n")
     found = [shell("predict", slim / name, lines) for name in ("slim", "full")]

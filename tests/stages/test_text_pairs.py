@@ -1,6 +1,8 @@
 """The whole chain for an encoder that encodes two texts separately: --representation cosine."""
 
 import json
+import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,6 +74,15 @@ def test_chain_of_shrink_distill_quantize(teacher: Path, pairs: Path, shell: She
     assert score(shell, int8.path, pairs, "onnxruntime") == pytest.approx(exact, abs=1e-3)
     assert score(shell, int8.path, pairs, "onnxruntime:int8") == pytest.approx(exact, abs=0.1)
     assert exact > 0.7
+
+
+def test_the_card_of_slim_has_an_example_that_runs(teacher: Path, shell: Shell) -> None:
+    slim = Path(shell("quantize", teacher, "--slim", "--out", "slim").path)
+    text = (slim / "README.md").read_text()
+    (line,) = re.findall(r"^echo (.*) \| biosqueeze predict slim -$", text, re.MULTILINE)
+    said = shell("predict slim -", stdin=shlex.split(line)[0] + "\n")
+    assert said.code == 0, said.err
+    assert 0.5 <= json.loads(said.out)["score"] <= 4
 
 
 def test_preset_student_and_dry_run(teacher: Path, pairs: Path, shell: Shell) -> None:
