@@ -15,7 +15,7 @@ from biosqueeze.models.families import family_of, longest_input, takes_token_typ
 from biosqueeze.models.loading.load import load_config, load_tokenizer
 from biosqueeze.models.tokenizers.casing import sentencepiece_file
 from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
-from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
@@ -120,7 +120,9 @@ def _plan_move(source: Checkpoint, name: str, written: PreTrainedConfig) -> Voca
     config, former = load_config(source), load_tokenizer(source)
     path, longest = locate(name, weights=False), longest_input(written)
     check_files(path)
-    new = build_tokenizer(Checkpoint(path, name), family_of(config), longest, token_types=takes_token_types(written))
+    target = Checkpoint(path, name)
+    read_as = tokenizer_family(target, family_of(config))
+    new = build_tokenizer(target, read_as, longest, token_types=takes_token_types(written))
     rows = vocabulary_size(new)
     check_tokenizer(new, rows)
     check_padding(new, family_of(written), "take a model of another family")

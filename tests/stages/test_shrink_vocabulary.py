@@ -16,6 +16,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import longest_input
 from tests import pico
 from tests.cli.run import Shell
+from tests.layouts import sentencepiece
 
 SENTENCES = tuple(pico.sentences(6, seed=8))
 
@@ -173,6 +174,15 @@ def test_students_have_their_own_inputs(shell: Shell, pico_bert: Path, text: Pat
     assert tokenizer.model_max_length == longest_input(model.config) >= 512
     assert ("token_type_ids" in tokenizer.model_input_names) == (student == "bioformer-8l")
     assert tokenizer("the gene").keys() == set(tokenizer.model_input_names)
+
+
+def test_move_to_a_sentencepiece_file(shell: Shell, pico_bert: Path) -> None:
+    sentencepiece(pico.save("deberta-v2", Path("old")))
+    result = shell("shrink", pico_bert, "--tokenizer", "old", "--out", "moved")
+    assert result.code == 0, result.err
+    model, tokenizer = stock("moved")
+    assert tokenizer.get_vocab() == pico.tokenizer_of("deberta-v2").get_vocab()
+    assert model.config.vocab_size == len(tokenizer)
 
 
 def test_padding_is_that_of_the_student(shell: Shell, pico_roberta: Path) -> None:
