@@ -25,7 +25,7 @@ from biosqueeze.files import (
 from biosqueeze.files.saved_states import UNFINISHED_STATE, has_state, remove_states
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts, ParentRef, TaskRecord
 from biosqueeze.older_readers import rewrite_for_older_readers
-from biosqueeze.options import WritingOptions, resolved
+from biosqueeze.options import StageOptions, WritingOptions, option_fields, resolved
 from biosqueeze.progress import note
 from biosqueeze.system import processes
 from biosqueeze.system.locks import exclusive_lock
@@ -155,7 +155,21 @@ def partial_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def check_output(out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False) -> Path:
+def inputs_of(options: StageOptions, *checkpoints: Checkpoint) -> tuple[Path, ...]:
+    """Return what a stage reads: its checkpoints, and the files and directories that its options name.
+
+    All options whose values may be paths count, so that a new option is protected from --force without another line.
+    """
+    names: list[str] = []
+    for option in option_fields(type(options)):
+        value = getattr(options, option.name)
+        if option.is_input and value:
+            names += [value] if isinstance(value, str) else value
+    paths = (Path(name).expanduser() for name in names)
+    return (*(checkpoint.path for checkpoint in checkpoints), *(path for path in paths if path.exists()))
+
+
+def check_output(out: Path, inputs: Sequence[Path] = (), *, force: bool = False, resume: bool = False) -> Path:
     """Return OUT, if `open_output` would open it; nothing is created. That it exists is no error: a plan shows it.
 
     Raises:
@@ -170,14 +184,14 @@ def check_output(out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = 
     return out
 
 
-def check_place(out: Path, inputs: Sequence[Checkpoint]) -> None:
+def check_place(out: Path, inputs: Sequence[Path]) -> None:
     """Check that OUT is none of the inputs, and that it can be created.
 
     Raises:
         SqueezeError: it is an input.
         OSError: a file is where its directory would be, or that cannot be written to.
     """
-    if any(source.path.resolve().is_relative_to(out.resolve()) for source in inputs):
+    if any(path.resolve().is_relative_to(out.resolve()) for path in inputs):
         raise SqueezeError(
             f"{out} is the input itself or contains it, and is never overwritten; give another name with --out"
         )
@@ -190,7 +204,7 @@ def check_place(out: Path, inputs: Sequence[Checkpoint]) -> None:
 
 @contextmanager
 def open_output(
-    out: Path, inputs: Sequence[Checkpoint] = (), *, force: bool = False, resume: bool = False
+    out: Path, inputs: Sequence[Path] = (), *, force: bool = False, resume: bool = False
 ) -> Iterator[OutputCheckpoint]:
     """Create and lock OUT.partial, in the main process; after a failure, keep only what --resume can use.
 

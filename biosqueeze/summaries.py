@@ -108,6 +108,13 @@ def next_after_training(written: Checkpoint) -> tuple[str, ...]:
     return "evaluate", str(written.path), *(() if written.task.data else ("--data", "DIRECTORY"))
 
 
+def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
+    """Return the command that follows a cut: distil on the task of the source, or on plain text."""
+    data = source.task.data if source.task else None
+    on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
+    return "distill", str(written.path), "--teacher", source.name, *on
+
+
 def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows a graph: score it, or without a task measure it beside its source."""
     if written.task is not None and written.task.data:

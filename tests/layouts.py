@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from transformers.convert_slow_tokenizer import import_protobuf
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.models.loading.load import load_config
 from tests import pico
 
 
@@ -24,6 +26,30 @@ def to_bin(path: Path, tensors: dict[str, torch.Tensor], *, zipped: bool = True)
     """Replace the weights by a pytorch_model.bin."""
     (path / "model.safetensors").unlink(missing_ok=True)
     torch.save(tensors, path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+
+
+def sentencepiece(path: Path, content: bytes | None = None, **settings) -> Checkpoint:
+    """The tokenizer of a pico ALBERT, DeBERTa, XLM-RoBERTa or CamemBERT in its first layout: a SentencePiece file."""
+    core = json.loads((path / "tokenizer.json").read_text())
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (path / name).unlink(missing_ok=True)
+    family = load_config(opened(path)).model_type
+    pieces = [tuple(piece) for piece in core["model"]["vocab"]]
+    if family in ("xlm-roberta", "camembert"):  # fairseq's own pieces are not in the file
+        first = [(piece, 0.0) for piece in ("<unk>", "<s>", "</s>")]
+        pieces = first + pieces[{"xlm-roberta": 4, "camembert": 7}[family] :]
+    proto = import_protobuf().ModelProto()
+    for piece, score in pieces:
+        kind = 2 if piece in ("<unk>", "[UNK]") else 3 if piece.startswith(("<", "[")) else 1
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
+    proto.trainer_spec.byte_fallback = any(piece == "<0x00>" for piece, _ in pieces)
+    names = {"albert": "spiece.model", "deberta-v2": "spm.model"}
+    name = names.get(family, "sentencepiece.bpe.model")
+    (path / name).write_bytes(proto.SerializeToString() if content is None else content)
+    if settings:
+        (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return opened(path)
 
 
 def lay_out_biobert(root: Path) -> Path:

@@ -14,7 +14,8 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files.saved_states import PROGRESS_FILE, state_folder
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import WritingOptions
-from biosqueeze.output import StageRecord, derive_out, open_output
+from biosqueeze.output import StageRecord, derive_out, inputs_of, open_output
+from biosqueeze.stages import shrink
 
 
 def write_copy(source: Path, out: Path, **flags: bool) -> Path:
@@ -158,7 +159,7 @@ def test_input_is_never_overwritten(pico_bert: Path, tmp_path: Path) -> None:
     held = open_checkpoint(str(source))
     with (
         pytest.raises(SqueezeError, match="the input itself"),
-        open_output(tmp_path / "x" / ".." / "source", (held,), force=True),
+        open_output(tmp_path / "x" / ".." / "source", (held.path,), force=True),
     ):
         pass
     assert held.weights_sha256()
@@ -169,9 +170,19 @@ def test_directory_above_an_input_is_never_replaced(pico_bert: Path, tmp_path: P
     (tmp_path / "run" / "config.json").write_text("{}")
     with (
         pytest.raises(SqueezeError, match="the input itself or contains it"),
-        open_output(tmp_path / "run", (open_checkpoint(str(source)),), force=True),
+        open_output(tmp_path / "run", (source,), force=True),
     ):
         pass
+
+
+def test_all_paths_in_options_are_inputs(pico_bert: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer", "text.txt"):
+        (tmp_path / name).mkdir()
+    paths = [str(tmp_path / name) for name in ("tokenizer", "text.txt", "missing")]
+    options = shrink.Options(checkpoint=str(pico_bert), tokenizer=paths[0], calibration=paths[1], out=str(tmp_path))
+    assert set(inputs_of(options)) == {pico_bert, *map(Path, paths[:2])}
+    kept = shrink.Options(checkpoint="org/model", vocab_keep=tuple(paths))
+    assert inputs_of(kept, open_checkpoint(str(pico_bert))) == (pico_bert, *map(Path, paths[:2]))
 
 
 def test_missing_parent_at_the_end_keeps_the_training_state(pico_bert: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from biosqueeze.models.loading.load import load_model, load_tokenizer, new_model
 from biosqueeze.models.named.new_config import new_config
 from biosqueeze.models.named.shapes import Shape
 from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
-from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import check_tokenizer
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.pretraining.request import NewModel
@@ -78,7 +78,8 @@ def load_new_tokenizer(start: NewModel) -> PreTrainedTokenizerFast:
         SqueezeError: there is none, it is damaged, or it lacks a special token.
     """
     family = FAMILIES[start.family]
-    tokenizer = build_tokenizer(start.tokenizer, family, start.shape.positions, token_types=family.takes_token_types)
+    read_as = tokenizer_family(start.tokenizer, family)
+    tokenizer = build_tokenizer(start.tokenizer, read_as, start.shape.positions, token_types=family.takes_token_types)
     tokenizer.model_max_length = start.shape.positions
     check_special_tokens(tokenizer, start.tokenizer.name)
     check_tokenizer(tokenizer, vocabulary_size(tokenizer))

@@ -33,6 +33,7 @@ from biosqueeze.options import (
     between_0_and_1,
     resolved,
 )
+from biosqueeze.output import check_place, inputs_of
 from biosqueeze.progress import table
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.text_table import TextTable
@@ -222,6 +223,7 @@ def _resolve(options: Options) -> CorpusRequest:
     inside = next((file.path for file in files if out in file.path.absolute().parents and not file.hub), None)
     if inside is not None:
         raise UsageError(f"--out {options.out} holds the source {inside}; give another directory")
+    check_place(out, inputs_of(options))
     against = Path(options.against).expanduser() if options.against else None
     if against:
         from biosqueeze.corpora.decontamination import find_test_files

@@ -34,7 +34,7 @@ from biosqueeze.options import (
     Suggests,
     Syntax,
 )
-from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import duration, quietly
 from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import trained_summary
@@ -204,9 +204,8 @@ def plan(options: Options) -> Plan:
     inputs = _open_inputs(options, weights=False)
     options = _with_task_defaults(options, inputs)
     request = _request(options, inputs)
-    out = check_output(
-        _output(options, inputs), request.models.checkpoints, force=options.force, resume=options.resume is True
-    )
+    read = inputs_of(options, *request.models.checkpoints)
+    out = check_output(_output(options, inputs), read, force=options.force, resume=options.resume is True)
     losses = check_request(request)
     for checkpoint in request.models.checkpoints:
         check_tokenizer_files(checkpoint)
@@ -269,7 +268,8 @@ def run(options: Options) -> Outcome:
         return done
     options = resume_where_saved(out, options)
     request = _request(options, inputs)
-    with open_output(out, request.models.checkpoints, force=options.force, resume=bool(options.resume)) as output:
+    read = inputs_of(options, *request.models.checkpoints)
+    with open_output(out, read, force=options.force, resume=bool(options.resume)) as output:
         result = distill(request, output.path)
         if processes.is_main():
             result.save(output.path)

@@ -18,7 +18,7 @@ from biosqueeze.options import (
     Summary,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note, warn
 from biosqueeze.summaries import next_after_export, size_of
 
@@ -66,7 +66,7 @@ def plan(options: Options) -> Plan:
     else:
         warn(_other_family(source))
     return Plan(
-        out=check_output(_out(options, source), (source,), force=options.force),
+        out=check_output(_out(options, source), inputs_of(options, source), force=options.force),
         steps=(
             f"copy {source.name}",
             "write its graph to onnx/model.onnx, batch and length dynamic"
@@ -120,7 +120,7 @@ def run(options: Options) -> Outcome:
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "export", allowed=BESIDE_ENCODER)
-    with open_output(_out(options, source), (source,), force=options.force) as output:
+    with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
         parity = _write_graph(source, output.path, options.tolerance, options.opset or OPSET)
         copy = Checkpoint(output.path, source.name)
         size = round(megabytes(files(copy, "fp32")), 3)

@@ -24,7 +24,7 @@ from biosqueeze.options import (
     between_0_and_1,
     option_fields,
 )
-from biosqueeze.output import StageRecord, check_output, check_place, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, check_place, derive_out, inputs_of, open_output
 from biosqueeze.progress import note
 from biosqueeze.summaries import trained_summary
 from biosqueeze.system import processes
@@ -181,7 +181,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
     check_training_options(options, evaluated=True)
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
-    check_place(out, (source,))
+    check_place(out, inputs_of(options, source))
     return _FineTuningRequest(options, source, setup, out, reason)
 
 
@@ -210,7 +210,7 @@ def plan(options: Options) -> Plan:
 
     request = _resolve(options, weights=False)
     options, source, setup = request.options, request.source, request.setup
-    out = check_output(request.out, (source,), force=options.force, resume=options.resume is True)
+    out = check_output(request.out, inputs_of(options, source), force=options.force, resume=options.resume is True)
     check_tokenizer_files(source)
     fitting_length(options.max_length, longest_input(load_config(source)))
     if _is_search(options):
@@ -246,7 +246,7 @@ def run(options: Options) -> Outcome:
     if done := take_over(out, "finetune", options):
         return done
     options = resume_where_saved(out, options)
-    with open_output(out, (source,), force=options.force, resume=bool(options.resume)) as output:
+    with open_output(out, inputs_of(options, source), force=options.force, resume=bool(options.resume)) as output:
         data, metric = request.read()
         setup = request.setup.for_data(data)
         may_keep_start = not (options.reinit_layers or options.dev_share or options.with_dev)
@@ -271,7 +271,7 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
     """Do all runs, then write the checkpoint of the selected one."""
     from biosqueeze.finetuning.search import search
 
-    with open_output(out, (source,), force=options.force) as output:
+    with open_output(out, inputs_of(options, source), force=options.force) as output:
         search_plan = _search_plan(options, out)
         search_plan.prepare_directory(source, force=options.force)
         result = search(search_plan, options.jobs)

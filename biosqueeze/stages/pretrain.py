@@ -8,7 +8,7 @@ from biosqueeze.checkpoint import Checkpoint, locate, open_checkpoint
 from biosqueeze.checkpoint_files import check_files
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose
-from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
@@ -125,8 +125,8 @@ def _output(options: Options, start: Checkpoint | NewModel) -> Path:
     return derive_out(start, "pretrained") if isinstance(start, Checkpoint) else Path(f"{start.name}-pretrained")
 
 
-def _inputs(start: Checkpoint | NewModel) -> tuple[Checkpoint, ...]:
-    return (start if isinstance(start, Checkpoint) else start.tokenizer,)
+def _inputs(options: Options, start: Checkpoint | NewModel) -> tuple[Path, ...]:
+    return inputs_of(options, start if isinstance(start, Checkpoint) else start.tokenizer)
 
 
 def plan(options: Options) -> Plan:
@@ -139,7 +139,8 @@ def plan(options: Options) -> Plan:
 
     request = _request(options, weights=False)
     start = request.start
-    out = check_output(_output(options, start), _inputs(start), force=options.force, resume=options.resume is True)
+    inputs = _inputs(options, start)
+    out = check_output(_output(options, start), inputs, force=options.force, resume=options.resume is True)
     head = head_of_objective(options.objective, family_name(start))
     from_where = f"{start.name} from random weights" if isinstance(start, NewModel) else f"{start.name} further"
     return Plan(
@@ -174,7 +175,7 @@ def run(options: Options) -> Outcome:
         return done
     options = resume_where_saved(out, options)
     request = PretrainingRequest(request.start, options)
-    inputs = _inputs(request.start)
+    inputs = _inputs(options, request.start)
     with open_output(out, inputs, force=options.force, resume=bool(options.resume)) as output:
         result = pretrain(request, output.path)
         if processes.is_main():

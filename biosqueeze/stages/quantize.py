@@ -24,7 +24,7 @@ from biosqueeze.options import (
     UsedBy,
     WritingOptions,
 )
-from biosqueeze.output import StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note, warn
 from biosqueeze.quantizers import QuantizationJob
 from biosqueeze.quantizers.calibration import COMPARED_LINES, MEASURED_LINES, SAMPLE, CalibrationText, text_batches
@@ -113,7 +113,7 @@ def plan(options: Options) -> Plan:
     calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if needed else ()
     parameters = parameters_of(source)
     return Plan(
-        out=check_output(_out(options, source), (source,), force=options.force),
+        out=check_output(_out(options, source), inputs_of(options, source), force=options.force),
         steps=(
             f"copy {source.name}",
             *first,
@@ -163,7 +163,7 @@ def run(options: Options) -> Outcome:
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)
     _check_graph(source)
-    with open_output(_out(options, source), (source,), force=options.force) as output:
+    with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)
         copy = copy_stock(source, output.path)
         if not _graph_of(copy).is_file():

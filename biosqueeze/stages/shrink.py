@@ -25,10 +25,10 @@ from biosqueeze.options import (
     Syntax,
     WritingOptions,
 )
-from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, open_output
+from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
-from biosqueeze.summaries import next_after_training, size_of
+from biosqueeze.summaries import next_after_cut, next_after_training, size_of
 from biosqueeze.vocabularies.options import VocabularyOptions
 
 if TYPE_CHECKING:
@@ -166,12 +166,13 @@ def plan(options: Options) -> Plan:
     check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
     check_tokenizer_files(source)
     options = with_calibration(options, source, config, narrows=options.narrows)
-    out = check_output(_out(options, source), (source,), force=options.force)
-    vocabulary = plan_vocabulary(source, options)
+    out = check_output(_out(options, source), inputs_of(options, source), force=options.force)
     if options.has_budget:
+        vocabulary = plan_vocabulary(source, options, config)
         steps = (*(vocabulary.steps if vocabulary else ()), *open_search(options, source, vocabulary).plan())
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
+    vocabulary = plan_vocabulary(source, options, changed)
     architecture = family_of(config).architecture(detect_head(source, config))
     if vocabulary is None:
         after = count_parts(changed, architecture)
@@ -262,9 +263,11 @@ def run(options: Options) -> Outcome:
     out = _out(options, source)
     if options.family:
         return _run_family(options, source, out)
-    with open_output(out, (source,), force=options.force) as output:
+    with open_output(out, inputs_of(options, source), force=options.force) as output:
         checkpoint, facts = _write(options, source, _shrunk(options, source), output)
-    next_words = next_after_training(checkpoint) if options.cuts_vocabulary_alone else _next(checkpoint, source)
+    next_words = (
+        next_after_training(checkpoint) if options.cuts_vocabulary_alone else next_after_cut(checkpoint, source)
+    )
     return Outcome(checkpoint.path, facts, summary=Summary(size=size_of(checkpoint), next_words=next_words))
 
 
@@ -273,7 +276,7 @@ def _run_family(options: Options, source: Checkpoint, out: Path) -> Outcome:
     from biosqueeze.budgets.family import family_manifest
 
     members = {}
-    with open_output(out, (source,), force=options.force) as output:
+    with open_output(out, inputs_of(options, source), force=options.force) as output:
         for name, shrunk in _cuts_to_budgets(options, source):
             member = OutputCheckpoint(output.path / f"{name}.partial", output.path / name)
             member.path.mkdir()
@@ -303,13 +306,6 @@ def _write(
     return output.finish(record), {"parameters_before": before, "parameters_after": after, **shrunk.notes}
 
 
-def _next(checkpoint: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
-    """Return the distillation that follows: on the task of the source, or on plain text."""
-    data = source.task.data if source.task else None
-    on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
-    return "distill", str(checkpoint.path), "--teacher", source.name, *on
-
-
 def _shrunk(options: Options, source: Checkpoint) -> _ShrunkModel:
     if options.student:
         return _build_student(options, source)
@@ -326,7 +322,7 @@ def _build_student(options: Options, source: Checkpoint) -> _ShrunkModel:
     note(built.summary)
     notes = {"student": options.student, "layers": built.layers}
     shrunk = _ShrunkModel(built.model, built.tokenizer, built.layers or (), notes)
-    return _with_vocabulary(shrunk, plan_vocabulary(source, options), options.seed)
+    return _with_vocabulary(shrunk, plan_vocabulary(source, options, built.model.config), options.seed)
 
 
 def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", seed: int) -> _ShrunkModel:
@@ -337,7 +333,8 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
     for step in change.steps:
         note(step)
     differences = {"differences": shrunk.notes.get("differences", {}) | {"vocabulary": difference}}
-    return _ShrunkModel(model, change.tokenizer, shrunk.layers, shrunk.notes | dict(change.facts) | differences)
+    notes = shrunk.notes | dict(change.facts) | differences
+    return _ShrunkModel(model, change.tokenizer_for(shrunk.tokenizer), shrunk.layers, notes)
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
@@ -347,7 +344,8 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
 
     loaded = load_model(source, seed=options.seed)
     shape = _kept_shape(options, source, loaded.model.config)
-    start = _with_vocabulary(_whole(source, loaded, options.seed), plan_vocabulary(source, options), options.seed)
+    vocabulary = plan_vocabulary(source, options, loaded.model.config)
+    start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
 
 
@@ -356,10 +354,10 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     from biosqueeze.budgets.search import open_search
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import described
-    from biosqueeze.models.loading.load import load_model
+    from biosqueeze.models.loading.load import load_config, load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
-    vocabulary = plan_vocabulary(source, options)
+    vocabulary = plan_vocabulary(source, options, load_config(source))
     search = open_search(options, source, vocabulary).timed()
     loaded = load_model(source, seed=options.seed)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)

@@ -22,7 +22,7 @@ from biosqueeze.options import (
     Summary,
     resolved,
 )
-from biosqueeze.output import check_output
+from biosqueeze.output import check_output, inputs_of
 from biosqueeze.progress import table
 from biosqueeze.vocabularies.families import FamilyName, Kind, VocabularyFamily, find_family
 
@@ -112,7 +112,7 @@ def plan(options: Options) -> Plan:
     family, out = _check(options), _out(options)
     casing = "uncased" if options.uncased else "cased"
     return Plan(
-        out=check_output(out, force=options.force),
+        out=check_output(out, inputs_of(options), force=options.force),
         steps=(
             f"read {', '.join(options.inputs)}, and keep lines of at most {_megabytes(options, family.kind):,.6g} MB",
             f"train {options.size:,} {casing} pieces ({family.kind}) for {family.name}",

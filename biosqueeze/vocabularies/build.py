@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze import __version__, manifest
-from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.text.corpus import find_corpus
 from biosqueeze.environment import current_environment
 from biosqueeze.files import content_hash
@@ -50,8 +49,7 @@ def build_vocabulary(request: VocabularyRequest, out: Path, *, force: bool) -> d
     Raises:
         SqueezeError: a corpus cannot be read or is empty, the size is too small, or `out` exists.
     """
-    paths = ((source, find_corpus(source)) for source in request.corpora)
-    inputs = tuple(Checkpoint(path, source) for source, path in paths if path is not None)
+    inputs = tuple(path for path in map(find_corpus, request.corpora) if path is not None)
     with open_output(out, inputs, force=force) as output:
         with sampled(request.corpora, request.field, request.most_bytes, request.seed, output.path) as (sample, read):
             _note_sample(sample, read)

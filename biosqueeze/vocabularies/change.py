@@ -1,5 +1,6 @@
 """Change the vocabulary of a checkpoint: plan it from config and tokenizer, then apply it to the model."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from biosqueeze.models.families import family_of, longest_input, takes_token_typ
 from biosqueeze.models.loading.load import load_config, load_tokenizer
 from biosqueeze.models.tokenizers.casing import sentencepiece_file
 from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
-from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
@@ -48,17 +49,34 @@ class VocabularyChange:
         """Return the model with the new vocabulary, and its difference from the former one; see `with_rows`."""
         return with_rows(model, self.new_config(model.config), self.sources, seed)
 
+    def tokenizer_for(self, former: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+        """Return the tokenizer with the inputs and the longest input of the model's former one.
 
-def plan_vocabulary(source: Checkpoint, options: VocabularyOptions) -> VocabularyChange | None:
+        A student can have another family and fewer positions than the checkpoint that the change was planned for.
+        """
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.model_max_length = former.model_max_length
+        tokenizer.model_input_names = list(former.model_input_names)
+        return tokenizer
+
+
+def plan_vocabulary(
+    source: Checkpoint, options: VocabularyOptions, written: PreTrainedConfig
+) -> VocabularyChange | None:
     """Choose the new vocabulary of a checkpoint; None where no option asks for one. Its weights are not read.
 
+    Args:
+        source: the checkpoint.
+        options: which vocabulary.
+        written: the config of the model that gets it, which may be a student of another family.
+
     Raises:
-        SqueezeError: a text or a tokenizer cannot be read, or the tokenizer cannot be cut.
+        SqueezeError: a text or a tokenizer cannot be read, the tokenizer cannot be cut, or it does not fit the model.
         UsageError: nothing would change, or an option has a wrong value.
     """
     options.check_vocabulary()
     if options.tokenizer:
-        return _plan_move(source, options.tokenizer)
+        return _plan_move(source, options.tokenizer, written)
     return _plan_cut(source, options) if options.vocab_keep else None
 
 
@@ -98,14 +116,16 @@ def _cut_steps(source: Checkpoint, kept: KeptTokens, before: int, facts: Mapping
     return tuple(steps)
 
 
-def _plan_move(source: Checkpoint, name: str) -> VocabularyChange:
+def _plan_move(source: Checkpoint, name: str, written: PreTrainedConfig) -> VocabularyChange:
     config, former = load_config(source), load_tokenizer(source)
-    path, family = locate(name, weights=False), family_of(config)
+    path, longest = locate(name, weights=False), longest_input(written)
     check_files(path)
-    new = build_tokenizer(Checkpoint(path, name), family, longest_input(config), token_types=takes_token_types(config))
+    target = Checkpoint(path, name)
+    read_as = tokenizer_family(target, family_of(config))
+    new = build_tokenizer(target, read_as, longest, token_types=takes_token_types(written))
     rows = vocabulary_size(new)
     check_tokenizer(new, rows)
-    check_padding(new, family, "take a model of another family")
+    check_padding(new, family_of(written), "take a model of another family")
     if new.get_vocab() == former.get_vocab():
         raise UsageError(f"{source.name} has the vocabulary of --tokenizer {name} already; give another tokenizer")
     found = find_former_tokens(former, new, rows)
@@ -116,11 +136,16 @@ def _plan_move(source: Checkpoint, name: str) -> VocabularyChange:
         "averaged": found.averaged,
         "random": found.random,
     }
-    step = (
+    steps = [
         f"move from {config.vocab_size:,} tokens to the {rows:,} of {name}: {found.copied:,} are former tokens, "
         f"{found.averaged:,} start as the mean of several, {found.random:,} are random"
-    )
-    return VocabularyChange(new, found.sources, (step,), facts, is_cut=False)
+    ]
+    if new.model_max_length < longest:
+        # `vocab` always writes a limit, so nothing tells a user's choice from its default.
+        steps.append(
+            f"keep the longest input of the model, and not the {new.model_max_length:,} tokens that {name} sets"
+        )
+    return VocabularyChange(new, found.sources, tuple(steps), facts, is_cut=False)
 
 
 def describe_savings(before: Mapping[str, int], after: Mapping[str, int]) -> str:

@@ -19,7 +19,7 @@ from biosqueeze.checkpoint_files import check_files
 from biosqueeze.data.text.prepared import all_cores
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.tokenizers.casing import lowers_case
-from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 
 _WORD = re.compile(r"\w+")
 _NO_LIMIT = 1 << 30
@@ -57,8 +57,8 @@ def load_named(name: str) -> NamedTokenizer:
     """
     path = locate(name, weights=False)
     check_files(path)
-    # The family determines the names of a model's inputs, which are not used here.
-    tokenizer = build_tokenizer(Checkpoint(path, name), FAMILIES["bert"], _NO_LIMIT, token_types=True)
+    checkpoint = Checkpoint(path, name)
+    tokenizer = build_tokenizer(checkpoint, tokenizer_family(checkpoint, FAMILIES["bert"]), _NO_LIMIT, token_types=True)
     special = frozenset(tokenizer.all_special_ids)
     return NamedTokenizer(name, tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES
 from biosqueeze.vocabularies.comparison import NamedTokenizer, split_mark
@@ -48,14 +48,14 @@ def find_former_tokens(former: Any, new: Any, rows: int) -> FormerTokens:
     """
     reader = _Reader(_named(former), former.get_vocab())
     target = _named(new)
-    added = new.backend_tokenizer.get_added_tokens_decoder().keys()
+    added = new.backend_tokenizer.get_added_tokens_decoder()
     roles = _special_tokens(former, new)
     sources: list[tuple[int, ...]] = [()] * rows
     for token, number in new.get_vocab().items():
         if number in roles:
             sources[number] = (roles[number],)
         elif number in added:
-            sources[number] = (reader.ids[token],) if token in reader.ids else ()
+            sources[number] = reader.former_of_added(added[number])
         else:
             sources[number] = reader.former(target, token)
     return FormerTokens(tuple(sources))
@@ -101,9 +101,20 @@ class _Reader:
         text, starts_word = split_mark(new, token)
         if not text.strip() or _GARBLED in text:
             return ()
-        if starts_word:
-            return self._known(self.tokenizer.core.encode(f" {text}", add_special_tokens=False).ids)
-        return self._known(self._within_word(text))
+        return self._of_word(text) if starts_word else self._known(self._within_word(text))
+
+    def former_of_added(self, token: AddedToken) -> tuple[int, ...]:
+        """Return the former tokens of a token beside the vocabulary: a special one has no text, another is a word."""
+        if token.content in self._added or (token.special and token.content in self.ids):
+            return (self.ids[token.content],)
+        return () if token.special or not token.content.strip() else self._of_word(token.content.strip())
+
+    @cached_property
+    def _added(self) -> frozenset[str]:
+        return frozenset(token.content for token in self.tokenizer.core.get_added_tokens_decoder().values())
+
+    def _of_word(self, text: str) -> tuple[int, ...]:
+        return self._known(self.tokenizer.core.encode(f" {text}", add_special_tokens=False).ids)
 
     @property
     def _has_bytes(self) -> bool:

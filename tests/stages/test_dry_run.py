@@ -24,6 +24,9 @@ def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
             (tmp_path / name / f"{split}.tsv").write_text(f"case{number}\tO\n{text}")
     (tmp_path / "text.txt").write_text("A text.\n")
     (tmp_path / "other").mkdir()
+    shutil.copytree(tmp_path / "data", tmp_path / "kept" / "data")
+    (tmp_path / "kept" / "text.txt").write_text("A text.\n")
+    (tmp_path / "kept" / "config.json").write_text("{}")
     (tmp_path / "other" / "notes").write_text("?")
     return tmp_path
 
@@ -75,6 +78,14 @@ REFUSED = [
     "distill --student distil --teacher tuned --corpus text.txt --schedule plateau",
     "distill --student distil --teacher tuned --corpus missing.txt",
     "distill --student distil --teacher tuned --data data --task relation",
+    "shrink plain --layers 2 --calibration kept/text.txt --out kept --force",
+    "quantize tuned --calibration kept/text.txt --method inc-static --out kept --force",
+    "finetune plain --data kept/data --out kept --force",
+    "finetune plain --data kept/data --seeds 2 --out kept --force",
+    "pretrain plain --corpus kept/text.txt --steps 2 --out kept --force",
+    "distill --student distil --teacher tuned --data kept/data --out kept --force",
+    "distill --student distil --teacher plain --corpus kept/text.txt --out kept --force",
+    "vocab kept/text.txt --size 300 --out kept --force",
     "evaluate plain --data data",
     "evaluate tuned",
     "evaluate tuned --data foreign",

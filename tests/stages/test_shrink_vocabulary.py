@@ -13,8 +13,10 @@ import transformers
 from transformers import AutoTokenizer
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.families import longest_input
 from tests import pico
 from tests.cli.run import Shell
+from tests.layouts import sentencepiece
 
 SENTENCES = tuple(pico.sentences(6, seed=8))
 
@@ -116,6 +118,18 @@ def test_move_to_another_tokenizer(shell: Shell, pico_ner: Path) -> None:
     torch.testing.assert_close(rows[tokenizer.convert_tokens_to_ids(token)], table[pieces].mean(0))
 
 
+@pytest.mark.parametrize("option", ["--tokenizer", "--vocab-keep"])
+def test_inputs_are_never_overwritten(shell: Shell, pico_bert: Path, option: str) -> None:
+    pico.tokenizer_of("roberta").save_pretrained("out")
+    Path("out/biosqueeze.json").write_text("{}")
+    given = "out" if option == "--tokenizer" else pico.write_sentences(Path("out/text.txt"), 6)
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    for mode in ([], ["--dry-run"]):
+        result = shell("shrink", pico_bert, option, given, "--out", "out", "--force", *mode)
+        assert (result.code, "out is the input itself or contains it" in result.err) == (1, True), result.err
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -149,6 +163,47 @@ def test_padding_of_a_roberta_keeps_its_id(shell: Shell, pico_roberta: Path) -> 
     pico.tokenizer_of("bert").save_pretrained("words")
     result = shell("shrink", pico_roberta, "--tokenizer", "words", "--out", "small")
     assert result.code == 1 and "[PAD] has the id 0, and roberta counts positions from" in result.err
+
+
+@pytest.mark.parametrize("student", ["bioformer-8l", "modernbert-17m"])
+def test_students_have_their_own_inputs(shell: Shell, pico_bert: Path, text: Path, student: str) -> None:
+    assert pico.POSITIONS < 512
+    result = shell("shrink", pico_bert, "--student", student, "--vocab-keep", text, "--out", "small")
+    assert result.code == 0, result.err
+    model, tokenizer = stock("small")
+    assert tokenizer.model_max_length == longest_input(model.config) >= 512
+    assert ("token_type_ids" in tokenizer.model_input_names) == (student == "bioformer-8l")
+    assert tokenizer("the gene").keys() == set(tokenizer.model_input_names)
+
+
+def test_move_to_a_sentencepiece_file(shell: Shell, pico_bert: Path) -> None:
+    sentencepiece(pico.save("deberta-v2", Path("old")))
+    result = shell("shrink", pico_bert, "--tokenizer", "old", "--out", "moved")
+    assert result.code == 0, result.err
+    model, tokenizer = stock("moved")
+    assert tokenizer.get_vocab() == pico.tokenizer_of("deberta-v2").get_vocab()
+    assert model.config.vocab_size == len(tokenizer)
+
+
+def test_padding_is_that_of_the_student(shell: Shell, pico_roberta: Path) -> None:
+    pico.tokenizer_of("bert").save_pretrained("words")
+    words = ("shrink", pico_roberta, "--student", "electra-small", "--tokenizer", "words", "--out", "small")
+    assert shell(*words, "--dry-run").code == 0
+    result = shell(*words)
+    assert result.code == 0, result.err
+    model, tokenizer = stock("small")
+    assert model.config.model_type == "electra" and model.config.pad_token_id == tokenizer.pad_token_id == 0
+    assert "token_type_ids" in tokenizer.model_input_names
+
+
+def test_moved_model_keeps_its_longest_input(shell: Shell, pico_bert: Path) -> None:
+    words = pico.tokenizer_of("roberta")
+    words.model_max_length = 32
+    words.save_pretrained("words")
+    for mode in ([], ["--dry-run"]):
+        result = shell("shrink", pico_bert, "--tokenizer", "words", "--out", "moved", *mode)
+        assert "keep the longest input of the model, and not the 32 tokens that words sets" in result.err
+        assert AutoTokenizer.from_pretrained("moved").model_max_length == pico.POSITIONS
 
 
 def test_text_of_a_pipe_is_read_once(shell: Shell, pico_bert: Path) -> None:

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from biosqueeze.vocabularies.comparison import count_pieces, is_whole, load_named, shared_pieces, term_pieces
 from tests import pico
+from tests.layouts import sentencepiece
 
 TEXTS = [*list(pico.sentences(20)), "TNF-alpha, (carno) \u2603 snow", "x  carcinoma", "the.", "gene_1 B\u00e9ta"]
 
@@ -52,6 +53,14 @@ def test_counts_equal_naive_ones(directory: Path) -> None:
     facts = counts.facts(12)
     assert facts["longer"] == sum(length > 12 for length in expected["lengths"]) / len(TEXTS)
     assert facts["tokens_of_a_line"]["most"] == max(expected["lengths"])
+
+
+@pytest.mark.parametrize("family", ["deberta-v2", "xlm-roberta", "albert"])
+def test_old_files_are_read_as_those_of_their_model(family: str, tmp_path: Path) -> None:
+    names = [str(pico.save(family, tmp_path / name)) for name in ("known", "old")]
+    sentencepiece(Path(names[1]))
+    known, old = map(load_named, names)
+    assert old.core.get_vocab() == known.core.get_vocab() and old.kind == "Unigram"
 
 
 def test_pieces_of_a_term_are_the_term(directory: Path) -> None:

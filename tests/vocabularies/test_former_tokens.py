@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from tests import pico
@@ -47,6 +48,20 @@ def test_text_within_a_word_is_not_a_word() -> None:
 def test_case_of_the_former_tokenizer_is_applied() -> None:
     sources = sources_of(pico.tokenizer_of("bert", cased=False), pico.tokenizer_of("bert"))
     assert sources["The"] == ["the"] and sources["##A"] == ["##a"]
+
+
+@pytest.mark.parametrize(("old", "target"), [("bert", "bert"), *PAIRS])
+def test_added_words_come_from_their_text(old: str, target: str) -> None:
+    former, new = pico.tokenizer_of(old), pico.tokenizer_of(target)
+    assert new.add_tokens(["carcinomatosis", "hepati tis", "the-gene", "    "]) > 2
+    new.add_tokens(AddedToken("<entity>", special=True))
+    sources = sources_of(former, new)
+    for word in ("carcinomatosis", "hepati tis", "the-gene"):
+        assert len(former.tokenize(f" {word}")) > 1
+        assert sources[word] == former.tokenize(f" {word}"), word
+    assert sources["<entity>"] == []
+    former.add_tokens(["carcinomatosis"])
+    assert sources_of(former, new)["carcinomatosis"] == ["carcinomatosis"]
 
 
 def test_counts_and_tokens_without_text() -> None:

@@ -15,7 +15,7 @@ from transformers import BertTokenizer, MPNetTokenizer, PreTrainedTokenizerFast,
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, read_small_text
-from biosqueeze.models.families import Family
+from biosqueeze.models.families import FAMILIES, Family
 from biosqueeze.models.loading.notices import note_once
 from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES, is_cased, read_vocabulary, sentencepiece_file
 from biosqueeze.models.tokenizers.sentencepiece import from_sentencepiece
@@ -40,7 +40,7 @@ def build_tokenizer(
 
     Args:
         checkpoint: with tokenizer.json, or vocab.txt, or vocab.json and merges.txt, or a SentencePiece file.
-        family: the model's; what the ids of old files mean depends on it.
+        family: what the ids of old files mean depends on it; see `tokenizer_family` for those of another model.
         positions: the model's maximum sequence length, special tokens included.
         token_types: whether the model reads `token_type_ids`.
 
@@ -65,6 +65,21 @@ def build_tokenizer(
         f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
         f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files into the checkpoint's directory"
     )
+
+
+def tokenizer_family(checkpoint: Checkpoint, otherwise: Family) -> Family:
+    """Return the family in config.json beside a tokenizer, as whose its old files are read; else another.
+
+    Args:
+        checkpoint: with a tokenizer, which may be all that it has.
+        otherwise: the family where there is no config.json, or that of no supported model.
+
+    Raises:
+        SqueezeError: config.json is damaged.
+    """
+    file = checkpoint.path / "config.json"
+    model_type = str(read_json(file).get("model_type")) if file.is_file() else ""
+    return FAMILIES.get(model_type, otherwise)
 
 
 def _from_json(file: Path, settings: Mapping[str, Any], common: Mapping[str, Any]) -> PreTrainedTokenizerFast:

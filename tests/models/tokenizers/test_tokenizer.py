@@ -13,7 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.loading.load import load_config, load_tokenizer
 from biosqueeze.models.tokenizers.casing import is_cased, lowers_case, tokenizer_facts
 from tests import pico
-from tests.layouts import edit_json, opened
+from tests.layouts import edit_json, opened, sentencepiece
 
 
 def vocabulary_only(path, *, cased, **settings):
@@ -125,30 +125,6 @@ def test_roberta_from_vocabulary_and_merges(pico_roberta, copy_of):
     (path / "tokenizer.json").unlink()
     text = "BRCA1 mutation of Hepatitis, (p53)."
     assert load_tokenizer(opened(path))(text) == load_tokenizer(opened(pico_roberta))(text)
-
-
-def sentencepiece(path, content=None, **settings):
-    """The tokenizer of a pico ALBERT, DeBERTa, XLM-RoBERTa or CamemBERT in its first layout: a SentencePiece file."""
-    core = json.loads((path / "tokenizer.json").read_text())
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        (path / name).unlink(missing_ok=True)
-    family = load_config(opened(path)).model_type
-    pieces = [tuple(piece) for piece in core["model"]["vocab"]]
-    if family in ("xlm-roberta", "camembert"):  # fairseq's own pieces are not in the file
-        first = [(piece, 0.0) for piece in ("<unk>", "<s>", "</s>")]
-        pieces = first + pieces[{"xlm-roberta": 4, "camembert": 7}[family] :]
-    proto = import_protobuf().ModelProto()
-    for piece, score in pieces:
-        kind = 2 if piece in ("<unk>", "[UNK]") else 3 if piece.startswith(("<", "[")) else 1
-        proto.pieces.add(piece=piece, score=score, type=kind)
-    proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
-    proto.trainer_spec.byte_fallback = any(piece == "<0x00>" for piece, _ in pieces)
-    names = {"albert": "spiece.model", "deberta-v2": "spm.model"}
-    name = names.get(family, "sentencepiece.bpe.model")
-    (path / name).write_bytes(proto.SerializeToString() if content is None else content)
-    if settings:
-        (path / "tokenizer_config.json").write_text(json.dumps(settings))
-    return opened(path)
 
 
 @pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
