@@ -286,6 +286,15 @@ def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path
     assert (mine / "notes.txt").read_bytes() == b"important"
 
 
+def test_benchmarks_are_never_overwritten(shell: Shell, baseline: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sources.packed(out / "data" / "test.tsv", b"id\ttext\n1\tA sentence of the test split.\n")
+    (out / "corpus.json").write_text("{}")
+    result = shell("corpus", str(baseline), "-o", str(out), "--against", str(out / "data"), "--force")
+    assert result.code == 1 and "is the input itself or contains it" in result.err
+    assert (out / "data" / "test.tsv").is_file()
+
+
 def test_inspect_counts_documents_and_repeated_texts(shell: Shell, tmp_path: Path) -> None:
     sources.packed(tmp_path / "a.txt", b"One two.\nThree.\n\nFour five six.\n\none TWO.\nThree.\n")
     facts = json.loads(shell("corpus inspect a.txt --json").out)
