@@ -1,6 +1,6 @@
 """Check the options of a stage by the types, choices, syntax and rules that are declared beside them."""
 
-import math
+import sys
 from typing import Any
 
 from biosqueeze import registry
@@ -53,8 +53,9 @@ def _has_type(field: OptionField, value: Any) -> bool:
     if isinstance(value, bool) or value in field.words:
         return field.type is bool or bool(field.words)
     if field.type in (int, float):
-        number = isinstance(value, int) if field.type is int else isinstance(value, int | float)
-        return number and math.isfinite(value)
+        if field.type is int:
+            return isinstance(value, int)
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max  # whole numbers have no limit
     return field.type is not bool and not field.words and (field.type is not str or isinstance(value, str))
 
 
