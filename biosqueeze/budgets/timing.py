@@ -166,7 +166,7 @@ class TimingRequest:
             note(f"implausible times: {problem}")
         raise SqueezeError(
             f"measured {_ATTEMPTS} times, and the times are still implausible ({problem}): other work on this machine "
-            "disturbs them, and they are not stored; run it again when the machine is idle or with fewer --threads, or "
+            "disturbs them, and they are not stored; run it again when nothing else runs, or with fewer --threads, or "
             "give --flops, which needs no times"
         )
 

@@ -15,8 +15,7 @@ from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, la
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher
 from biosqueeze.errors import SqueezeError
-from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, task_of
-from biosqueeze.manifest import TaskRecord
+from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error, record_of, task_of
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.custom_heads.files import has_cosine, output_type_of, saved_score_range, task_head_in
@@ -196,14 +195,9 @@ def check_equal_labels(teachers: Sequence[Checkpoint]) -> None:
 
 
 def _with_task(models: DistillationModels, teacher: Checkpoint, name: str, task: Task) -> DistillationModels:
-    recorded = _record_of(teacher, name)
+    recorded = record_of(teacher, name)
     metric = (recorded and recorded.metric) or task.METRIC
     return replace(models, task_name=name, task=task, labels=teacher.labels, metric=metric)
-
-
-def _record_of(teacher: Checkpoint, name: str) -> TaskRecord | None:
-    """Return what the manifest says of the fine-tuning, where that was on the same kind of task."""
-    return teacher.task if teacher.task and teacher.task.name == name else None
 
 
 def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> OutputType:
@@ -215,7 +209,7 @@ def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> O
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
-    recorded = _record_of(teachers[0], name)
+    recorded = record_of(teachers[0], name)
     if recorded and recorded.scheme:
         return output_type_of_scheme(recorded.scheme)
     # A cross-encoder may be published without the problem_type of its single output.

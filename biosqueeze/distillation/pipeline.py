@@ -22,6 +22,7 @@ from biosqueeze.distillation.teachers.setup import (
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
+from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.loading.load import without_head
 from biosqueeze.progress import note
@@ -82,9 +83,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     if not trained_head:
         request = _without_dev_scores(request)
     data = _load_data(request, setup)
-    dev = data.dev if trained_head else None  # scores of a newly initialized head are chance
-    if dev:
-        dev.warn_of_one_label()
+    dev = _dev_set(data, trained_head=trained_head)
     goal = teacher_score(request, models, dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
@@ -133,6 +132,14 @@ def _without_dev_scores(request: DistillationRequest) -> DistillationRequest:
         return request
     note(f"no loss trains the student's head, so no dev score can end the training: it has {training.epochs:g} epochs")
     return replace(request, training=replace(training, schedule=TrainingOptions.schedule))
+
+
+def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:
+    """Return the dev split, unless the student's head stays untrained: its scores are chance."""
+    if data.dev is None or not trained_head:
+        return None
+    data.dev.warn_of_one_label()
+    return data.dev
 
 
 def _may_keep_start(request: DistillationRequest, models: DistillationModels) -> bool:

@@ -9,11 +9,10 @@ from biosqueeze import registry
 from biosqueeze.backends import canonical_spec, check_runnable, default_spec, use_device
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of, unknown_labels
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
-from biosqueeze.tasks.encoding.tag_schemes import canonical_labels
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.tasks.metrics.entities import finds_nothing
 
@@ -154,7 +153,7 @@ def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None
     Raises:
         SqueezeError: a label is not.
     """
-    unknown = [label for label in dataset.labels if label not in canonical_labels(checkpoint.labels)]
+    unknown = unknown_labels(dataset.labels, checkpoint.labels)
     if unknown:
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but {checkpoint.name} has only "

@@ -1,13 +1,16 @@
 """Task, head and sequence length of a fine-tuned checkpoint, for inference."""
 
+from collections.abc import Sequence
+
 from biosqueeze.benchmarks.suite import resolve_task
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
-from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag, scheme_of
+from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, canonical_labels, is_tag, scheme_of
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 DEFAULT_LENGTH = 256
@@ -47,7 +50,7 @@ def task_of(
         UsageError: its head fits several kinds and none is named, or the kind cannot be read with these options.
     """
     name = _kind(checkpoint, task, purpose)
-    recorded = checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
+    recorded = record_of(checkpoint, name)
     is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
     default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
     if name in TAGGING and checkpoint.labels:
@@ -55,6 +58,17 @@ def task_of(
     scheme = (recorded and recorded.scheme) or default_scheme
     formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
     return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
+
+
+def record_of(checkpoint: Checkpoint, name: str) -> TaskRecord | None:
+    """Return what the manifest says of the fine-tuning, where that was on this kind of task."""
+    return checkpoint.task if checkpoint.task and checkpoint.task.name == name else None
+
+
+def unknown_labels(labels: Sequence[str], model_labels: Sequence[str]) -> list[str]:
+    """Return the labels of data that a model does not have; tags may be spelled in either way, see `split_tag`."""
+    known = canonical_labels(model_labels)
+    return [label for label in labels if label not in known]
 
 
 def _kind(checkpoint: Checkpoint, task: str | None, purpose: str) -> str:

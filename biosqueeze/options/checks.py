@@ -52,9 +52,9 @@ def _value_error(field: OptionField, value: Any) -> str | None:
 def _has_type(field: OptionField, value: Any) -> bool:
     if isinstance(value, bool) or value in field.words:
         return field.type is bool or bool(field.words)
-    if field.type in (int, float):
-        if field.type is int:
-            return isinstance(value, int)
+    if field.type is int:
+        return isinstance(value, int)
+    if field.type is float:
         return isinstance(value, int | float) and abs(value) <= sys.float_info.max  # whole numbers have no limit
     return field.type is not bool and not field.words and (field.type is not str or isinstance(value, str))
 

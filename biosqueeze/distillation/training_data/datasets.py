@@ -18,11 +18,10 @@ from biosqueeze.distillation.training_data.text_strata import LabelPredictor, te
 from biosqueeze.distillation.training_data.unlabelled import read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
-from biosqueeze.finetuning.finetuned_checkpoint import NAMELESS
+from biosqueeze.finetuning.finetuned_checkpoint import NAMELESS, unknown_labels
 from biosqueeze.progress import note, warn
 from biosqueeze.system import processes
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.tag_schemes import canonical_labels
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of
@@ -171,7 +170,7 @@ def check_data_labels(labels: Sequence[str], data: Dataset, source: str) -> None
     """
     if data.labels and not labels:
         raise SqueezeError(f"the teacher {NAMELESS}")
-    unknown = [label for label in data.labels if label not in canonical_labels(labels)]
+    unknown = unknown_labels(data.labels, labels)
     if unknown:
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but the teacher has only {', '.join(labels)}; "

@@ -26,8 +26,9 @@ from biosqueeze.progress import warn
 __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
 
 # Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
-_OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
+# Of a classifier: one row for each label.
+_OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
