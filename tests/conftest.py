@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "real" in item.keywords and not os.environ.get("BIOSQUEEZE_DATA"):
             item.add_marker(no_data)
     # Long tests first: at the end, one worker would wait for them.
-    items.sort(key=lambda item: not ({"slow", "campaign"} & set(item.keywords)))
+    items.sort(key=lambda item: "slow" not in item.keywords)
 
 
 def pytest_collection_finish() -> None:

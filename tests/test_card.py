@@ -117,6 +117,7 @@ def matter_of(text: str) -> dict:
     return yaml.safe_load(text.split("---\n")[1])
 
 
+@pytest.mark.slow
 def test_the_examples_run(tmp_path: Path) -> None:
     code = []
     for head in ("token-classification", "sequence-classification", "question-answering", "mlm", "base"):

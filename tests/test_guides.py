@@ -18,7 +18,10 @@ from tests.corpora.sources import citation, pubmed
 from tests.guides import SmallShell, code_blocks, pipelines
 
 ROOT = Path(__file__).parents[1]
-GUIDES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "examples" / "guides").glob("*.md"))
+GUIDES = [
+    pytest.param(str(path.relative_to(ROOT)), marks=pytest.mark.slow)
+    for path in sorted((ROOT / "examples" / "guides").glob("*.md"))
+]
 PAGES = ["README.md", "recipes/README.md", *GUIDES]
 NOT_RUN = ("pip install", "eval ")
 
@@ -119,7 +122,7 @@ def test_every_command_of_a_page_runs(page: str, reader: SmallShell) -> None:
             assert ran.code == 0, f"{ran.command}\n{ran.err}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "examples/guides/python.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("examples/guides/python.md", marks=pytest.mark.slow)])
 def test_the_python_examples_run(page: str, reader: SmallShell) -> None:
     assert reader(COMMANDS["teacher"]).code == 0
     for block in code_blocks(ROOT / page, "python"):

@@ -37,6 +37,7 @@ def test_step_without_scores_is_the_last(pico_ner):
     assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
 
 
+@pytest.mark.slow
 def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
     """Kept step, precision, device, score beside the teacher's, size, time, and a command that can be typed."""
     quick = "--precision fp32 --max-length 24 --seed 0"

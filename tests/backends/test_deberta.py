@@ -1,12 +1,14 @@
 """The exported graph of a DeBERTa computes its relative positions for every length."""
 
 import numpy as np
+import pytest
 
 from biosqueeze.backends import open_predictor
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico
 
 
+@pytest.mark.slow
 def test_graph_equals_torch_at_every_length(exported):
     checkpoint = open_checkpoint(str(exported("deberta-v2", pico.ROWS["deberta-v2"].exported)))
     torch, graph = (open_predictor(checkpoint, spec) for spec in ("torch", "onnxruntime"))

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and pidfd")
 def test_a_share_of_every_campaign_finds_nothing(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"

@@ -69,6 +69,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> runs.Run:
     return distil(tmp_path_factory.mktemp("distil") / "plain")
 
 
+@pytest.mark.slow
 def test_compiled(plain: runs.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: name)
     calls = count_calls(monkeypatch, "eager")

@@ -73,6 +73,7 @@ def test_sharded_models_with_shared_layers(work, shell: Shell, monkeypatch) -> N
     check_equal(work.root / "albert-1", work.root / "albert-2")
 
 
+@pytest.mark.slow
 def test_sharded_training_is_exact_and_resumes_exactly(work, shell: Shell, monkeypatch) -> None:
     """Two models with tied embeddings; accumulation, clipping, recomputed layers, and scores in between."""
     monkeypatch.setattr(replaced_tokens, "draw_tokens", most_likely)

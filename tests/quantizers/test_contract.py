@@ -4,11 +4,12 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from biosqueeze import environment, registry
+from biosqueeze import environment
 from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico
+from tests.graphs import METHODS
 
 
 def test_the_default_cases_have_every_family_and_head() -> None:
@@ -24,7 +25,7 @@ def _outputs(path, batch):
     return session.run(None, {i.name: batch.get(i.name, types) for i in session.get_inputs()})[0]
 
 
-@pytest.mark.parametrize("method", registry.names("quantizers"))
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("family", "head"), pico.GRAPHS)
 def test_every_family_and_head(method, family, head, exported, quantized_graph, monkeypatch) -> None:
     monkeypatch.setattr(environment, "lacks_vnni", lambda: True)

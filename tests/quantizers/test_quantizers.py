@@ -106,7 +106,7 @@ def shared_layers(tmp_path_factory):
     return export.run(export.Options(checkpoint=str(checkpoint), out=str(root / "exported"))).path
 
 
-@pytest.mark.parametrize("method", registry.names("quantizers"))
+@pytest.mark.parametrize("method", graphs.METHODS)
 def test_matrices_that_layers_share_are_int8(method, shared_layers, tmp_path) -> None:
     graphs.quantize(shared_layers, method, tmp_path / "int8")
     tensors = onnx.load(graphs.read(tmp_path / "int8").path).graph.initializer

@@ -104,6 +104,7 @@ def test_tolerance_must_be_positive(shell, pico_ner) -> None:
     assert result.code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [18, 23])
 def test_other_opsets(shell, shallow, opset) -> None:
     exported = shell("export", shallow("bert", "token-classification"), "--opset", opset, "--out", "out")

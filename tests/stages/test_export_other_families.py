@@ -28,6 +28,7 @@ def prelayernorm(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_graph_equals_transformers(prelayernorm, shell, tmp_path):
     result = shell("export", prelayernorm, "--out", tmp_path / "graph")
     assert result.code == 0, result.err

@@ -79,6 +79,7 @@ def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], 
     assert json.loads(Path("on/biosqueeze.json").read_text())["metrics"]["f1"] > 0.9
 
 
+@pytest.mark.slow
 def test_longformer_answers_the_same_on_both_runtimes(
     shallow: Callable[[str, str], Path], data: Path, shell: Shell
 ) -> None:

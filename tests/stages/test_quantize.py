@@ -47,6 +47,7 @@ def _batches(checkpoint, source, lines, max_length=128):
     return text_batches(text, checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> None:
     source = exported(family, pico.ROWS[family].exported)
@@ -79,6 +80,7 @@ def test_a_directory_in_place_of_the_graph(shallow, shell, copy_of, tmp_path) ->
     assert "has no onnx/model.onnx" in result.err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> None:
     source = exported("bert", "token-classification")
     words = ("quantize", source, "--method", "inc-static", "--calibration-samples", 24)

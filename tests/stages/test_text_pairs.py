@@ -57,6 +57,7 @@ def score(shell: Shell, checkpoint: object, data: Path, backend: str) -> float:
     return float(json.loads(result.out)["metrics"]["pearson"])
 
 
+@pytest.mark.slow
 def test_chain_of_shrink_distill_quantize(teacher: Path, pairs: Path, shell: Shell, tmp_path: Path) -> None:
     cut = shell("shrink", teacher, "--layers", 2, "--ffn", 32, "--importance", "fisher", "--calibration", pairs)
     assert cut.code == 0, cut.err

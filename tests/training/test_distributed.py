@@ -86,6 +86,7 @@ def without_dropout(encoder: Path) -> None:
     (encoder / "config.json").write_text(json.dumps(config))
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_with_twice_the_batch(work: Work, shell: Shell) -> None:
     plain = Work(work.root, pico.save("bert", work.root / "plain"), work.data)
     without_dropout(plain.encoder)
@@ -132,6 +133,7 @@ def forked(work: Work, words: list[str]) -> Pair:
     return Pair((first, second))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["finetune", "distill"])
 def test_ctrl_c_in_two_processes_resumes_exactly(stage: str, work: Work, shell: Shell) -> None:
     """Both stages; the distillation has masking, packed blocks and projections."""
@@ -259,6 +261,7 @@ def test_two_processes_take_over_what_is_finished(more: tuple[str, ...], work: W
     assert not list(out.glob("state-*"))
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_explained(work: Work) -> None:
     pair = forked(work, work.words("lost", "--batch-size", 2, "--steps", 100_000, "--save-every", 5))
     pair.processes[0].wait_for(lambda: list((work.root / "lost.partial").glob("state-*")))
