@@ -36,6 +36,8 @@ def check_options(options: Sourced, needs_one_of: tuple[str, ...] = ()) -> None:
 
 def _value_error(field: OptionField, value: Any) -> str | None:
     """Check choices, numbers and the syntax of texts, of every value of a repeatable option."""
+    if value is None and not field.optional:
+        return f"{field.flag} is None, and a value is needed"
     choices = field.marker(Choices)
     known = field.literals or (registry.names(choices.package) if choices else ())
     values = [] if value is None else value if field.repeated else [value]

@@ -156,7 +156,8 @@ def describe_stage(entry: HistoryEntry) -> StageSection:
     """Return one stage: name, time, the checkpoints it read, and the options that were not left at their defaults."""
     parents = {role: parent.name for role, parent in entry.parents.items()}
     given = {name: value for name, value in entry.given_options().items() if name not in _OPTIONS_HIDDEN}
-    shown = {name: value for name, value in given.items() if str(value) not in parents.values()}
+    # A parent has its line already; --teacher is a list of them.
+    shown = {name: value for name, value in given.items() if not set(_items(value)) <= set(parents.values())}
     return StageSection(
         name=entry.stage,
         created=entry.created[:16].replace("T", " "),
@@ -167,7 +168,11 @@ def describe_stage(entry: HistoryEntry) -> StageSection:
 
 
 def _option_text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(_items(value))
+
+
+def _items(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def describe_training(training: TrainingRun) -> TrainingSection:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import write_result
+from biosqueeze.errors import UsageError
 from biosqueeze.files import megabytes
 from biosqueeze.options import (
     CheckpointArgument,
@@ -80,9 +81,23 @@ def _resolved(options: Options, *, weights: bool = True) -> "Evaluation":
         max_length=options.max_length,
         threads=options.threads,
         device=options.device,
-        floors=dict(map(named_number, options.min)),
+        floors=_floors(options),
     )
     return resolve_evaluation(request, weights=weights)
+
+
+def _floors(options: Options) -> dict[str, float]:
+    """Return the floor of each metric.
+
+    Raises:
+        UsageError: a metric has two.
+    """
+    floors: dict[str, float] = {}
+    for name, floor in map(named_number, options.min):
+        if name in floors:
+            raise UsageError(f"--min gives {name} twice, {floors[name]:g} and {floor:g}; keep one")
+        floors[name] = floor
+    return floors
 
 
 def plan(options: Options) -> Plan:

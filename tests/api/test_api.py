@@ -99,6 +99,7 @@ def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) 
         ({"layers": True}, "--layers must be a text, not True"),
         ({"out": 3.5j}, "--out must be a text, not 3.5j"),
         ({"force": "no"}, "--force must be True or False, not 'no'"),
+        ({"layers": 2, "seed": None}, "--seed is None, and a value is needed"),
     ],
 )
 def test_rules_are_those_of_the_command(options: dict[str, object], message: str, pico_bert: Path) -> None:
@@ -109,6 +110,8 @@ def test_rules_are_those_of_the_command(options: dict[str, object], message: str
 def test_errors_are_raised(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SqueezeError, match="there is no directory"):
         biosqueeze.inspect("./nowhere")
+    with pytest.raises(UsageError, match="CHECKPOINT is None, and a value is needed"):
+        biosqueeze.inspect(None)
     with pytest.raises(TypeError, match="layer"):
         biosqueeze.shrink("x", layer=2)
     assert capfd.readouterr().out == ""

@@ -183,6 +183,11 @@ def test_a_floor_in_percent_is_refused(checkpoint, data, gold_but):
     evaluate.run(_options(checkpoint, data, min=("support=2",)))
 
 
+def test_two_floors_of_a_metric_are_refused(checkpoint, data):
+    with pytest.raises(UsageError, match=r"--min gives f1 twice, 0.9 and 0.1; keep one"):
+        evaluate.plan(_options(checkpoint, data, min=("f1=0.9", "recall=0.5", "f1=0.1")))
+
+
 def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
     calls = gold_but()
     with pytest.raises(

@@ -105,6 +105,17 @@ def test_unlabelled_test_split_is_read_only_on_request(tmp_path, hidden, capfd):
         open_task("classification").read(str(tmp_path), ("test",))
 
 
+def test_nan_is_a_missing_value(tmp_path):
+    row = '{{"title": NaN, "text": "{0}", "label": {1}}}\n'
+    (tmp_path / "train.jsonl").write_text(row.format("a b", '"x"') + row.format("c d", '"y"'))
+    (tmp_path / "dev.jsonl").write_text(row.format("e f", '"x"'))
+    data = open_task("classification").read(str(tmp_path), ("train", "dev"))
+    assert [example.texts for example in data.splits["train"]] == [("a b",), ("c d",)]
+    (tmp_path / "train.jsonl").write_text(row.format("a b", '"x"') + row.format("c d", "NaN"))
+    with pytest.raises(SqueezeError, match=r"train\.jsonl:2: no label"):
+        open_task("classification").read(str(tmp_path), ("train", "dev"))
+
+
 @pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
 def test_a_header_with_unknown_names_is_no_example(suffix: str, separator: str, tmp_path: Path) -> None:
     labels = {"train": ["a", "b", "a"], "dev": ["a"], "test": ["a", "b"]}

@@ -76,6 +76,14 @@ def test_brat_without_text(tmp_path: Path) -> None:
         tags_of(tmp_path)
 
 
+def test_a_text_of_brat_without_annotations_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_brat(tmp_path / "train", BRAT)
+    write_brat(tmp_path / "train", "", name="doc2")
+    (tmp_path / "train" / "doc2.ann").unlink()
+    tags_of(tmp_path)
+    assert "1 documents; 2 annotations; 1 texts without an .ann skipped" in capsys.readouterr().err
+
+
 SPANS: dict[str, list[Any]] = {
     "spacy": [[TEXT, {"entities": [[0, 4, "Chemical"], [8, 18, "Disease"]]}]],
     "doccano": [{"id": 1, "text": TEXT, "label": [[0, 4, "Chemical"], [8, 18, "Disease"]]}],

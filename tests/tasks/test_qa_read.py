@@ -236,6 +236,32 @@ def test_errors_in_test_are_found_before_training(tmp_path):
         read(source)
 
 
+UNANSWERED = {key: value for key, value in record("c1").items() if key != "answers"}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        squad(item("c1"), item("c2")),
+        bioasq(factoid("5a", None, CONTEXT)),
+        lines(UNANSWERED, {**UNANSWERED, "id": "c2"}),
+        lines({**UNANSWERED, "answers": None}, {**UNANSWERED, "id": "c2", "answers": None}),
+    ],
+)
+def test_a_test_split_without_answers_is_left_out(test, tmp_path, capsys):
+    source = folder(tmp_path, train=GOOD, dev=OTHER, test=test)
+    assert set(read(source).splits) == {"train", "dev"}
+    assert "test has no answers and is not compared with train and dev" in capsys.readouterr().err
+    with pytest.raises(SqueezeError, match=r"answers|exact_answer"):
+        read(source, "test")
+
+
+def test_an_answer_that_is_missing_in_test_is_found(tmp_path):
+    source = folder(tmp_path, train=GOOD, dev=OTHER, test=squad(item("c1", ("KRT5", 33)), item("c2")))
+    with pytest.raises(SqueezeError, match=r'question c2 has no "answers"'):
+        read(source)
+
+
 def test_a_test_split_used_as_dev_is_refused(tmp_path):
     for name, content in (("train", GOOD), ("dev", OTHER), ("test", OTHER)):
         folder(tmp_path, **{name: content})

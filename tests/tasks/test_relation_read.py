@@ -98,6 +98,13 @@ def test_biobert_folders_have_a_header_in_test_only(tmp_path, capsys):
     assert "'0' means no relation" in capsys.readouterr().err
 
 
+def test_a_test_split_whose_labels_are_empty_is_left_out(tmp_path, capsys):
+    test = "index\tsentence\tlabel\n1\t@CHEMICAL$ puts @GENE$ down.\t\n"
+    write(tmp_path, train_tsv=BLURB, dev_tsv=BLURB.replace("cuts", "brings"), test_tsv=test)
+    assert set(read(tmp_path, ("train", "dev")).splits) == {"train", "dev"}
+    assert "test has no labels and is not compared with train and dev" in capsys.readouterr().err
+
+
 def test_three_columns_without_a_header_begin_with_an_id(tmp_path):
     write(tmp_path, train_tsv="a1\t@DRUG$ and @DRUG$ mix.\tint\na2\t@DRUG$ not @DRUG$ now.\tDDI-false\n")
     data = read(tmp_path, ("train",))

@@ -23,12 +23,14 @@ def read_brat(folder: Path) -> Iterator[Document]:
     """Stream the documents of a folder in the order of their names, and log their number at the end.
 
     Of an annotation in several pieces the span is from the first character to the last. Relations, events, attributes
-    and notes are counted and skipped.
+    and notes, and texts without an .ann, are counted and skipped.
 
     Raises:
         SqueezeError: an .ann has no .txt, or an annotation does not agree with the text.
     """
     counts = DocumentCounts(str(folder))
+    if left_out := {path.stem for path in folder.glob("*.txt")} - {path.stem for path in folder.glob("*.ann")}:
+        counts.counts["texts without an .ann skipped"] = len(left_out)
     for path in sorted(folder.glob("*.ann")):
         document = _document(path, counts)
         if counts.add(document):

@@ -77,6 +77,20 @@ def questions_from_records(records: Sequence[DataRecord], columns: Columns) -> t
     return grouped([_from_record(record, chosen) for record in records])
 
 
+def have_answers(records: Sequence[DataRecord], column: Sequence[str]) -> bool:
+    """Return whether any record has answers.
+
+    Raises:
+        SqueezeError: they lack more than the column of the answers.
+    """
+    try:
+        answers = columns_of(column, labelled=True).of(records)["answers"]
+    except SqueezeError:
+        columns_of(column, labelled=False).of(records)
+        return False
+    return any(record.values[answers] is not None for record in records)
+
+
 def unlabelled_question(values: Mapping[str, Any], columns: Columns) -> Question:
     """Build an unlabelled question of {"question", "context"}.
 

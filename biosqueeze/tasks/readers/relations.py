@@ -189,15 +189,16 @@ def _columns(records: Sequence[DataRecord], requested: Mapping[str, str]) -> dic
 
 
 def _has_labels(records: Sequence[DataRecord], requested: Mapping[str, str]) -> bool:
-    """Return whether records have a column of labels; published test sets may have none."""
+    """Return whether any record has a label; published test sets may have none."""
     names = tuple(records[0].values)
     if names == tuple(str(position) for position in range(1, len(names) + 1)):
         return True
     try:
-        find_column(records, "label", _ROLES["label"], requested)
+        column = find_column(records, "label", _ROLES["label"], requested)
     except SqueezeError:
         return False
-    return True
+    values = (record.values[column] for record in records)
+    return any(value is not None and str(value).strip() for value in values)
 
 
 def _check_no_header(first: DataRecord, column: str) -> None:

@@ -24,6 +24,7 @@ from biosqueeze.tasks.readers.questions import (
     answer_pairs,
     columns_of,
     grouped,
+    have_answers,
     passage_question,
     questions_from_records,
 )
@@ -55,8 +56,8 @@ def read_questions(source: str, splits: Sequence[str], column: Sequence[str]) ->
     check_splits(splits)
     read = {split: _split(source, split, column) for split in splits}
     if "train" in splits and "test" not in splits and _has(source, "test"):
-        test = _texts(_split(source, "test", column))  # read before training, so that errors in it are found first
-        for split, questions in read.items():
+        test = _test_texts(source, column)  # read before training, so that errors in it are found first
+        for split, questions in read.items() if test else ():
             check_disjoint(split, _texts(questions), test, source)
     for split, questions in read.items():
         _log(source, split, questions)
@@ -94,6 +95,39 @@ def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ..
     if not questions:
         raise SqueezeError(f"{source} is empty: its {split} split holds no question; check that it was written in full")
     return questions
+
+
+def _test_texts(source: str, column: Sequence[str]) -> list[str]:
+    """Return the texts of the test split; [] for one without any answer, as published test sets may be.
+
+    Raises:
+        SqueezeError: it has answers, and is damaged.
+    """
+    try:
+        return _texts(_split(source, "test", column))
+    except SqueezeError:
+        if _is_answered(source, "test", column):
+            raise
+    note(f"{source}: test has no answers and is not compared with train and dev")
+    return []
+
+
+def _is_answered(source: str, split: str, column: Sequence[str]) -> bool:
+    """Return whether any question of a split has an answer."""
+    is_directory = not (hub.is_hub(source) or hub.is_saved(open_directory(source)))
+    contents = [_content(path) for path in _files(open_directory(source), split)] if is_directory else []
+    if contents and all(map(_has_known_format, contents)):
+        return any(map(_gives_answers, contents))
+    header = columns_of(column, labelled=True).header
+    return have_answers(read_records(source, (split,), header=header)[split], column)
+
+
+def _gives_answers(node: Any) -> bool:
+    """Return whether a value of SQuAD's or BioASQ's format has an answer, or says that there is none."""
+    if isinstance(node, Mapping):
+        is_given = any(node.get(key) for key in ("answers", "is_impossible", "exact_answer"))
+        return is_given or any(map(_gives_answers, node.values()))
+    return isinstance(node, list) and any(map(_gives_answers, node))
 
 
 def _records(source: str, split: str, column: Sequence[str]) -> tuple[Question, ...]:
