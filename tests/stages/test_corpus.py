@@ -257,6 +257,19 @@ def test_filters_are_counted(shell: Shell, tmp_path: Path) -> None:
     assert listed[1].split("\t")[1:] == ["5", f"{tmp_path / 'data' / 'test.tsv'}:2"]
 
 
+def test_no_older_version_in_place_of_a_dropped_one(shell: Shell, tmp_path: Path) -> None:
+    retracted = sources.citation(1, "The new version.", kind="Retracted Publication")
+    files = {"1.xml": [sources.citation(number, sources.abstract(number)) for number in (1, 2)], "2.xml": [retracted]}
+    for name, citations in files.items():
+        sources.pubmed(tmp_path / "in" / name, citations)
+    (tmp_path / "in" / "3.xml").write_text(f"<PubmedArticleSet>{retracted.replace('>1<', '>2<')}")  # cut short
+    out = tmp_path / "out"
+    result = shell("corpus", tmp_path / "in", "-o", out, "--drop-retracted")
+    assert result.code == 0, result.err
+    assert manifest_of(out)["dropped"] == {"retracted": 1, "older version": 1}
+    assert documents(out) == ["A title.\n" + sources.abstract(2).replace(". ", ".\n")]
+
+
 REFUSED = {
     "nothing left": (["--min-words", "999"], 1, "no article is left"),
     "unknown part": (["--keep", "title,footnotes"], 2, "footnotes"),
