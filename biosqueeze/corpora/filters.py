@@ -8,9 +8,6 @@ from biosqueeze.corpora.decontamination import TestSentences
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.data.sentences import sentences_of
 
-# PubMed and JATS write languages with three letters.
-_TWO_LETTERS = {"en": "eng", "de": "ger", "fr": "fre", "es": "spa", "it": "ita", "pt": "por", "ru": "rus", "zh": "chi"}
-
 
 @dataclass(frozen=True)
 class KeptText:
@@ -46,7 +43,7 @@ class ArticleFilters:
         if self.settings.drop_retracted and article.retracted:
             return "retracted"
         wanted = self.settings.language
-        if wanted and article.language and article.language != _TWO_LETTERS.get(wanted, wanted):
+        if wanted and article.language and article.language != wanted:
             return "other language"
         return None
 

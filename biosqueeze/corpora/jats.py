@@ -21,9 +21,12 @@ _NOT_TEXT = {
 _BLOCKS = {"p", "list", "def-list", "boxed-text", "disp-quote"}
 # A reference such as the raised 12 in "shown before12" would become part of the word before it.
 _CITATION = "xref"
-# What is left of "[1, 2]".
-_EMPTY_BRACKETS = re.compile(r"[\[(][\s,;\u2013-]*[\])]")
-_GAP = "\0"  # no XML has it
+_GAP = "\0"  # in place of a citation mark; no XML has it
+# What is left of "[1, 2]", "[1], [2]" and "1-3": marks, and brackets that hold nothing else, one after the other.
+_BETWEEN = r"\s,;\u2013\-"
+_MARK = rf"(?:{_GAP}|[\[(][{_BETWEEN}{_GAP}]*[\])])"
+_MARKS = re.compile(rf"{_MARK}(?:[{_BETWEEN}]*{_MARK})*")
+_GAPS = re.compile(rf" {_GAP}(?!\w)|{_GAP}")
 _NOT_SECTIONS = {"ref-list", "ack", "fn-group", "glossary", "app-group", "notes"}
 _RETRACTED = {"retraction", "retracted-article"}
 
@@ -121,10 +124,10 @@ def _text(element: "Element | None") -> str:
 
 
 def _folded(pieces: list[str]) -> str:
-    """Join the pieces, and remove empty brackets with the white space before them."""
-    text, gaps = _EMPTY_BRACKETS.subn(_GAP, "".join(pieces))
+    """Join the pieces, and remove citation marks and empty brackets with the white space before them."""
+    text, gaps = _MARKS.subn(_GAP, "".join(pieces))
     folded = fold(text)
-    return folded.replace(f" {_GAP}", "").replace(_GAP, "").strip() if gaps else folded
+    return _GAPS.sub("", folded).strip() if gaps else folded
 
 
 def _collect(element: "Element", pieces: list[str], blocks: list["Element"]) -> None:
@@ -142,7 +145,9 @@ def _collect(element: "Element", pieces: list[str], blocks: list["Element"]) -> 
         if name in _BLOCKS:
             pieces.append(" ")
             blocks.append(child)
-        elif name not in _NOT_TEXT and not (name == _CITATION and child.get("ref-type") == "bibr"):
+        elif name == _CITATION and child.get("ref-type") == "bibr":
+            pieces.append(_GAP)
+        elif name not in _NOT_TEXT:
             _collect(child, pieces, [] if name in _NOT_SECTIONS else blocks)
         if child.tail:
             pieces.append(child.tail)

@@ -31,6 +31,8 @@ MOST_FILES = 10_000
 """Files in a part at most, so that the report of a part of small files can be read again."""
 # Ids of text may be numbers within a file, and an equal one no later version.
 _NUMBERED = ("pubmed", "pmc", "bioc")
+# Ids that are noted with the number of rows before them.
+_NOTED = ("withdrawn", "dropped")
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
     [
@@ -113,6 +115,7 @@ class _PartWriter:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     signatures: list[NDArray[np.uint32]] = field(default_factory=list)
     withdrawn: list[tuple[int, int]] = field(default_factory=list)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, article: Article, kept: KeptText) -> None:
         """Append one document."""
@@ -128,14 +131,21 @@ class _PartWriter:
         if self.settings.near_duplicates is not None:
             self.signatures.append(minhash(joined))
 
-    def mark_damaged(self, first: int) -> None:
-        """Mark the rows from `first` on as those of a damaged file."""
-        self.rows[first:] = [(*row[:-1], True) for row in self.rows[first:]]
+    def drop(self, article: Article) -> None:
+        """Note an article that a filter dropped: no older version of it may be kept in its place."""
+        if number := id_hash(article.kind, article.id):
+            self.dropped.append((number, len(self.rows)))
+
+    def mark_damaged(self, first_row: int, first_dropped: int) -> None:
+        """Mark the rows from `first_row` on as those of a damaged file, and forget what was dropped of it."""
+        self.rows[first_row:] = [(*row[:-1], True) for row in self.rows[first_row:]]
+        del self.dropped[first_dropped:]
 
     def finish(self) -> None:
         """Write the tables."""
         np.save(self.part.file("rows.npy"), np.array(self.rows, dtype=_ROW))
-        np.save(self.part.file("withdrawn.npy"), np.array(self.withdrawn, dtype=np.uint64).reshape(-1, 2))
+        for name in _NOTED:
+            np.save(self.part.file(f"{name}.npy"), np.array(getattr(self, name), dtype=np.uint64).reshape(-1, 2))
         if self.settings.near_duplicates is not None:
             signatures = np.array(self.signatures, dtype=np.uint32).reshape(-1, PERMUTATIONS)
             np.save(self.part.file("minhash.npy"), signatures)
@@ -184,7 +194,7 @@ def _read_file(
     source: SourceFile, writer: _PartWriter, filters: ArticleFilters, advance: Callable[[int], None]
 ) -> SourceReport:
     report = SourceReport(str(source.path), source.bytes)
-    first = len(writer.rows)
+    first = len(writer.rows), len(writer.dropped)
     before = filters.dropped.copy()
     with open_source(source, advance) as file:
         try:
@@ -194,11 +204,13 @@ def _read_file(
                     continue
                 report.articles += 1
                 kept = filters.apply(article)
-                if kept is not None:
+                if kept is None:
+                    writer.drop(article)
+                else:
                     writer.add(article, kept)
         except DamagedSourceError as error:
             report.damage = str(error)
-            writer.mark_damaged(first)
+            writer.mark_damaged(*first)
             filters.dropped.clear()
             filters.dropped.update(before)
             filters.contaminated.clear()
@@ -233,11 +245,11 @@ def minhash(text: str) -> NDArray[np.uint32]:
 def read_table(part: Part) -> ArticleTable:
     """Return the rows of a part that is done."""
     rows = np.load(part.file("rows.npy"))
-    withdrawn = np.load(part.file("withdrawn.npy"))
+    noted = {name: np.load(part.file(f"{name}.npy")) for name in _NOTED}
     return ArticleTable(
         **{name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names},
-        withdrawn=withdrawn[:, 0],
-        withdrawn_at=withdrawn[:, 1].astype(np.int64),
+        **{name: pairs[:, 0] for name, pairs in noted.items()},
+        **{f"{name}_at": pairs[:, 1].astype(np.int64) for name, pairs in noted.items()},
     )
 
 

@@ -5,6 +5,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
+from biosqueeze.corpora.languages import language_code
 from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.data.text.corpus import divide_into_documents
@@ -65,7 +66,7 @@ def article_of_record(record: Mapping[str, Any], field: str, where: str) -> Arti
         title=fold(str(record.get("title") or "")),
         abstract=_texts(record.get("abstract")),
         body=_texts(record.get(field)) if field not in ("title", "abstract") else (),
-        language=str(record.get("language") or "").lower(),
+        language=language_code(str(record.get("language") or "")),
     )
 
 

@@ -11,6 +11,7 @@ from biosqueeze.corpora.sources import SourceFile
 from biosqueeze.files import read_json
 
 REQUEST_FILE = "request.json"
+_FORMAT = 2  # of the files below OUT.partial: a new number, and no run continues older ones
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class CorpusRequest:
     @property
     def digest(self) -> str:
         """Hash of all that determines the corpus, beside the contents of the files."""
-        facts = [[str(file.path) for file in self.files], asdict(self.settings), str(self.against)]
+        facts = [_FORMAT, [str(file.path) for file in self.files], asdict(self.settings), str(self.against)]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -41,26 +41,32 @@ class ArticleTable:
     damaged: NDArray[np.bool_]  # whether its file turned out to be damaged
     withdrawn: Hashes  # (deletions,) hashes of ids
     withdrawn_at: NDArray[np.int64]  # (deletions,) number of rows before each
+    dropped: Hashes  # (dropped,) hashes of the ids of articles that a filter dropped
+    dropped_at: NDArray[np.int64]  # (dropped,) number of rows before each
 
     @classmethod
     def joined(cls, tables: "Sequence[ArticleTable]") -> "ArticleTable":
         """Return the tables of all parts as one."""
         starts = np.cumsum([0, *(len(table.ids) for table in tables)])
         columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in vars(tables[0])}
-        moved = [table.withdrawn_at + start for table, start in zip(tables, starts, strict=False)]
-        return cls(**columns | {"withdrawn_at": np.concatenate(moved)})
+        for name in ("withdrawn_at", "dropped_at"):
+            moved = [getattr(table, name) + start for table, start in zip(tables, starts, strict=False)]
+            columns[name] = np.concatenate(moved)
+        return cls(**columns)
 
 
 def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates | None" = None) -> NDArray[np.uint8]:
     """Return the `Decision` of every row, (articles,).
 
-    Of several versions of one id the last is kept, of equal texts the first. The sample and the held-out share are the
-    articles with the lowest priorities, so that they do not depend on the order of the files.
+    Of several versions of one id the last is kept, or none where a filter dropped it; of equal texts the first. The
+    sample and the held-out share are the articles with the lowest priorities, so that they do not depend on the order
+    of the files.
     """
     decisions = np.full(len(table.ids), Decision.KEPT, dtype=np.uint8)
     decisions[table.damaged] = Decision.DAMAGED_FILE
     _mark(decisions, _older_versions(table, decisions), Decision.OLDER_VERSION)
-    _mark(decisions, _withdrawn(table), Decision.WITHDRAWN)
+    _mark(decisions, _followed(table.ids, table.dropped, table.dropped_at), Decision.OLDER_VERSION)
+    _mark(decisions, _followed(table.ids, table.withdrawn, table.withdrawn_at), Decision.WITHDRAWN)
     _mark(decisions, _repeated(table.texts, decisions), Decision.DUPLICATE)
     if near is not None:
         _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
@@ -93,14 +99,20 @@ def _repeated(values: Hashes, decisions: NDArray[np.uint8]) -> NDArray[np.bool_]
     return rows
 
 
-def _withdrawn(table: ArticleTable) -> NDArray[np.bool_]:
-    """Return the rows whose id is withdrawn by a later file."""
-    if not len(table.withdrawn):
-        return np.zeros(len(table.ids), dtype=bool)
-    order = np.lexsort((table.withdrawn_at, table.withdrawn))
-    ids, before = table.withdrawn[order], table.withdrawn_at[order]
-    last = np.searchsorted(ids, table.ids, side="right") - 1  # the latest withdrawal of each row's id
-    rows: NDArray[np.bool_] = (ids[last] == table.ids) & (last >= 0) & (before[last] > np.arange(len(table.ids)))
+def _followed(ids: Hashes, later: Hashes, before: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the rows whose id follows later.
+
+    Args:
+        ids: of the rows, (articles,).
+        later: ids that are no rows, (noted,).
+        before: number of rows before each of these, (noted,).
+    """
+    if not len(later):
+        return np.zeros(len(ids), dtype=bool)
+    order = np.lexsort((before, later))
+    later, before = later[order], before[order]
+    last = np.searchsorted(later, ids, side="right") - 1  # the latest place of each row's id
+    rows: NDArray[np.bool_] = (later[last] == ids) & (last >= 0) & (before[last] > np.arange(len(ids)))
     return rows
 
 

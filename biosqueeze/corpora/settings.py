@@ -53,6 +53,7 @@ class CorpusSettings:
     least_words: int = 1
     most_words: int | None = None
     language: str | None = None
+    """As `parse_language` returns it."""
     drop_retracted: bool = False
     near_duplicates: float | None = None
     """Jaccard similarity of the sets of five words in succession, from which two articles count as one."""

@@ -1,10 +1,10 @@
 """Stream the elements of large XML files with lxml: one element is in memory at a time, and no entity is expanded."""
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import fold
+from biosqueeze.corpora.languages import language_code
 from biosqueeze.errors import SqueezeError, require
 
 if TYPE_CHECKING:
@@ -72,10 +72,8 @@ def text_of(element: "Element | None") -> str:
 
 
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_TWO_LETTERS = {"en": "eng", "de": "ger", "fr": "fre", "es": "spa", "it": "ita", "pt": "por", "ru": "rus", "zh": "chi"}
 
 
 def language_of(element: "Element") -> str:
     """Return the three-letter code of `xml:lang`, as PubMed writes languages; empty where there is none."""
-    code = re.split(r"[-_]", (element.get(_XML_LANGUAGE) or "").lower())[0]
-    return _TWO_LETTERS.get(code, code)
+    return language_code(element.get(_XML_LANGUAGE) or "")

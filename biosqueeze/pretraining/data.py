@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.data.text.corpus import corpus_files, held_out_files
@@ -30,6 +31,8 @@ class PretrainingData:
     source: ItemSource
     held_out: ItemSource | None
     """Masked and paired in the same way at each evaluation, at the last mask rate of the training."""
+    tokens: int
+    """Of one pass over the text that is trained on, special tokens included, without padding."""
 
 
 def load_pretraining_data(
@@ -52,9 +55,9 @@ def load_pretraining_data(
     if tokenizer.mask_token_id is None:
         raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take one that has it")
     training, held_out = _texts(settings)
-    masked = _masked(training, settings, tokenizer, length)
+    masked, tokens = _masked(training, settings, tokenizer, length)
     source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.levels > 1 else masked
-    return PretrainingData(source, _fixed(held_out, settings, tokenizer, length) if held_out else None)
+    return PretrainingData(source, _fixed(held_out, settings, tokenizer, length) if held_out else None, tokens)
 
 
 def _texts(settings: PretrainingDataSettings) -> tuple[DocumentText, DocumentText | None]:
@@ -69,17 +72,17 @@ def _texts(settings: PretrainingDataSettings) -> tuple[DocumentText, DocumentTex
 
 def _masked(
     text: DocumentText, settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
-) -> MaskedBlocks | MaskedPairs:
-    """Prepare text and mask it at the first rate."""
+) -> tuple[MaskedBlocks | MaskedPairs, int]:
+    """Prepare text and mask it at the first rate; return its number of tokens too, without padding."""
     rate, unit = settings.mask_rate.first, settings.mask_unit
     if settings.pairs is None:
         blocks = text.joined(tokenizer, length, pack=settings.pack)
         masking = (GeneratorMasking if settings.for_generator else Masking).of(tokenizer, unit)
-        return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate)
+        return MaskedBlocks(blocks, int(tokenizer.pad_token_id), masking, rate), blocks.corpus.tokens
     source = MaskedPairs.of(text.whole(tokenizer), tokenizer, length, settings)
     note(f"{text.name}: {source.pairs}")
     _check_balance(source.pairs, length)
-    return source
+    return source, int(source.length(np.arange(len(source.pairs))).sum())
 
 
 def _check_balance(pairs: SentencePairs, length: int) -> None:
@@ -96,7 +99,7 @@ def _fixed(
     text: DocumentText, settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
 ) -> FixedDraws:
     try:
-        source = _masked(text, settings, tokenizer, length)
+        source, _ = _masked(text, settings, tokenizer, length)
     except SqueezeError as error:
         raise SqueezeError(f"{_HELD_OUT}: {error}") from error
     return FixedDraws(replace(source, rate=settings.mask_rate.final), settings.seed)

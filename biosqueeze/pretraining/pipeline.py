@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.text.mask_rate import MaskRate
@@ -63,12 +61,6 @@ class _Texts:
         return (self.long or self.short).held_out
 
     @property
-    def tokens(self) -> int:
-        """The tokens of one pass over the corpus, without padding."""
-        source = self.short.source
-        return int(source.length(source.draw(0, np.random.default_rng(0))).sum())
-
-    @property
     def identity(self) -> dict[str, str | None]:
         """Hashes of all texts by name."""
         sources = {"corpus": self.short.source, "corpus at --long-length": self.long and self.long.source}
@@ -112,7 +104,7 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
             sharded=processes.sharding(),
         )
     )
-    corpus = {"corpus_sha256": identity["corpus"], "corpus_tokens": texts.tokens}
+    corpus = {"corpus_sha256": identity["corpus"], "corpus_tokens": texts.short.tokens}
     result.metrics.update(summary.as_metrics() | {"objective": options.objective} | corpus)
     if options.probe and processes.is_main():
         result.metrics["probes"] = read_probes(directory / METRICS_FILE)

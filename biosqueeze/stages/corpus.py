@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from biosqueeze import __version__
 from biosqueeze.corpora.article import PARTS, WHOLE, Part
+from biosqueeze.corpora.languages import parse_language
 from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
@@ -256,7 +257,7 @@ def _settings(options: Options) -> CorpusSettings:
         field=options.field,
         least_words=options.min_words,
         most_words=options.max_words,
-        language=options.language,
+        language=parse_language(options.language) if options.language else None,
         drop_retracted=options.drop_retracted,
         near_duplicates=options.near_duplicates,
         samples=tuple(map(SampleSize.parse, options.sample)),

@@ -42,6 +42,23 @@ def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
     assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng", sections=(METHODS,) * 3)]
 
 
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        ("humans <x>[1]</x>, <x>[2]</x>, and sheep <x>[3]</x>\u2013<x>[5]</x>.", "humans, and sheep."),
+        ("shown<sup><x>1</x>,<x>2</x></sup>. Then", "shown. Then"),
+        ("shown [<x>1</x>-<x>3</x>; <x>5</x>] and (<x>Lee, 2010</x>) here () too", "shown and here too"),
+        ("as <x>Lee</x> saw, in <x>[2]</x>vivo", "as saw, in vivo"),
+    ],
+)
+def test_citation_marks_leave_no_punctuation(marked: str, text: str, tmp_path: Path) -> None:
+    marked = marked.replace("<x>", "<xref ref-type='bibr'>").replace("</x>", "</xref>")
+    document = f"<article><body><p>{marked}</p></body></article>"
+    [article] = read(sources.packed(tmp_path / "a.nxml", document.encode()))
+    assert isinstance(article, Article)
+    assert article.body == (text,)
+
+
 def test_paragraphs_inside_paragraphs_follow_them(tmp_path: Path) -> None:
     listed = "<list><list-item><p>Two <boxed-text><p>three</p></boxed-text> more.</p></list-item></list>"
     left_out = "<table-wrap><p>No.</p></table-wrap><notes>Noted <p>no</p></notes><fn><p>No.</p></fn>"

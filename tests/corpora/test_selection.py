@@ -1,6 +1,7 @@
 """Versions, duplicates, near duplicates and samples, against naive references."""
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,11 +16,15 @@ from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.booleans()), min_size=1, max_size=30)
 
 
-def table(rows: list[tuple[int, int, bool]], withdrawn: list[tuple[int, int]] | None = None) -> ArticleTable:
+Noted = Sequence[tuple[int, int]]
+NOTED = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=5)
+
+
+def table(rows: list[tuple[int, int, bool]], withdrawn: Noted = (), dropped: Noted = ()) -> ArticleTable:
     """Return a table of (id, text, damaged); id 0 is none."""
     generator = np.random.default_rng(0)
     ids, texts, damaged = (np.array(column) for column in zip(*rows, strict=True))
-    deletions = np.array(withdrawn or [], dtype=np.uint64).reshape(-1, 2)
+    deletions, filtered = (np.array(noted, dtype=np.uint64).reshape(-1, 2) for noted in (withdrawn, dropped))
     sizes = np.full(len(rows), 10, dtype=np.uint32)
     return ArticleTable(
         ids=ids.astype(np.uint64),
@@ -32,16 +37,18 @@ def table(rows: list[tuple[int, int, bool]], withdrawn: list[tuple[int, int]] | 
         damaged=damaged.astype(bool),
         withdrawn=deletions[:, 0],
         withdrawn_at=deletions[:, 1].astype(np.int64),
+        dropped=filtered[:, 0],
+        dropped_at=filtered[:, 1].astype(np.int64),
     )
 
 
-@given(ROWS, st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=5))
-def test_versions_and_duplicates(rows: list[tuple[int, int, bool]], withdrawn: list[tuple[int, int]]) -> None:
-    decisions = decide(table(rows, withdrawn), CorpusSettings())
+@given(ROWS, NOTED, NOTED)
+def test_versions_and_duplicates(rows: list[tuple[int, int, bool]], withdrawn: Noted, dropped: Noted) -> None:
+    decisions = decide(table(rows, withdrawn, dropped), CorpusSettings())
     kept: list[int] = []
     for place, (name, _, damaged) in enumerate(rows):
         later = any(other == name and not broken for other, _, broken in rows[place + 1 :])
-        gone = any(other == name and before > place for other, before in withdrawn)
+        gone = any(other == name and before > place for other, before in (*withdrawn, *dropped))
         if not damaged and not (name and (later or gone)):
             kept.append(place)
     seen: set[int] = set()

@@ -167,6 +167,12 @@ def test_texts_are_sentences_of_one_document_joined(text):
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_of_a_pass_are_counted_without_padding(text, kind):
+    data = _load(text, pairs=kind)
+    assert data.tokens == sum(len(_original(data.source.features(item, rng_of(0)))) for item in _items(data.source))
+
+
 def test_byte_level_sentences_keep_the_space_between_them(tmp_path):
     path = _write(tmp_path / "a.txt", [["The gene.", "The protein."], ["cells", "of mice"]])
     blocks = _load(path, family="roberta", pack=False, length=64).source.blocks

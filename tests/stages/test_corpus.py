@@ -257,11 +257,37 @@ def test_filters_are_counted(shell: Shell, tmp_path: Path) -> None:
     assert listed[1].split("\t")[1:] == ["5", f"{tmp_path / 'data' / 'test.tsv'}:2"]
 
 
+def test_no_older_version_in_place_of_a_dropped_one(shell: Shell, tmp_path: Path) -> None:
+    retracted = sources.citation(1, "The new version.", kind="Retracted Publication")
+    files = {"1.xml": [sources.citation(number, sources.abstract(number)) for number in (1, 2)], "2.xml": [retracted]}
+    for name, citations in files.items():
+        sources.pubmed(tmp_path / "in" / name, citations)
+    (tmp_path / "in" / "3.xml").write_text(f"<PubmedArticleSet>{retracted.replace('>1<', '>2<')}")  # cut short
+    out = tmp_path / "out"
+    result = shell("corpus", tmp_path / "in", "-o", out, "--drop-retracted")
+    assert result.code == 0, result.err
+    assert manifest_of(out)["dropped"] == {"retracted": 1, "older version": 1}
+    assert documents(out) == ["A title.\n" + sources.abstract(2).replace(". ", ".\n")]
+
+
+@pytest.mark.parametrize("language", ["ja", "JA", "jpn"])
+def test_languages_by_codes_of_two_and_three_letters(shell: Shell, tmp_path: Path, language: str) -> None:
+    texts = ["Of PubMed.", "Of a record.", "Of PMC."]
+    sources.pubmed(tmp_path / "1.xml", [sources.citation(1, texts[0], language="jpn"), sources.citation(2, "English.")])
+    records = [{"text": texts[1], "language": "ja-JP"}, {"text": "English.", "language": "en"}]
+    (tmp_path / "2.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "3.nxml").write_text(f"<article xml:lang='ja'><body><p>{texts[2]}</p></body></article>")
+    result = shell("corpus", tmp_path, "-o", tmp_path / "out", "--language", language, "--keep", "abstract,body")
+    assert result.code == 0, result.err
+    assert documents(tmp_path / "out") == texts
+
+
 REFUSED = {
     "nothing left": (["--min-words", "999"], 1, "no article is left"),
     "unknown part": (["--keep", "title,footnotes"], 2, "footnotes"),
     "no directory": (["--against", "absent"], 1, "absent"),
     "wrong sample": (["--sample", "web=1"], 2, "KIND=AMOUNT"),
+    "unknown language": (["--language", "English"], 2, "--language English"),
     "field of XML": (["--field", "note"], 2, "--field is for JSON lines"),
     "nothing to resume": (["--resume"], 1, "no interrupted run"),
 }
