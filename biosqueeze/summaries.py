@@ -57,7 +57,7 @@ def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str
 
 def scored(metric: str, score: float, teacher: float | None) -> str:
     """Return a score beside the teacher's: "f1 0.7427, 95.4% of the teacher's 0.7785"."""
-    share = f", {score / teacher:.1%} of the teacher's {teacher:.4f}" if teacher else ""
+    share = f", {score / teacher:.1%} of the teacher's {teacher:.4f}" if teacher and teacher > 0 else ""
     return f"{metric} {score:.4f}{share}"
 
 

@@ -80,7 +80,8 @@ def _length(options: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     sequences *= int(metrics.get("processes") or 1)
     long = options.get("long_length")
     later = f", then of {long} in the last {options.get('long_share'):.0%} of the steps" if long else ""
-    size = f"{sequences:,} sequences of {options.get('max_length')} tokens{later}"
+    length = metrics.get("max_length") or options.get("max_length")  # the model may have fewer positions
+    size = f"{sequences:,} sequences of {length} tokens{later}"
     seen = f"{_number(metrics.get('tokens'))} tokens seen, without padding"
     return f"{_number(metrics.get('steps'))} steps of {size}; {seen}"
 

@@ -155,8 +155,10 @@ def _check_not_empty(reports: Sequence[PartReport], decisions: Sequence[NDArray[
     if len(damaged) > 5:
         warn(f"{len(damaged)} files are damaged and were skipped; {SOURCES} names them all")
     if not any((own == Decision.KEPT).any() for own in decisions):
-        counts = _counts(reports, np.concatenate(decisions))
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
+        joined = np.concatenate(decisions)
+        counts, held_out = _counts(reports, joined), np.count_nonzero(joined == Decision.HELD_OUT)
+        gone = counts["dropped"] | ({"held out": held_out} if held_out else {})
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in gone.items())
         reasons = reasons or (f"{len(damaged):,} damaged files" if damaged else "the sources hold none")
         raise SqueezeError(
             f"no article is left of {counts['articles']:,} read ({reasons}); change the filters or the sources"

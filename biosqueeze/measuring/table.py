@@ -54,13 +54,13 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
-    """Return the score divided by the baseline's, if both were evaluated on the same data."""
+    """Return the score divided by the baseline's, if both were evaluated on the same data and that one is positive."""
     evaluated, reference = _evaluation(model), _evaluation(baseline)
     same_data = measured_on(evaluated) == measured_on(reference)
     (metric, score), (baseline_metric, baseline_score) = main_score(evaluated), main_score(reference)
-    if not same_data or metric != baseline_metric or not baseline_score or score is None:
+    if not same_data or metric != baseline_metric or score is None or baseline_score is None:
         return None
-    return score / baseline_score
+    return score / baseline_score if baseline_score > 0 else None
 
 
 def _parameters(checkpoint: Checkpoint) -> int:
@@ -92,7 +92,13 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
         progress.note(f"no retention: first biosqueeze evaluate {first['checkpoint']} --backend {first['backend']}")
     others = {names[row["checkpoint"]]: None for row in scored if row["retention"] is None}
     if first["score"] is not None and others:
-        progress.note(f"no retention of {', '.join(others)}: evaluated on other data, or by another score")
+        progress.note(f"no retention of {', '.join(others)}: {_reason(first['score'])}")
+
+
+def _reason(baseline_score: float) -> str:
+    if baseline_score > 0:
+        return "evaluated on other data, or by another score"
+    return f"there is no share of the first checkpoint's score, {baseline_score:.4f}"
 
 
 def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

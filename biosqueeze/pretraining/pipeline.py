@@ -105,7 +105,8 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
         )
     )
     corpus = {"corpus_sha256": identity["corpus"], "corpus_tokens": texts.short.tokens}
-    result.metrics.update(summary.as_metrics() | {"objective": options.objective} | corpus)
+    setting = {"objective": options.objective, "max_length": min(options.max_length, start.positions)}
+    result.metrics.update(summary.as_metrics() | setting | corpus)
     if options.probe and processes.is_main():
         result.metrics["probes"] = read_probes(directory / METRICS_FILE)
     return result

@@ -71,9 +71,9 @@ class Scoreboard:
         return bool(self.suite.total.missing(dict.fromkeys((b.name for b in self.benchmarks), 0.0)))
 
     def retained(self, checkpoint: str, name: str) -> float | None:
-        """Return a checkpoint's score in percent of the first checkpoint's; None where that is 0."""
+        """Return a checkpoint's score in percent of the first checkpoint's; None where that is not positive."""
         first = self.cells[self.checkpoints[0], name].score
-        return 100 * self.cells[checkpoint, name].score / first if first else None
+        return 100 * self.cells[checkpoint, name].score / first if first > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""

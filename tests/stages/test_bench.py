@@ -104,6 +104,17 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     assert f"no retention of {two[1].name}: evaluated on other data, or by another score" in said.err
 
 
+@pytest.mark.parametrize("score", [0.0, -0.2])
+def test_no_share_of_a_score_that_is_not_positive(score, two, pool, shell) -> None:
+    for path, pearson in zip(two, (score, 0.4), strict=True):
+        result = {"metric": "pearson", "metrics": {"pearson": pearson}, "data": "x"}
+        write_result(open_checkpoint(str(path)), "evaluate-torch", result)
+    said = shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json")
+    assert [row["retention"] for row in json.loads(said.out)["rows"]] == [None, None]
+    said = shell("bench", *two, "--backend", "torch", "--batch-size", "1")
+    assert f"there is no share of the first checkpoint's score, {score:.4f}" in said.err
+
+
 def test_the_same_data_by_two_names(two, pool, shell, tmp_path) -> None:
     (tmp_path / "x").mkdir()
     for path, data in zip(two, ("x", tmp_path / "x"), strict=True):

@@ -284,6 +284,7 @@ def test_languages_by_codes_of_two_and_three_letters(shell: Shell, tmp_path: Pat
 
 REFUSED = {
     "nothing left": (["--min-words", "999"], 1, "no article is left"),
+    "all held out": (["--held-out", "0.99999"], 1, "held out); change"),
     "unknown part": (["--keep", "title,footnotes"], 2, "footnotes"),
     "no directory": (["--against", "absent"], 1, "absent"),
     "wrong sample": (["--sample", "web=1"], 2, "KIND=AMOUNT"),

@@ -114,6 +114,14 @@ def test_what_follows_works_with_a_model_of_pairs(models, text, tmp_path, shell:
     assert tuned.code == 0, tuned.err
 
 
+def test_the_card_has_the_length_that_the_positions_allow(models, text, tmp_path, shell: Shell) -> None:
+    given = ("--corpus", text, *SHORT, "--max-length", "4096", "--out", tmp_path / "out")
+    said = shell("pretrain", models / "bert", *given)
+    assert said.code == 0, said.err
+    (length,) = re.findall(r"--max-length 4096 is lowered to (\d+)", said.err)
+    assert f"sequences of {length} tokens; " in (tmp_path / "out" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("electra", "rtd")])
 def test_the_card_tells_what_was_done_and_its_example_runs(
     family, objective, models, text, tmp_path, shell: Shell, monkeypatch, capfd
