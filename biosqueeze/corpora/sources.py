@@ -18,7 +18,7 @@ from biosqueeze.corpora.jats import read_jats
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
-from biosqueeze.data.lines import NOT_DATA, unpacked
+from biosqueeze.data.lines import NOT_DATA, data_suffix, unpacked
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
@@ -72,6 +72,8 @@ def _sources_of(name: str) -> list[SourceFile]:
 
 def _files_of(path: Path) -> list[Path]:
     if path.is_file():
+        if data_suffix(path) in (".csv", ".tsv"):
+            raise SqueezeError(f"{path} is a table; write its texts as JSON lines, or one a line as .txt")
         return [path]
     if not path.is_dir():
         raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")

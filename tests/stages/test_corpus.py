@@ -303,6 +303,14 @@ def test_refused(shell: Shell, baseline: Path, tmp_path: Path, case: str) -> Non
     assert not list(tmp_path.glob("out*/"))  # so that other filters need no --force
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz"])
+def test_a_table_is_refused(name: str, shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / name, b"id,text\n1,Aspirin reduces fever.\n")
+    result = shell("corpus", str(tmp_path / name), "-o", str(tmp_path / "out"))
+    assert (result.code, list(tmp_path.glob("out*/"))) == (1, [])
+    assert "is a table; write its texts as JSON lines" in result.err
+
+
 def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     sources.packed(mine / "notes.txt", b"important")
