@@ -47,6 +47,7 @@ def _take_signals() -> None:
             signal.signal(number, handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest applies -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch
 
@@ -57,8 +58,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "real" in item.keywords and not os.environ.get("BIOSQUEEZE_DATA"):
             item.add_marker(no_data)
+        if isinstance(item, pytest.Function) and _is_rarer(item):
+            item.add_marker(pytest.mark.slow)
     # Long tests first: at the end, one worker would wait for them.
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+def _is_rarer(item: pytest.Function) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(value in pico.RARER for value in parameters if isinstance(value, str))
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
@@ -19,12 +18,6 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.quantizers import QuantizationJob
 
 Array = NDArray[np.float32]
-
-# Static quantization traces a model three times.
-METHODS = [
-    pytest.param(method, marks=pytest.mark.slow) if method == "inc-static" else method
-    for method in registry.names("quantizers")
-]
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ ROWS: Mapping[str, Row] = {
     "eurobert": Row(kinds.EUROBERT, _EURO),
 }
 FAMILIES = tuple(ROWS)
+RARER = {"albert", "camembert", "distilbert", "eurobert", "longformer", "mobilebert", "mpnet", "xlm-roberta"}
+"""Families whose cases are slow tests, wherever tests loop over families."""
 DEBERTA_V2 = {
     "share_att_key": False,
     "norm_rel_ebd": "none",

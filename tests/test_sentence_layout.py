@@ -47,6 +47,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_layout_is_kept(
     shell: Shell, pico_bert: Path, shallow: Shallow, copy_of: Callable[[Path], Path], command: str

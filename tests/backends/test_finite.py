@@ -53,6 +53,7 @@ def test_evaluate_names_the_tensor(broken, shell, tmp_path):
     assert not (broken / "results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_processes")
 def test_export_and_bench_name_the_tensor(broken, shell):
     result = shell("export", broken, "--out", "x")

@@ -122,6 +122,7 @@ def test_bfloat16_is_a_little_different(exported) -> None:
     assert 1e-4 < actual.max() < 0.2
 
 
+@pytest.mark.slow
 @needs_openvino
 def test_fixed_ranges_are_computed_in_int8(quantized) -> None:
     checkpoint = quantized("inc-static")

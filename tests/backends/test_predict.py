@@ -122,6 +122,7 @@ print(json.dumps({"sizes": sizes, "error": max(float(np.abs(a - b).max()) for a,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 @pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
 def test_batches_fit_into_the_memory_of_the_cpu(backend: str, exported) -> None:

@@ -4,12 +4,16 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from biosqueeze import environment
+from biosqueeze import environment, registry
 from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.parity import random_batches
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico
-from tests.graphs import METHODS
+
+METHODS = [  # static quantization traces a model three times
+    pytest.param(method, marks=pytest.mark.slow) if method == "inc-static" else method
+    for method in registry.names("quantizers")
+]
 
 
 def test_the_default_cases_have_every_family_and_head() -> None:

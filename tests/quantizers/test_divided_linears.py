@@ -50,6 +50,7 @@ def test_a_layer_that_is_left_out_stays(model) -> None:
     assert not any(isinstance(module, DividedLinear) for module in model.modules())
 
 
+@pytest.mark.slow
 def test_static_int8_is_nearer_to_float(model, exported, tmp_path, monkeypatch) -> None:
     source = exported("bert", "token-classification")
     model.save_pretrained(tmp_path / "model")

@@ -86,6 +86,7 @@ def test_notes_describe_the_graph(quantized) -> None:
     assert len(notes["kept_float"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_sequence_classifier_stays_float(family: str, exported, tmp_path) -> None:
     source, target = open_checkpoint(str(exported(family, "sequence-classification"))), tmp_path / "int8.onnx"
@@ -106,7 +107,8 @@ def shared_layers(tmp_path_factory):
     return export.run(export.Options(checkpoint=str(checkpoint), out=str(root / "exported"))).path
 
 
-@pytest.mark.parametrize("method", graphs.METHODS)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", registry.names("quantizers"))
 def test_matrices_that_layers_share_are_int8(method, shared_layers, tmp_path) -> None:
     graphs.quantize(shared_layers, method, tmp_path / "int8")
     tensors = onnx.load(graphs.read(tmp_path / "int8").path).graph.initializer

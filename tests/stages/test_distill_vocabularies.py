@@ -17,6 +17,7 @@ def tuned_electra(tags: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tune("electra", tags, tmp_path_factory.mktemp("tuned"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("student", ["roberta", "albert"])
 def test_student_with_another_vocabulary(
     student: str, tuned_electra: Path, tags: Path, text: Path, tmp_path: Path, shell: Shell

@@ -69,6 +69,7 @@ def test_checkpoint_is_complete_with_its_manifest(exported) -> None:
     transformers.AutoModelForTokenClassification.from_pretrained(path)
 
 
+@pytest.mark.slow
 def test_old_layout_in_a_pipe_is_saved_in_the_current_one(shell, shallow, tmp_path) -> None:
     source = Path(shutil.copytree(shallow("bert", "token-classification"), tmp_path / "old"))
     torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")

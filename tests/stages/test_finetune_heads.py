@@ -184,6 +184,7 @@ def test_a_crf_decodes_with_its_transitions(tuned: Callable[[str], Path], tmp_pa
     assert {tag for tags in predictions(out) for tag in tags} == set(labels)
 
 
+@pytest.mark.slow
 def test_a_crf_predicts_the_same_on_every_backend(tuned: Callable[[str], Path], tmp_path: Path, shell: Shell) -> None:
     source = tuned("crf")
     said = shell("quantize", source, "--out", tmp_path / "int8", "--tolerance", "0")

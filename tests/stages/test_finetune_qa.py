@@ -49,6 +49,7 @@ def data(tmp_path: Path) -> Path:
     return folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_qa_trains_and_both_runtimes_agree(shallow: Callable[[str, str], Path], data: Path, shell: Shell) -> None:
     said = shell(
         "finetune", shallow("bert", "mlm"), "--data", data, *LEARN, "--stride", 8, "--epochs", 6, "--out", "out"

@@ -112,6 +112,7 @@ def test_only_float32_graphs_are_quantized(method, dry, exported, quantized_grap
     assert not Path("int8").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["quantize", "quantize --dry-run", "predict --backend onnxruntime --text sepsis"])
 def test_the_graph_of_another_model_is_refused(command, exported, copy_of, shell) -> None:
     path = copy_of(exported("bert", "token-classification"))

@@ -78,6 +78,7 @@ def test_chain_of_shrink_distill_quantize(teacher: Path, pairs: Path, shell: She
     assert exact > 0.7
 
 
+@pytest.mark.slow
 def test_the_card_of_slim_has_an_example_that_runs(
     teacher: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_card_of_slim_has_an_example_that_runs(
     assert 0.5 <= json.loads(said.out)["similarity"] <= 4
 
 
+@pytest.mark.slow
 def test_preset_student_and_dry_run(teacher: Path, pairs: Path, shell: Shell) -> None:
     words = ("distill --student distil --teacher", teacher, "--data", pairs, *QUICK)
     plan = shell(*words, "--dry-run")

@@ -118,6 +118,7 @@ main()
 _SIZES = ("--batch-size", "2000", "--max-length", "32", "--steps", "1", "--precision", "fp32")
 
 
+@pytest.mark.slow
 @linux
 def test_batches_beyond_the_memory_of_the_cpu(tmp_path: Path) -> None:
     """In fresh processes: the heap of this one may have room."""
