@@ -57,8 +57,14 @@ def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str
 
 def scored(metric: str, score: float, teacher: float | None) -> str:
     """Return a score beside the teacher's: "f1 0.7427, 95.4% of the teacher's 0.7785"."""
-    share = f", {score / teacher:.1%} of the teacher's {teacher:.4f}" if teacher and teacher > 0 else ""
-    return f"{metric} {score:.4f}{share}"
+    share = share_of(score, teacher)
+    beside = f", {share:.1%} of the teacher's {teacher:.4f}" if share is not None else ""
+    return f"{metric} {score:.4f}{beside}"
+
+
+def share_of(score: float | None, reference: float | None) -> float | None:
+    """Return a score divided by that of another model; None where one is missing, or the other is not positive."""
+    return None if score is None or reference is None or reference <= 0 else score / reference
 
 
 def measured_on(result: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from biosqueeze import environment, progress
 from biosqueeze.checkpoint import Checkpoint, read_result
 from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
-from biosqueeze.summaries import main_score, measured_on, score_heading
+from biosqueeze.summaries import main_score, measured_on, score_heading, share_of
 
 
 def bench_rows(models: Sequence[MeasuredModel], shapes: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -58,9 +58,7 @@ def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
     evaluated, reference = _evaluation(model), _evaluation(baseline)
     same_data = measured_on(evaluated) == measured_on(reference)
     (metric, score), (baseline_metric, baseline_score) = main_score(evaluated), main_score(reference)
-    if not same_data or metric != baseline_metric or score is None or baseline_score is None:
-        return None
-    return score / baseline_score if baseline_score > 0 else None
+    return share_of(score, baseline_score) if same_data and metric == baseline_metric else None
 
 
 def _parameters(checkpoint: Checkpoint) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from biosqueeze import text_table
 from biosqueeze.benchmarks.suite import Benchmark, Suite
+from biosqueeze.summaries import share_of
 
 PUBLISHED_SHOWN = 3
 
@@ -72,8 +73,7 @@ class Scoreboard:
 
     def retained(self, checkpoint: str, name: str) -> float | None:
         """Return a checkpoint's score in percent of the first checkpoint's; None where that is not positive."""
-        first = self.cells[self.checkpoints[0], name].score
-        return 100 * self.cells[checkpoint, name].score / first if first > 0 else None
+        return _share_in_percent(self.cells[checkpoint, name].score, self.cells[self.checkpoints[0], name].score)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON."""
@@ -130,16 +130,15 @@ class Scoreboard:
     def _scores(self, checkpoint: str, name: str) -> list[str]:
         cell = self.cells[checkpoint, name]
         score = f"{cell.score:.2f}" + (f" ± {cell.deviation:.2f}" if cell.deviation is not None else "")
-        kept = self.retained(checkpoint, name)
-        return [score] if checkpoint == self.checkpoints[0] else [score, "-" if kept is None else f"{kept:.1f}"]
+        return [score] if checkpoint == self.checkpoints[0] else [score, _percent(self.retained(checkpoint, name))]
 
     def _last_row(self) -> list[str]:
         means = {name: self.mean_of(name) for name in self.checkpoints}
         own: list[str] = []
         for name, mean in means.items():
             first = means[self.checkpoints[0]]
-            kept = [f"{100 * mean / first:.1f}" if mean and first else "-"]
-            own += [f"{mean:.2f}" if mean is not None else "-", *(kept if name != self.checkpoints[0] else [])]
+            kept = [] if name == self.checkpoints[0] else [_percent(_share_in_percent(mean, first))]
+            own += [f"{mean:.2f}" if mean is not None else "-", *kept]
         minutes = sum(cell.minutes for cell in self.cells.values())
         papers = [self._published_average(model) for model in self.published]
         return [self.suite.headline + (", partial" if self.is_partial else ""), "", *own, f"{minutes:.0f}", *papers]
@@ -204,3 +203,12 @@ _TEX = str.maketrans(
 
 def _tex_row(cells: Sequence[str]) -> str:
     return " & ".join(cell.translate(_TEX) for cell in cells) + r" \\"
+
+
+def _share_in_percent(score: float | None, reference: float | None) -> float | None:
+    share = share_of(score, reference)
+    return None if share is None else 100 * share
+
+
+def _percent(kept: float | None) -> str:
+    return "-" if kept is None else f"{kept:.1f}"

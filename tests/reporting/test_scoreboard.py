@@ -18,7 +18,7 @@ def board(*names: str, **changes: object) -> Scoreboard:
         (who, name): ScoreCell(tuple(score - 10 * (name == "hoc") for score in SCORES[who]), 1.5)
         for who, name in product(SCORES, names)
     }
-    return Scoreboard(BLURB, benchmarks, tuple(SCORES), cells, **{"published": ("PubMedBERT",), **changes})
+    return Scoreboard(BLURB, benchmarks, tuple(SCORES), **{"cells": cells, "published": ("PubMedBERT",), **changes})
 
 
 def test_average_is_over_task_types_not_data_sets() -> None:
@@ -38,6 +38,13 @@ def test_average_of_a_whole_suite_agrees_with_the_paper() -> None:
     last = list(whole.rows())[-1]
     assert last[0] == "BLURB score"
     assert float(last[-1]) == pytest.approx(81.10, abs=0.011)
+
+
+@pytest.mark.parametrize("score", [0.0, -5.0])
+def test_no_share_of_a_score_that_is_not_positive(score: float) -> None:
+    cells = {("teacher", "hoc"): ScoreCell((score,), 1.0), ("student", "hoc"): ScoreCell((4.0,), 1.0)}
+    rows = board("hoc", cells=cells).rows()
+    assert [row[4] for row in rows] == ["-", "-"]
 
 
 def test_sample_deviation_and_retention_of_the_first() -> None:
