@@ -10,7 +10,7 @@ from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.data.text.corpus import divide_into_documents
 from biosqueeze.errors import require
-from biosqueeze.files.parsing import max_line_bytes, parse_json, too_large
+from biosqueeze.files.parsing import max_line_bytes, nan_as_missing, parse_json, too_large
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -44,7 +44,7 @@ def read_json_lines(stream: BinaryIO, field: str) -> Iterator[Article]:
 
 def _article_of_line(line: str, field: str, number: int) -> Article:
     try:
-        record = parse_json(line)
+        record = parse_json(line, parse_constant=nan_as_missing)
     except ValueError as error:
         raise DamagedSourceError(f"line {number}: invalid JSON ({error})") from error
     if not isinstance(record, dict):

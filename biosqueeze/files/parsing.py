@@ -77,6 +77,11 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8")
 
 
+def nan_as_missing(constant: str) -> float | None:
+    """Return what stands for NaN or an infinity in records, for `parse_json`: pandas writes a missing value as NaN."""
+    return None if constant == "NaN" else float(constant)
+
+
 def parse_json(
     text: str,
     *,

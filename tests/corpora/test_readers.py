@@ -114,6 +114,11 @@ def test_json_lines_with_another_field(tmp_path: Path) -> None:
     ]
 
 
+def test_a_title_that_is_nan_is_missing(tmp_path: Path) -> None:
+    path = sources.packed(tmp_path / "a.jsonl", b'{"id": "x", "title": NaN, "text": "N."}')
+    assert read(path) == [Article("x", "text", body=("N.",))]
+
+
 def test_text_by_line_and_by_blank_line(tmp_path: Path) -> None:
     by_line = read(sources.packed(tmp_path / "a.txt", b"One.\nTwo.\n"))
     by_blank = read(sources.packed(tmp_path / "b.txt.gz", b"\n\nOne.\nTwo.\n\n\nThree.\n"))

@@ -105,6 +105,16 @@ def test_a_test_split_whose_labels_are_empty_is_left_out(tmp_path, capsys):
     assert "test has no labels and is not compared with train and dev" in capsys.readouterr().err
 
 
+def test_a_label_that_is_nan_is_missing(tmp_path):
+    rows = [
+        '{"sentence": "@CHEMICAL$ cuts @GENE$.", "label": "down"}',
+        '{"sentence": "@CHEMICAL$ on @GENE$.", "label": NaN}',
+    ]
+    write(tmp_path, train_jsonl="\n".join(rows) + "\n")
+    with pytest.raises(SqueezeError, match=r"train\.jsonl:2: .*label"):
+        read(tmp_path, ("train",))
+
+
 def test_three_columns_without_a_header_begin_with_an_id(tmp_path):
     write(tmp_path, train_tsv="a1\t@DRUG$ and @DRUG$ mix.\tint\na2\t@DRUG$ not @DRUG$ now.\tDDI-false\n")
     data = read(tmp_path, ("train",))

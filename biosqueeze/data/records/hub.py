@@ -1,5 +1,6 @@
 """Read data sets with the `datasets` package (extra `hub`): by their name on the Hub, or saved to disk."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,7 @@ def _records(dataset: "Dataset", where: str) -> Iterator[DataRecord]:
 
 
 def _decoded(feature: Any, value: Any) -> Any:
-    """Replace the numbers of classes by their names, at any depth; -1 (no class) becomes None."""
+    """Replace the numbers of classes by their names, at any depth; -1 (no class) and NaN become None."""
     if value is None:
         return None
     if hasattr(feature, "int2str"):
@@ -136,7 +137,7 @@ def _decoded(feature: Any, value: Any) -> Any:
         return {key: _decoded(feature[key], item) for key, item in value.items()}
     inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
     if inner is None:
-        return value
+        return None if isinstance(value, float) and math.isnan(value) else value  # as in JSON lines
     if isinstance(inner, Mapping) and isinstance(value, Mapping):  # an old Sequence of objects: an object of lists
         return {key: [_decoded(inner[key], item) for item in items] for key, items in value.items()}
     return [_decoded(inner, item) for item in value]

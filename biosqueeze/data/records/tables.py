@@ -21,7 +21,7 @@ from biosqueeze.data.records.columns import (
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files.parsing import parse_json
+from biosqueeze.files.parsing import nan_as_missing, parse_json
 from biosqueeze.progress import note
 
 __all__ = [
@@ -246,7 +246,7 @@ def _with_id(path: Path, key: str, item: Mapping[str, Any]) -> DataRecord:
 
 def _parsed(text: str, path: Path, first: int) -> Any:
     try:
-        values = parse_json(text, object_pairs_hook=_unique)
+        values = parse_json(text, object_pairs_hook=_unique, parse_constant=nan_as_missing)
         check_characters(text, values)
     except _DuplicateKeyError as error:
         raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error

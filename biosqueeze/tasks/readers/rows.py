@@ -1,6 +1,5 @@
 """Read records as labelled texts and pairs of texts, and check them before anything is trained."""
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,7 +60,7 @@ class Roles:
         """
         chosen = self.chosen(records, columns)
         return [
-            RoleValues(record.where, {role: _present(record.values[column]) for role, column in chosen.items()})
+            RoleValues(record.where, {role: record.values[column] for role, column in chosen.items()})
             for record in records
         ]
 
@@ -84,11 +83,6 @@ class Roles:
         _check_no_header(records, self.places[len(names)])
         known = {role: (str(position),) for position, role in enumerate(self.places[len(names)], start=1)}
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
-
-
-def _present(value: Any) -> Any:
-    """Return a value; None for NaN, which pandas has, and writes as JSON, where a value is missing."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> None:
