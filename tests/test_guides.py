@@ -18,10 +18,8 @@ from tests.corpora.sources import citation, pubmed
 from tests.guides import SmallShell, code_blocks, pipelines
 
 ROOT = Path(__file__).parents[1]
-GUIDES = [
-    pytest.param(str(path.relative_to(ROOT)), marks=pytest.mark.slow)
-    for path in sorted((ROOT / "examples" / "guides").glob("*.md"))
-]
+GUIDES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "examples" / "guides").glob("*.md"))]
+SLOW_GUIDES = [pytest.param(page, marks=pytest.mark.slow) for page in GUIDES]
 PAGES = ["README.md", "recipes/README.md", *GUIDES]
 NOT_RUN = ("pip install", "eval ")
 
@@ -111,7 +109,7 @@ def reader(
     return SmallShell(capfd, monkeypatch)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ["README.md", "recipes/README.md", *SLOW_GUIDES])
 def test_every_command_of_a_page_runs(page: str, reader: SmallShell) -> None:
     for name in EXPECTED.get(Path(page).stem, ()):
         assert reader(COMMANDS[name]).code == 0

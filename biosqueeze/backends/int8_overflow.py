@@ -1,6 +1,8 @@
 """Whether sums of int8 products fit into 16 bits, which x86 processors without VNNI add them in."""
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +17,23 @@ if TYPE_CHECKING:
 MOST = 128
 """The largest sum of two weights whose products with unsigned 8-bit activations fit: 255 x 128 < 2^15."""
 
-_known: Collection[str] | None = None
+_known: ContextVar[Collection[str] | None] = ContextVar("known", default=None)
 
 
-def use_known(overflowing: Collection[str]) -> None:
-    """Let `overflows` look paths up in this process, whose parent has read the graphs.
+@contextmanager
+def known(overflowing: Collection[str]) -> Iterator[None]:
+    """Let `overflows` look paths up, in a measuring process whose parent has read the graphs.
 
-    Reading them takes time and memory, which a measuring process would add to those of the runtime.
+    Reading them takes time and memory, which the process would add to those of the runtime.
 
     Args:
         overflowing: resolved paths of the graphs that overflow.
     """
-    global _known
-    _known = overflowing
+    token = _known.set(overflowing)
+    try:
+        yield
+    finally:
+        _known.reset(token)
 
 
 def pair_sums(weight: NDArray[Any]) -> NDArray[Any]:
@@ -49,8 +55,9 @@ def pair_sums(weight: NDArray[Any]) -> NDArray[Any]:
 
 def overflows(path: Path) -> bool:
     """Return whether products of an int8 graph can overflow on this processor; False for a damaged file."""
-    if _known is not None:
-        return str(path.resolve()) in _known
+    overflowing = _known.get()
+    if overflowing is not None:
+        return str(path.resolve()) in overflowing
     return environment.lacks_vnni() and _has_large_sums(path)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from biosqueeze.backends import Batch, Predictor, open_predictor, parse_spec, use_device
 from biosqueeze.backends.finite import check_finite
-from biosqueeze.backends.int8_overflow import use_known
+from biosqueeze.backends.int8_overflow import known
 from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
@@ -42,12 +42,12 @@ Reply = Callable[[Mapping[str, Any]], None]
 def serve(requests: Iterator[Mapping[str, Any]], reply: Reply, clock: Callable[[], float] = time.perf_counter) -> None:
     """Load the model that the first request names, and process the other requests until there are no more."""
     first = next(requests)
-    use_known(first["overflowing"])
     started = clock()
     checkpoint = Checkpoint(Path(first["path"]), first["name"])
     if parse_spec(first["spec"])[0] == "torch":
         use_device(first["spec"], first["device"])
-    predictor = open_predictor(checkpoint, first["spec"], first["threads"])
+    with known(first["overflowing"]):
+        predictor = open_predictor(checkpoint, first["spec"], first["threads"])
     load_seconds = clock() - started
     batches = {tuple(shape): _random_batch(shape, first["vocabulary"]) for shape in first["shapes"]}
     for batch in batches.values():

@@ -100,12 +100,14 @@ def test_what_overflows(graph, kind, monkeypatch, weight, lacks, expected) -> No
 
 
 def test_known_graphs_are_not_read(graph, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(int8_overflow, "_known", None)  # and restore it
-    path = graph("static", 64)
-    int8_overflow.use_known([str(path.resolve())])
+    monkeypatch.setattr(environment, "lacks_vnni", lambda: True)
+    path, other = graph("static", 64), graph("gemm", 127)
     monkeypatch.chdir(tmp_path)
-    assert overflows(Path(path.name))
-    assert not overflows(graph("gemm", 127))
+    with int8_overflow.known([str(path.resolve())]):
+        assert overflows(Path(path.name))
+        assert not overflows(other)
+    assert not overflows(path)
+    assert overflows(other)
 
 
 @pytest.mark.parametrize("damage", ["cut", "dims"])

@@ -9,7 +9,6 @@ import numpy as np
 import psutil
 import pytest
 
-from biosqueeze.backends import int8_overflow
 from biosqueeze.errors import SqueezeError
 from biosqueeze.measuring import worker, worker_pool
 from biosqueeze.measuring.worker_pool import measuring_processes
@@ -44,7 +43,6 @@ def first_request(path, **changes):
 def serve(monkeypatch, requests, seconds=0.1):
     clock = Clock()
     slow = SlowPredictor(clock, seconds)
-    monkeypatch.setattr(int8_overflow, "_known", None)  # and restore it
     monkeypatch.setattr(worker, "open_predictor", lambda *_: slow)
     replies = []
     worker.serve(iter(requests), replies.append, clock)
