@@ -1,10 +1,11 @@
-"""Read data sets with the `datasets` package (extra `hub`): by their name on the Hub, or saved to disk."""
+"""Read data sets with the `datasets` package (extra `hub`): by their name on the Hub, saved to disk, or as Parquet."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from biosqueeze.data.records.parquet import load_parquet, parquet_splits
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPELLINGS
 from biosqueeze.errors import SqueezeError, UsageError, require
@@ -21,8 +22,13 @@ def is_hub(source: str) -> bool:
 
 
 def is_saved(directory: Path) -> bool:
-    """Return whether `datasets` saved this directory."""
-    return any((directory / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+    """Return whether `datasets` saved this directory, or its splits are Parquet files as on the Hub.
+
+    Raises:
+        SqueezeError: Parquet files are missing, or there are two sets of them.
+    """
+    saved = any((directory / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+    return saved or bool(parquet_splits(directory))
 
 
 def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
@@ -40,7 +46,7 @@ def hub_splits(source: str) -> tuple[str, ...]:
 
 
 def read_saved(directory: Path, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
-    """Read splits of a data set that `DatasetDict.save_to_disk` wrote.
+    """Read splits of a data set that `DatasetDict.save_to_disk` wrote, or of Parquet files.
 
     Raises:
         SqueezeError: `datasets` is not installed or cannot read it, or a split is missing or empty.
@@ -84,6 +90,8 @@ def _load_hub(source: str) -> "Mapping[str, Dataset]":
 
 def _load_saved(directory: Path) -> "Mapping[str, Dataset]":
     datasets = require("datasets", "hub")
+    if files := parquet_splits(directory):
+        return load_parquet(files)
     if not (directory / "dataset_dict.json").is_file():
         raise SqueezeError(
             f"{directory} is one saved Dataset without splits; save a DatasetDict with train, dev and test, "

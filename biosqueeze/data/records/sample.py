@@ -92,7 +92,8 @@ def take_sample(source: str) -> SourceSample:
     """Read the beginning of a data source: of one file of a directory, or the first records of a `datasets` data set.
 
     Args:
-        source: a directory, a directory that `datasets` saved, hub:NAME, or the name of generated data (demo:ner).
+        source: a directory, also one that `datasets` saved or with Parquet files, hub:NAME, or the name of generated
+            data (demo:ner).
 
     Raises:
         SqueezeError: there is no such source, or it cannot be read.

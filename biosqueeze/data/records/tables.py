@@ -51,8 +51,8 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
 
     Args:
         source: a directory with train, dev (or devel, valid, validation, val) and test as .tsv, .csv, .jsonl, .json
-            or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved; or
-            hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
+            or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved, or with Parquet
+            files as on the Hub; or hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
         splits: of train, dev and test.
         header: names that mark a header: the first row of a table is a header if any of them occurs in it (letter
             case is ignored). A table without a header has columns "1", "2", ...

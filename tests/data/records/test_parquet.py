@@ -1,0 +1,90 @@
+import pytest
+
+from biosqueeze.data.records.sample import take_sample
+from biosqueeze.data.records.tables import read_records, splits_of
+from biosqueeze.errors import SqueezeError
+from tests import pico
+
+datasets = pytest.importorskip("datasets")
+
+TAGS = ["O", "B-Gene", "I-Gene"]
+
+
+def sentences(count: int):
+    tags = datasets.Sequence(datasets.ClassLabel(names=TAGS))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
+    rows = {"tokens": [["gene", f"g{n}", "rises"] for n in range(count)], "ner_tags": [[0, 1, 0]] * count}
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`write("data/train.parquet", 3)` writes sentences below `tmp_path`."""
+
+    def write(name: str, count: int):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sentences(count).to_parquet(path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("train", "dev"),
+    [
+        (["train.parquet"], ["dev.parquet"]),
+        (["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"], ["validation-00000-of-00001.parquet"]),
+        (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], ["data/valid.parquet"]),
+        (["train/0000.parquet", "train/0001.parquet"], ["validation/0000.parquet"]),
+    ],
+)
+def test_layouts_of_the_hub(train, dev, write, tmp_path) -> None:
+    for name in train:
+        write(name, 3)
+    write(dev[0], 2)
+    source = str(tmp_path)
+    assert splits_of(source) == ("train", "dev")
+    records = read_records(source, ("train", "dev"))
+    assert len(records["train"]) == 3 * len(train)
+    assert len(records["dev"]) == 2
+    assert records["train"][0].values == {"tokens": ["gene", "g0", "rises"], "ner_tags": ["O", "B-Gene", "O"]}
+    assert len(take_sample(source).saved) == 3 * len(train)
+
+
+def test_a_missing_shard_is_named(write, tmp_path) -> None:
+    write("train-00000-of-00003.parquet", 1)
+    write("train-00002-of-00003.parquet", 1)
+    with pytest.raises(SqueezeError, match="has 2 of the 3 Parquet files of its train split"):
+        read_records(str(tmp_path), ("train",))
+
+
+def test_two_sets_of_files_are_refused(write, tmp_path) -> None:
+    write("train.parquet", 1)
+    write("train-00000-of-00001.parquet", 1)
+    with pytest.raises(SqueezeError, match=r"two sets of Parquet files of its train split.*remove one"):
+        splits_of(str(tmp_path))
+
+
+def test_a_damaged_file_is_named(write, tmp_path) -> None:
+    path = write("train.parquet", 5)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(SqueezeError, match=r"train\.parquet cannot be read as Parquet") as caught:
+        read_records(str(tmp_path), ("train",))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_columns_in_a_shard(write, tmp_path) -> None:
+    write("train/0.parquet", 1)
+    datasets.Dataset.from_dict({"text": ["a"]}).to_parquet(tmp_path / "train" / "1.parquet")
+    with pytest.raises(SqueezeError, match="differ in their columns"):
+        read_records(str(tmp_path), ("train",))
+
+
+def test_tagged_sentences_train_a_tagger(write, tmp_path, shell) -> None:
+    for split in ("train", "validation", "test"):
+        write(f"data/{split}-00000-of-00001.parquet", 8)
+    model = pico.save("bert", tmp_path / "model")
+    ran = shell("finetune", model, "--data", tmp_path, "--steps", "2", "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert "Gene" in (tmp_path / "out" / "config.json").read_text()
