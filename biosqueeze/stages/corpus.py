@@ -13,7 +13,7 @@ from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources
-from biosqueeze.data.text.corpus import MANIFEST
+from biosqueeze.data.text.corpus import MANIFEST, check_field
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.files import check_absent
@@ -181,6 +181,8 @@ def _inspected(options: Options) -> str:
         raise UsageError(f"--{given[0].replace('_', '-')} is for building a corpus; inspect takes --field alone")
     if len(options.inputs) != 2:
         raise UsageError("inspect takes one corpus, as in: biosqueeze corpus inspect DIR")
+    if options.is_given("field"):
+        check_field("--field", options.inputs[1:])
     return options.inputs[1]
 
 

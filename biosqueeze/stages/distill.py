@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.text.corpus import check_field
 from biosqueeze.distillation.inputs import DistillationInputs, open_inputs
 from biosqueeze.distillation.losses.presets import STUDENT_LOSSES, TEXT_PAIRS, formula, parse_losses
 from biosqueeze.distillation.options import DistillationOptions, counted_weights
@@ -285,6 +286,8 @@ def _request(options: Options, inputs: DistillationInputs) -> DistillationReques
     from biosqueeze.training.option_checks import check_training_options
 
     check_training_options(options, evaluated=options.data is not None)
+    if options.is_given("field"):
+        check_field("--field", options.corpus)
     select_device(options.device)
     return DistillationRequest(
         models=_model_settings(options, inputs),

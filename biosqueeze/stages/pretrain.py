@@ -79,7 +79,7 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
 
 def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     """Open what is read, and check the options that depend on it."""
-    from biosqueeze.data.text.corpus import held_out_files
+    from biosqueeze.data.text.corpus import check_field, held_out_files
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
@@ -93,6 +93,8 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     head_of_objective(options.objective, family_name(start))
     if options.generator:
         open_checkpoint(options.generator, weights=weights)
+    if options.is_given("field"):
+        check_field("--field", options.corpus)
     of_corpora = [held_out_files(source) for source in options.corpus]
     is_scored = bool(options.held_out or any(of_corpora))
     if options.eval_every and not is_scored:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.text.corpus import find_corpus
+from biosqueeze.data.text.corpus import check_field, find_corpus
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
@@ -107,8 +107,7 @@ def plan(options: Options) -> Plan:
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     _check_graph(source)
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
-    text = options.calibration or SAMPLE
-    find_corpus(text)
+    text = _find_text(options)
     needed = _quantizer(options).NEEDS_CALIBRATION
     calibrate = (f"calibrate on {options.calibration_samples} lines of {text}",) if needed else ()
     parameters = parameters_of(source)
@@ -163,6 +162,7 @@ def run(options: Options) -> Outcome:
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)
     _check_graph(source)
+    _find_text(options)
     with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
         calibration, compared = text_batches(_text(options, quantizer), source)
         copy = copy_stock(source, output.path)
@@ -198,6 +198,15 @@ def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
     files = {file for pattern in _FLOAT_FILES for file in checkpoint.path.glob(pattern)}
     int8 = set(checkpoint.path.glob(f"{INT8}*"))
     return tuple(sorted(file for file in files - int8 if file.is_file()))
+
+
+def _find_text(options: Options) -> str:
+    """Return the name of the text, which exists."""
+    text = options.calibration or SAMPLE
+    find_corpus(text)
+    if options.is_given("calibration_field"):
+        check_field("--calibration-field", [text])
+    return text
 
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:

@@ -1,11 +1,11 @@
 """Train a tokenizer on text, or compare tokenizers on text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from biosqueeze.data.text.corpus import find_corpus
+from biosqueeze.data.text.corpus import check_field, find_corpus
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     HIGHEST_SEED,
@@ -168,9 +168,15 @@ def _check(options: Options) -> VocabularyFamily:
     unused = {"bpe": "limit_alphabet", "unigram": "min_frequency"}.get(family.kind)
     if unused and options.is_given(unused):
         raise UsageError(f"--{unused.replace('_', '-')} has no effect on --kind {family.kind}; leave it out")
-    for source in options.inputs:
-        find_corpus(source)
+    _check_corpora(options, options.inputs)
     return family
+
+
+def _check_corpora(options: Options, corpora: Sequence[str]) -> None:
+    for source in corpora:
+        find_corpus(source)
+    if options.is_given("field"):
+        check_field("--field", corpora)
 
 
 def _megabytes(options: Options, purpose: str) -> float:
@@ -213,8 +219,7 @@ def _compared(options: Options) -> tuple[str, ...]:
         raise UsageError(
             "compare takes tokenizers and a corpus, as in: biosqueeze vocab compare demo:minilm DIR --corpus CORPUS"
         )
-    for source in options.corpus:
-        find_corpus(source)
+    _check_corpora(options, options.corpus)
     return options.inputs[1:]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.records.hub import is_hub, is_saved
 from biosqueeze.data.records.splits import splits_named
 from biosqueeze.data.text.corpus import DEMO, MANIFEST, corpus_files, read_files
 from biosqueeze.data.text.prepared import all_cores, megabyte_progress
@@ -110,4 +110,9 @@ def _may_be_labelled(source: str) -> bool:
     if source.startswith("demo:"):
         return source != DEMO
     path = Path(source).expanduser()
-    return not is_hub(source) and path.is_dir() and not (path / MANIFEST).is_file() and bool(splits_named(path))
+    return (
+        not is_hub(source)
+        and path.is_dir()
+        and not (path / MANIFEST).is_file()
+        and (is_saved(path) or bool(splits_named(path)))
+    )

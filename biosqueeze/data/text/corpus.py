@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -96,6 +96,19 @@ def corpus_files(source: str) -> tuple[Path, ...]:
             "or .jsonl, either with .gz"
         )
     return (path,)
+
+
+def check_field(flag: str, sources: Iterable[str]) -> None:
+    """Check that an option which names the field of a record is of use: that a corpus has records.
+
+    Raises:
+        SqueezeError: a corpus does not exist.
+        UsageError: none has.
+    """
+    if not any(
+        is_hub(source) or any(data_suffix(path) in _JSONL for path in corpus_files(source)) for source in sources
+    ):
+        raise UsageError(f"{flag} is for JSON lines ({', '.join(sorted(_JSONL))}), and no corpus is; leave it out")
 
 
 def content_hash(source: str) -> str:

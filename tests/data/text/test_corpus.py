@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.text.corpus import corpus_files, held_out_files, read_lines, read_text_documents
+from biosqueeze.data.text.corpus import check_field, corpus_files, held_out_files, read_lines, read_text_documents
 from biosqueeze.errors import SqueezeError, UsageError
 from tests.error_messages import explained
 
@@ -222,3 +222,13 @@ def test_the_held_out_shards_of_a_built_corpus(tmp_path):
         held_out_files(str(tmp_path))
     (tmp_path / "corpus.json").unlink()
     assert held_out_files(str(tmp_path)) == held_out_files("demo:text") == ()
+
+
+def test_a_field_is_of_use_where_a_corpus_has_records(tmp_path):
+    plain, records = tmp_path / "a.txt", tmp_path / "b.jsonl.gz"
+    plain.write_text("one\n")
+    records.write_bytes(gzip.compress(b'{"abstract": "one"}\n'))
+    with pytest.raises(UsageError, match=r"--field is for JSON lines \(\.jsonl, \.ndjson\), and no corpus is"):
+        check_field("--field", [str(plain), "demo:text"])
+    for source in (str(records), str(tmp_path), "hub:owner/name"):
+        check_field("--field", ["demo:text", source])

@@ -1,0 +1,28 @@
+"""--field names the field of a record; no command takes it silently where it reads none."""
+
+import pytest
+
+from tests import pico
+from tests.cli.run import Shell
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "distill --teacher model --student distil --corpus text.txt --field abstract --steps 1 --out out",
+        "pretrain model --corpus text.txt --field abstract --steps 1 --out out",
+        "vocab text.txt --field abstract --out out",
+        "vocab compare model --corpus text.txt --field abstract",
+        "corpus text.txt --field abstract --out out",
+        "corpus inspect text.txt --field abstract",
+        "quantize model --calibration text.txt --calibration-field abstract --out out",
+    ],
+)
+def test_a_field_of_plain_text_is_refused(command, tmp_path, shell: Shell, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pico.save("bert", tmp_path / "model")
+    pico.write_sentences(tmp_path / "text.txt", 20)
+    ran = shell(command)
+    assert ran.code == 2
+    assert "field is for JSON lines (.jsonl, .ndjson), and no" in ran.err
+    assert not (tmp_path / "out").exists()
