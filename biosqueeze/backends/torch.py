@@ -1,5 +1,7 @@
 """PyTorch, the reference runtime: in float32, or with bfloat16 matrix products."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ class TorchPredictor:
         device: str = "cpu",
         *,
         inputs: tuple[str, ...] = (),
+        threads: int | None = None,
     ) -> None:
         """Take a model.
 
@@ -39,11 +42,13 @@ class TorchPredictor:
             precision: fp32 or bf16.
             device: where it is.
             inputs: names of its inputs; may be left out for a supported family.
+            threads: of the CPU; None: as many as torch uses.
         """
         self.model = model
         self.precision = precision
         self.device = device
         self.inputs = inputs or input_names(model)
+        self.threads = threads
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> NDArray[np.float32]:
@@ -54,17 +59,32 @@ class TorchPredictor:
                 "the model needs the positions of two entities, which these data lack; give a relation data set"
             )
         tensors = {name: torch.from_numpy(filled[name]).to(self.device) for name in self.inputs}
-        training = self.model.training
+        training, in_bf16 = self.model.training, self.precision == "bf16"
         if training:
             self.model.train(False)
         try:
-            with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bf16"):
+            autocast = torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=in_bf16)
+            with _threads(self.threads), autocast:
                 output = main_output(self.model(**tensors))
         finally:
             if training:
                 self.model.train(True)
         values: NDArray[np.float32] = output.float().cpu().numpy()
         return values
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Use a number of threads of the CPU; those of a Python program are its own again afterwards."""
+    former = torch.get_num_threads()
+    if count in (None, former):
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
 
 
 def input_names(model: PreTrainedModel | HeadedEncoder) -> tuple[str, ...]:
@@ -85,8 +105,6 @@ def available(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPredictor:
     """Load the checkpoint with its head, on the device of this process."""
-    if threads is not None:
-        torch.set_num_threads(threads)
     in_model = checkpoint.custom_head and not has_cosine(checkpoint)  # see `backends.open_predictor`
     model = load_headed_encoder(checkpoint) if in_model else load_model(checkpoint).model
     if precision == "bf16":
@@ -94,7 +112,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> TorchPr
         cast_products(model)
     device = own_device()
     torch.nn.Module.to(model, device)  # in place
-    return TorchPredictor(model, precision, str(device))
+    return TorchPredictor(model, precision, str(device), threads=threads)
 
 
 def cast_products(model: torch.nn.Module) -> None:

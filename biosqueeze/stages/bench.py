@@ -91,7 +91,11 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
     names = (member for name in options.checkpoints for member in _members(name))
-    checkpoints = [open_checkpoint(name, slim=True) for name in dict.fromkeys(names)]
+    opened = dict[Path, Checkpoint]()
+    for name in names:
+        checkpoint = open_checkpoint(name, slim=True)
+        opened.setdefault(checkpoint.path.resolve(), checkpoint)
+    checkpoints = list(opened.values())
     if not checkpoints:
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:

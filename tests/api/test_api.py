@@ -10,8 +10,11 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import BertForTokenClassification
 
 import biosqueeze
 from biosqueeze import registry
@@ -125,6 +128,21 @@ def test_nothing_of_the_process_changes(pico_bert: Path, capfd: pytest.CaptureFi
     biosqueeze.shrink(pico_bert, layers="2", out="small")
     assert settings() == before
     assert capfd.readouterr().out == ""
+
+
+def test_threads_of_the_process_stay_its_own(pico_ner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former, during = torch.get_num_threads(), list[int]()
+    compute = BertForTokenClassification.forward
+
+    def forward(*args: Any, **inputs: Any) -> Any:
+        during.append(torch.get_num_threads())
+        return compute(*args, **inputs)
+
+    monkeypatch.setattr(BertForTokenClassification, "forward", forward)
+    other = 1 if former > 1 else 2
+    list(biosqueeze.predict(pico_ner, text=("sepsis",), backend="torch", threads=other, quiet=True).predictions)
+    assert set(during) == {other}
+    assert torch.get_num_threads() == former
 
 
 def test_importing_the_package_is_cheap() -> None:

@@ -175,6 +175,13 @@ def test_single_checkpoint_runs_on_all_its_backends(two, pool, shell) -> None:
     assert [row["megabytes"] for row in rows[1:]] == [2, 0.5]
 
 
+def test_a_checkpoint_by_two_names_is_measured_once(two, pool, shell, monkeypatch) -> None:
+    monkeypatch.chdir(two[0].parent)
+    measured = shell("bench --length 32 --batch-size 1 --backend torch --json plain ./plain", *two)
+    assert measured.code == 0, measured.err
+    assert [row["checkpoint"] for row in json.loads(measured.out)["rows"]] == ["plain", str(two[1])]
+
+
 def test_same_settings_for_all_and_interleaved_turns(two, pool, shell) -> None:
     requests, threads = pool
     result = shell("bench", *two, "--batch-size", "2", "--backend", "torch", "--threads", "3", "--rounds", "2")
