@@ -68,7 +68,7 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
     """
     corpus = request.partial_out / _CORPUS
     parts = _prepare(request)
-    if not ((corpus / MANIFEST).is_file() and all(part.is_done for part in parts)):
+    if not ((corpus / MANIFEST).is_file() and all(_is_read(part, request) for part in parts)):
         _build(request, facts, corpus, parts)
     manifest = read_json(corpus / MANIFEST)
     publish_directory(corpus, request.out)
@@ -108,8 +108,13 @@ def _prepare(request: CorpusRequest) -> list[Part]:
     return parts_of(request.files, sizes, folder / _PARTS)
 
 
+def _is_read(part: Part, request: CorpusRequest) -> bool:
+    """Return whether a part need not be read: with --strict, a damaged file that an earlier run skipped is an error."""
+    return part.is_done and not (request.strict and any(source.damage for source in PartReport.read(part).sources))
+
+
 def _read(parts: Sequence[Part], request: CorpusRequest) -> None:
-    missing = [part for part in parts if not part.is_done]
+    missing = [part for part in parts if not _is_read(part, request)]
     if not missing:
         return
     if len(missing) < len(parts):

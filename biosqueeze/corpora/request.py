@@ -6,6 +6,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from biosqueeze.corpora.decontamination import find_test_files
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.sources import SourceFile
 from biosqueeze.files import read_json
@@ -32,9 +33,10 @@ class CorpusRequest:
 
     @property
     def digest(self) -> str:
-        """Hash of all that determines the corpus, beside the contents of the files."""
-        facts = [_FORMAT, [str(file.path) for file in self.files], asdict(self.settings), str(self.against)]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        """Hash of all that determines the corpus, beside the contents of the sources."""
+        tests = [asdict(SourceFile.of(path)) for path in find_test_files(self.against)] if self.against else None
+        facts = [_FORMAT, [str(file.path) for file in self.files], asdict(self.settings), tests]
+        return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 
 
 def can_resume(request: CorpusRequest) -> bool:

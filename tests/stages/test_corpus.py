@@ -164,6 +164,38 @@ def test_a_new_copy_of_a_damaged_file_is_read(shell: Shell, baseline: Path, tmp_
     assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
 
 
+def test_a_file_that_was_skipped_is_an_error_with_strict(
+    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    out, damaged = tmp_path / "out", baseline / "pubmed1.xml.gz"
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
+    damaged.write_bytes(damaged.read_bytes()[:-300])
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "publish_directory", interrupt)
+        assert shell(*command).code == 130
+    strict = shell(*command, "--strict", "--resume")
+    assert strict.code == 1
+    assert f"{damaged}: " in strict.err
+    assert not out.exists()
+    assert shell(*command, "--resume").code == 0
+
+
+def test_other_test_sentences_are_another_corpus(
+    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    tests = tmp_path / "data" / "test.txt"
+    sources.packed(tests, b"A test sentence that nobody may see before the test.\n")
+    command = ["corpus", str(baseline), "--against", str(tests.parent), "--workers", "1", "-o", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "publish_directory", interrupt)
+        assert shell(*command).code == 130
+    sources.packed(tests, f"{sources.abstract(1)}\n".encode())
+    refused = shell(*command, "--resume")
+    assert refused.code != 0
+    assert "no interrupted run of these sources and options" in refused.err
+    assert shell(*command, "--force").code == 0
+
+
 def test_a_file_that_changed_is_read_again(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "PART_BYTES", 1)
     out = tmp_path / "out"
