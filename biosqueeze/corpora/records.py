@@ -15,6 +15,8 @@ from biosqueeze.files.parsing import max_line_bytes, nan_as_missing, parse_json,
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
+FIELDS = ("id", "pmid", "title", "abstract", "language")
+"""The fields of a record that are read, beside the one with the text."""
 _TITLES = {"title", "front"}
 _ABSTRACTS = {"abstract", "abstract_title_1"}
 _NOT_TEXT = {"ref", "table", "tbl", "fig", "suppl", "comp_int", "auth_cont", "ack_fund", "keyword", "abbr"}

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 
 from biosqueeze.corpora.article import Article, Deletion
 from biosqueeze.corpora.jats import read_jats
+from biosqueeze.corpora.parquet_records import SUFFIX as PARQUET
+from biosqueeze.corpora.parquet_records import ParquetRecords
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
@@ -77,14 +79,17 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")
-    files = sorted(
-        p
-        for p in path.rglob("*")
-        if p.is_file() and _is_source(p) and not any(part.startswith(".") for part in p.relative_to(path).parts)
-    )
+    found = (p for p in path.rglob("*") if p.is_file() and (is_parquet(p) or _is_source(p)))
+    files = sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts))
     if not files:
-        raise SqueezeError(f"{path} holds no file of articles; expected {', '.join((*_SUFFIXES, *ARCHIVES))} or .gz")
+        expected = ", ".join((*_SUFFIXES, *ARCHIVES))
+        raise SqueezeError(f"{path} holds no file of articles; expected {expected} or .gz, or {PARQUET}")
     return files
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file has Parquet's suffix."""
+    return path.name.lower().endswith(PARQUET) and not path.name.lower().startswith((*NOT_DATA, "."))
 
 
 def _is_source(path: Path) -> bool:
@@ -161,17 +166,23 @@ class HashedRecords:
         return self._digest.hexdigest()
 
 
+OpenSource = HashedFile | HashedRecords | ParquetRecords
+
+
 @contextmanager
-def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[HashedFile | HashedRecords]:
+def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[OpenSource]:
     """Open a source, whose bytes are counted by `advance` as they are read."""
     if source.hub is not None:
         yield HashedRecords(source.hub)
+        return
+    if is_parquet(source.path):
+        yield ParquetRecords(source.path, advance)
         return
     with open_hashed(source.path, advance) as file:
         yield file
 
 
-def read_source(file: HashedFile | HashedRecords, path: Path, field: str) -> Articles:
+def read_source(file: OpenSource, path: Path, field: str) -> Articles:
     """Yield the articles of a file, whose format is told from its beginning; the file is never held whole.
 
     Args:
@@ -182,7 +193,7 @@ def read_source(file: HashedFile | HashedRecords, path: Path, field: str) -> Art
     Raises:
         DamagedSourceError: it is cut short, damaged, or of no known format.
     """
-    if isinstance(file, HashedRecords):
+    if not isinstance(file, HashedFile):
         yield from file.articles(field)
         return
     with _damage_explained():

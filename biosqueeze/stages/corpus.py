@@ -12,7 +12,7 @@ from biosqueeze.corpora.languages import parse_language
 from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
-from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources
+from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources, is_parquet
 from biosqueeze.data.text.corpus import MANIFEST, check_field
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
@@ -60,8 +60,9 @@ _XML = (".xml", ".nxml", ".tar", ".tgz")
 class Options(StageOptions):
     """Build a corpus from PubMed, PMC or own text, or inspect one.
 
-    Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and writes gzipped
-    text: a sentence on each line, and a blank line after each article. Every --corpus reads the directory.
+    Reads PubMed XML, PMC's JATS XML (files and .tar.gz), BioC, JSON lines and text, each also .gz, and Parquet.
+    Writes gzipped text: a sentence on each line, and a blank line after each article. Every --corpus reads the
+    directory.
 
     Of several versions of an article (of PubMed, PMC or BioC) the last is kept, of equal texts the first. corpus.json
     counts what each filter dropped, and sources.tsv.gz has the SHA-256 of every source.
@@ -244,8 +245,11 @@ def _resolve(options: Options) -> CorpusRequest:
 
 def _check_field(options: Options, files: Sequence[SourceFile]) -> None:
     """Refuse --field where no source has fields; an archive may hold such files."""
-    if options.is_given("field") and not any(file.hub or _ends(file, (*JSON_LINES, *ARCHIVES)) for file in files):
-        raise UsageError(f"--field is for JSON lines ({', '.join(JSON_LINES)}), and no source is; leave it out")
+    named = any(file.hub or is_parquet(file.path) or _ends(file, (*JSON_LINES, *ARCHIVES)) for file in files)
+    if options.is_given("field") and not named:
+        raise UsageError(
+            f"--field is for JSON lines ({', '.join(JSON_LINES)}) and Parquet, and no source is; leave it out"
+        )
 
 
 def _ends(file: SourceFile, suffixes: tuple[str, ...]) -> bool:

@@ -1,17 +1,20 @@
 """Every format is read to the same kind of article; what is no sentence is left out."""
 
 import gzip
+import hashlib
 import json
 import random
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from biosqueeze.corpora.article import Article, Deletion
 from biosqueeze.corpora.sections import Section
-from biosqueeze.corpora.sources import find_sources, open_hashed, read_source
+from biosqueeze.corpora.sources import SourceFile, find_sources, open_source, read_source
 from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.errors import SqueezeError
 from tests.corpora import sources
@@ -20,7 +23,7 @@ NO_SECTION, METHODS = frozenset[Section](), frozenset[Section](["methods"])
 
 
 def read(path: Path, field: str = "text") -> list[Article | Deletion]:
-    with open_hashed(path, lambda count: None) as file:
+    with open_source(SourceFile.of(path), lambda count: None) as file:
         return list(read_source(file, path, field))
 
 
@@ -202,3 +205,39 @@ def test_sources_of_a_directory(tmp_path: Path) -> None:
         find_sources((str(tmp_path / "a.jsonl"), str(tmp_path)))
     with pytest.raises(SqueezeError, match="no file or directory"):
         find_sources((str(tmp_path / "absent"),))
+
+
+def test_parquet_has_the_articles_of_json_lines(tmp_path: Path) -> None:
+    records = [
+        {
+            "id": number,
+            "title": f"Title {number}",
+            "abstract": "One.\nTwo.",
+            "note": None,
+            "language": "de",
+            "other": [1],
+        }
+        for number in range(1500)
+    ]
+    records[7] |= {"abstract": None, "note": "A note."}
+    lines, packed = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+    lines.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    parquet.write_table(pyarrow.Table.from_pylist(records), packed, row_group_size=400)
+    assert read(packed, "note") == read(lines, "note")
+    advanced = list[int]()
+    with open_source(SourceFile.of(packed), advanced.append) as file:
+        assert len(list(read_source(file, packed, "note"))) == 1500
+        assert file.sha256() == hashlib.sha256(packed.read_bytes()).hexdigest()
+    assert 0 <= packed.stat().st_size - sum(advanced) < 10
+
+
+def test_parquet_that_is_cut_short_or_has_other_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([{"words": "a"}]), path)
+    with pytest.raises(
+        DamagedSourceError, match=r"record 1: no field 'text'; name the field with the text with --field"
+    ):
+        read(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DamagedSourceError, match="cannot be read as Parquet"):
+        read(path)
