@@ -88,3 +88,11 @@ def test_tagged_sentences_train_a_tagger(write, tmp_path, shell) -> None:
     ran = shell("finetune", model, "--data", tmp_path, "--steps", "2", "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     assert "Gene" in (tmp_path / "out" / "config.json").read_text()
+
+
+def test_a_vocabulary_is_cut_to_labelled_sentences(write, tmp_path, shell) -> None:
+    write("data/train.parquet", 8)
+    model = pico.save("bert", tmp_path / "model", head="token-classification")
+    ran = shell("shrink", model, "--vocab-keep", tmp_path, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert f"{tmp_path} is read as ner" in " ".join(ran.err.split())
