@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from biosqueeze.checkpoint import Checkpoint, locate
 from biosqueeze.checkpoint_files import check_files
+from biosqueeze.data.text.corpus import check_field
 from biosqueeze.errors import UsageError
 from biosqueeze.models.cuts.vocabulary import cut_config, moved_config, named_ids, with_rows
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
@@ -17,11 +18,12 @@ from biosqueeze.models.tokenizers.casing import sentencepiece_file
 from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabulary_size
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
+from biosqueeze.options.rules import is_given
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
 from biosqueeze.vocabularies.options import VocabularyOptions
-from biosqueeze.vocabularies.token_usage import count_tokens, is_stream
+from biosqueeze.vocabularies.token_usage import count_tokens, is_stream, may_be_labelled
 
 _BYTES = 4  # of a float32
 
@@ -75,9 +77,17 @@ def plan_vocabulary(
         UsageError: nothing would change, or an option has a wrong value.
     """
     options.check_vocabulary()
+    _check_field(options)
     if options.tokenizer:
         return _plan_move(source, options.tokenizer, written)
     return _plan_cut(source, options) if options.vocab_keep else None
+
+
+def _check_field(options: Any) -> None:
+    """Check that --field is of use: that a text of --vocab-keep or --calibration has records."""
+    if is_given(options, "field"):
+        texts = [*options.vocab_keep, *([options.calibration] if options.calibration else [])]
+        check_field("--field", [text for text in texts if not may_be_labelled(text)])
 
 
 def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChange:

@@ -93,7 +93,7 @@ def _labelled(tokenizer: Any, source: str, task: Task) -> Iterator[NDArray[np.in
 
 def _task_in(source: str, task: TaskRecord | None) -> Task | None:
     """Return the kind of task of labelled data; None for a corpus."""
-    if not _may_be_labelled(source):
+    if not may_be_labelled(source):
         return None
     try:
         guessed = guess(source, Formulation())
@@ -105,7 +105,7 @@ def _task_in(source: str, task: TaskRecord | None) -> Task | None:
     return open_task(guessed.kind)
 
 
-def _may_be_labelled(source: str) -> bool:
+def may_be_labelled(source: str) -> bool:
     """Return whether the files of a directory have the names of splits."""
     if source.startswith("demo:"):
         return source != DEMO

@@ -15,6 +15,8 @@ from tests.cli.run import Shell
         "vocab compare model --corpus text.txt --field abstract",
         "corpus text.txt --field abstract --out out",
         "corpus inspect text.txt --field abstract",
+        "shrink model --vocab-keep text.txt --field abstract --out out",
+        "shrink model --ffn 32 --calibration text.txt --field abstract --out out",
         "quantize model --calibration text.txt --calibration-field abstract --out out",
     ],
 )
