@@ -95,9 +95,9 @@ def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("results", []), list):
+    if not isinstance(entry, dict) or not isinstance(entry.get("results", {}), dict):
         return False
-    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *entry.get("results", [])]
+    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *entry.get("results", {}).values()]
     is_whole = "path" not in entry or isinstance(entry.get("facts"), dict)
     return is_whole and all(isinstance(text, str) for text in texts)
 
@@ -178,9 +178,15 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     path = Path(entry["path"])
     if isinstance(options, WritingOptions) and path != Path(str(options.out)):
         return False
-    if not all(Path(result).is_file() for result in entry.get("results", [])):  # they are in no content hash
+    if not all(_is_of_this_run(run, result) for result in entry.get("results", {})):
         return False
     return path.exists() and content_hash(path) == entry["content"]
+
+
+def _is_of_this_run(run: RecipeRun, result: str) -> bool:
+    """Return whether a file of results, which is in no content hash, is what a step wrote: it, or a later one."""
+    written = {entry.get("results", {}).get(result) for entry in run.entries.values()}
+    return Path(result).is_file() and content_hash(Path(result)) in written
 
 
 def _discard_readings(later: list[RecipeStep], run: RecipeRun) -> None:
@@ -211,7 +217,7 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
         path=str(outcome.path),
         content=content_hash(outcome.path),
         facts=outcome.facts,
-        results=[str(path) for path in outcome.results],
+        results={str(path): content_hash(path) for path in outcome.results},
     )
 
 

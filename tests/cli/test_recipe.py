@@ -90,6 +90,26 @@ def test_a_measurement_without_its_result_is_repeated(
     assert "report: unchanged" not in said.err
 
 
+def test_an_overwritten_result_is_measured_again(pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell) -> None:
+    checkpoint = copy_of(pico_ner)
+    for name in ("data", "other"):
+        Path(name).mkdir()
+        write(Path(name, "test.tsv"), f"{name}\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n")
+    steps = "\n".join(
+        f'[{split}]\nstage = "evaluate"\ncheckpoint = "{checkpoint}"\ndata = "data"\nbatch_size = {size}\n'
+        for split, size in (("first", 1), ("second", 2))
+    )
+    path = write(Path("m.toml"), steps)
+    assert shell("run", path).code == 0
+    assert shell("run", path).err.count("unchanged, skipped") == 2  # though the second replaced the first one's
+    assert shell("evaluate", checkpoint, "--data", "other").code == 0
+    result = checkpoint / "results" / "evaluate-torch.json"
+    assert json.loads(result.read_text())["data"] == "other"
+    said = shell("run", path)
+    assert said.code == 0, said.err
+    assert json.loads(result.read_text())["data"] == "data"
+
+
 def test_a_failed_try_leaves_what_is_done(recipe: Path, shell: Shell) -> None:
     assert shell("run", recipe).code == 0
     assert shell("run", recipe, "--set", "half.layers=99").code == 2
