@@ -70,7 +70,8 @@ def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates 
     _mark(decisions, _repeated(table.texts, decisions), Decision.DUPLICATE)
     if near is not None:
         _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
-    for sample in settings.samples:
+    # Those as large as another kind come last, when that kind has its own size.
+    for sample in sorted(settings.samples, key=lambda sample: sample.as_kind is not None):
         _mark(decisions, _outside_sample(table, decisions, sample), Decision.NOT_SAMPLED)
     limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
     if settings.held_out:

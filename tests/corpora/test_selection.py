@@ -78,6 +78,13 @@ def test_sample_sizes(amount: str, kept: int) -> None:
     assert (decisions[::2] == Decision.KEPT).all()
 
 
+@pytest.mark.parametrize("sizes", [("pmc=pubmed", "pubmed=300"), ("pubmed=300", "pmc=pubmed")])
+def test_the_order_of_samples_is_no_matter(sizes: tuple[str, ...]) -> None:
+    rows = [(0, number, False) for number in range(4_000)]
+    decisions = decide(table(rows), CorpusSettings(samples=tuple(map(SampleSize.parse, sizes))))
+    assert [(decisions[kind::2] == Decision.KEPT).sum() for kind in (0, 1)] == [300, 300]
+
+
 @pytest.mark.parametrize("text", ["pmc", "pmc=", "web=3", "pmc=0", "pmc=pmc", "pmc=3X"])
 def test_sample_sizes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
