@@ -41,6 +41,7 @@ class HistoryEntry:
         layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
             all are unchanged.
         heads: for each layer of the model the parent's attention heads, from 0, that it has; None where all are kept.
+        inputs: hashes of the data and text of a training, by option.
         extra: entries of a later release, kept as they are.
     """
 
@@ -52,6 +53,7 @@ class HistoryEntry:
     parents: Mapping[str, ParentRef]
     layers: tuple[int, ...] | None = None
     heads: tuple[tuple[int, ...], ...] | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -74,6 +76,7 @@ class HistoryEntry:
             "parents": {role: asdict(parent) for role, parent in self.parents.items()},
             **({"layers": list(self.layers)} if self.layers is not None else {}),
             **({"heads": [list(layer) for layer in self.heads]} if self.heads is not None else {}),
+            **({"inputs": dict(self.inputs)} if self.inputs else {}),
             **self.extra,
         }
 
@@ -247,6 +250,7 @@ def _parse_entry(json: JsonObject) -> HistoryEntry:
         parents=parents,
         layers=layers if json.values.get("layers") is not None else None,
         heads=_parse_heads(json) if json.values.get("heads") is not None else None,
+        inputs=json.mapping("inputs", str) if json.values.get("inputs") is not None else {},
         extra=json.others(frozenset(HistoryEntry.__dataclass_fields__)),
     )
 

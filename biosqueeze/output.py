@@ -47,6 +47,7 @@ class StageRecord:
         layers: the parent's layers, from 0, that the model consists of; empty where none was taken over, None where
             all are unchanged.
         heads: for each layer of the model the parent's attention heads that it has; None where all are kept.
+        inputs: hashes of the data and text of a training, by option.
         left_out: files that are removed once the manifest describes them.
     """
 
@@ -59,6 +60,7 @@ class StageRecord:
     notes: Mapping[str, Any] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
     heads: tuple[tuple[int, ...], ...] | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[Path, ...] = ()
 
 
@@ -114,6 +116,7 @@ def build_manifest(path: Path, record: StageRecord) -> Manifest:
         parents={role: ParentRef(c.name, c.weights_sha256()) for role, c in parents.items()},
         layers=record.layers,
         heads=record.heads,
+        inputs=record.inputs,
     )
     return Manifest(
         stage=record.stage,

@@ -29,7 +29,7 @@ from biosqueeze.progress import note
 from biosqueeze.summaries import trained_summary
 from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
-from biosqueeze.training.resuming.finished import resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import input_hashes, resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
@@ -245,7 +245,7 @@ def run(options: Options) -> Outcome:
         return _search(options, source, out)
     if done := take_over(out, "finetune", options):
         return done
-    options = resume_where_saved(out, options)
+    options, hashes = resume_where_saved(out, options), input_hashes(options)
     with open_output(out, inputs_of(options, source), force=options.force, resume=bool(options.resume)) as output:
         data, metric = request.read()
         setup = request.setup.for_data(data)
@@ -253,7 +253,14 @@ def run(options: Options) -> Outcome:
         inputs = FineTuningInputs(source, setup.task, data, metric, output.path, may_keep_start)
         summary = fine_tune(options, inputs)
         task = setup.record(data, metric, options.data, options.max_length)
-        record = StageRecord(stage="finetune", parent=source, options=options, task=task, metrics=summary.as_metrics())
+        record = StageRecord(
+            stage="finetune",
+            parent=source,
+            options=options,
+            task=task,
+            metrics=summary.as_metrics(),
+            inputs=hashes,
+        )
         written = output.finish(record)
     metrics = summary.as_metrics()
     said = trained_summary(written, metrics, metric) if processes.is_main() else None

@@ -1,6 +1,6 @@
 """Pretrain an encoder on plain text, from random weights or from a checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from biosqueeze.summaries import pretrained_summary
 from biosqueeze.system import processes
-from biosqueeze.training.resuming.finished import resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import input_hashes, resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.pretraining.pipeline import PretrainingResult
@@ -175,14 +175,14 @@ def run(options: Options) -> Outcome:
     out = _output(options, request.start)
     if done := take_over(out, "pretrain", options):
         return done
-    options = resume_where_saved(out, options)
+    options, hashes = resume_where_saved(out, options), input_hashes(options)
     request = PretrainingRequest(request.start, options)
     inputs = _inputs(options, request.start)
     with open_output(out, inputs, force=options.force, resume=bool(options.resume)) as output:
         result = pretrain(request, output.path)
         if processes.is_main():
             result.save(output.path)
-        written = output.finish(_record(options, request.start, result))
+        written = output.finish(replace(_record(options, request.start, result), inputs=hashes))
     summary = pretrained_summary(written, result.metrics) if processes.is_main() else None
     return Outcome(written.path, {"metrics": result.metrics}, summary=summary)
 

@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.data.text.corpus import MANIFEST as CORPUS_MANIFEST
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import content_hash
 from biosqueeze.files.saved_states import has_state
 from biosqueeze.manifest import Manifest, ParentRef
 from biosqueeze.options import Outcome, WritingOptions, resolved
@@ -22,6 +24,7 @@ from biosqueeze.system import processes
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 
+_TEXTS = ("data", "corpus")  # options that name data and text of a training
 _Options = TypeVar("_Options", bound=TrainingOptions)
 
 
@@ -113,7 +116,30 @@ def differences(written: Manifest, stage: str, options: WritingOptions) -> list[
         return ["the command"]
     current = json.loads(json.dumps(resolved(options), default=str))
     names = [name for name in sorted(current) if name not in INCIDENTAL and entry.options.get(name) != current[name]]
-    return names or [role for role, parent in entry.parents.items() if not _is_unchanged(parent)]
+    names = names or [role for role, parent in entry.parents.items() if not _is_unchanged(parent)]
+    hashes = input_hashes(options)
+    changed = [name for name in hashes if entry.inputs.get(name, hashes[name]) != hashes[name]]
+    return names or [f"the files of --{name}" for name in changed]
+
+
+def input_hashes(options: WritingOptions) -> dict[str, str]:
+    """Return the hashes of the data and text that a training reads, by option; what is not on disk has none.
+
+    Of a corpus that biosqueeze built its manifest counts, which has the hashes of the sources.
+    """
+    named = {name: _names_of(getattr(options, name, None)) for name in _TEXTS}
+    found = {name: [path for path in paths if path.is_file() or path.is_dir()] for name, paths in named.items()}
+    return {name: " ".join(map(_content, paths)) for name, paths in found.items() if paths}
+
+
+def _names_of(value: str | tuple[str, ...] | None) -> list[Path]:
+    names = (value,) if isinstance(value, str) else value or ()
+    return [Path(name).expanduser() for name in names]
+
+
+def _content(path: Path) -> str:
+    built = path / CORPUS_MANIFEST
+    return content_hash(built if built.is_file() else path)
 
 
 def _is_unchanged(parent: ParentRef) -> bool:

@@ -57,6 +57,18 @@ def test_the_finished_training_of_another_request_is_kept(command: tuple, shell:
     assert json.loads(Path("out/biosqueeze.json").read_text())["history"][0]["options"]["lr"] == 1e-3
 
 
+def test_a_finished_training_on_other_data_is_kept(command: tuple, shell: Shell) -> None:
+    assert shell(*command).code == 0
+    assert "by the same request" in shell(*command, "--resume", "auto").err
+    data = Path(str(command[3]), "train.tsv")
+    data.write_text(data.read_text() + "More\tO\n")
+    said = shell(*command, "--resume", "auto")
+    assert (said.code, "by the same request" in said.err) == (1, False), said.err
+    Path("out").rename("out.partial")
+    said = shell(*command, "--resume")
+    assert (said.code, "other values of the files of --data; rename it" in said.err) == (1, True), said.err
+
+
 def test_damaged_weights_are_not_taken_over(command: tuple, shell: Shell) -> None:
     killed(*command, at=renames_to("out"), log=Path("log"))
     with Path("out.partial/model.safetensors").open("r+b") as file:
