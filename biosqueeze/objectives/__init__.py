@@ -5,7 +5,7 @@ A file NAME.py is the loss called NAME. It defines
 - `KINDS`: the kinds of distillation that it fits: "mlm", "task";
 - `READS`: the input of its `loss`: "rows" for `LogitRows`; "hidden", "attention" or "relations" for a `LayerPair`;
 - `UNIT`: the unit that its mean is taken over: "rows", "labelled" (rows with a label, see `labelled`), "tokens", or
-  "pairs" of tokens between which attention is allowed;
+  "pairs" of tokens of one text, also for a layer whose window allows fewer, which therefore weighs less;
 - `LAYERS`, unless it reads rows: the pairs of the layer map that it uses: "all", "last", or "embeddings";
 - `SAME_HEADS`, if it reads attention or relations: whether student and teacher must have equally many heads;
 - `NEEDS_TEACHER_LOGITS`: whether it reads the teacher's logits;

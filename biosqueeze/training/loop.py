@@ -241,7 +241,8 @@ class TrainingLoop:
         if is_first_state and last and self.monitor.anomaly(self.stepper.losses(last)) is None:
             self._save_as_before_step()
         step = state.mark_failed(self.job.directory) if self.accelerator.is_main_process else None
-        advice = f"a lower --lr than {self.options.lr:g}, a longer --warmup, or --precision fp32"
+        other = "a lower --clip" if precision_of(self.options) == "fp32" else "--precision fp32"
+        advice = f"a lower --lr than {self.options.lr:g}, a longer --warmup, or {other}"
         kept = f"the state at step {step} is kept: go on from it with --resume and" if step else "try"
         cause = f"{anomaly.kind} at step {self.progress.step + 1} ({anomaly.details})"
         return failures.TrainingError(cause, f"{kept} {advice}")

@@ -144,6 +144,7 @@ def test_length_for_people() -> None:
     [
         (2, 16, 1_000, {}, (20, 30, 30)),
         (2, 2000, 1_000, {}, (63, 10, 10)),
+        (2, 2000, 1_000, {"batch_size": 4, "accumulate": 8}, (63, 10, 10)),
         (35, 16, 1_000, {}, (200, 6, 3)),
         (35, 16, 2_500, {}, (160, 6, 4)),
         (35, 16, 9_000, {}, (100, 6, 6)),
@@ -156,7 +157,7 @@ def test_evaluations_by_default(
     per_epoch: int, dev_sequences: int, tokens: float, given: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
     """The steps between two evaluations, and how many of them are enough before and after the goal is reached."""
-    options = FineTuningOptions(schedule="plateau", batch_size=32, **given)
+    options = FineTuningOptions(schedule="plateau", **{"batch_size": 32, **given})
     every = evaluation_interval_of_plateau(options, per_epoch, dev_sequences=dev_sequences, tokens=tokens)
     before, after = (patience_of_plateau(options, every, goal_reached=reached) for reached in (False, True))
     assert (every, before, after) == expected

@@ -82,7 +82,8 @@ def evaluation_interval_of_plateau(
     """Return the steps between two evaluations on dev.
 
     The interval is shorter where a step takes long, on long sequences, and with few training examples, where the best
-    score comes within the first steps; but never shorter than an evaluation has batches.
+    score comes within the first steps; but never shorter than an evaluation has batches of the size of a step, however
+    the steps are split.
 
     Args:
         options: of the training; its eval_every overrides the default.
@@ -91,7 +92,8 @@ def evaluation_interval_of_plateau(
         tokens: of a step.
     """
     of_tokens = max(PLATEAU_EVAL_EVERY_LONG, round(PLATEAU_EVAL_TOKENS / tokens))
-    few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / options.batch_size))
+    per_step = options.batch_size * options.accumulate
+    few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / per_step))
     return options.eval_every or min(PLATEAU_EVAL_EVERY, of_tokens, few)
 
 
