@@ -121,7 +121,7 @@ def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) ->
 def warn_of_unknown_variables(name: str, command: click.Command) -> None:
     """Warn of environment variables that look like options of this command and are none."""
     prefix = f"BIOSQUEEZE_{name.upper()}_"
-    known = [str(parameter.name).upper() for parameter in command.params]
+    known = [option.variable for option in command.params if isinstance(option, StageOption)]
     for variable in sorted(os.environ):
         option = variable.removeprefix(prefix)
         if variable.startswith(prefix) and option not in known:

@@ -1,5 +1,6 @@
 """Print the help of commands: options in sections, examples, commands by purpose. Plain text, 80 columns."""
 
+import os
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -39,6 +40,15 @@ class StageOption(click.Option):
             self.is_common = field.marker(Common) is not None
             limits = field.marker(Bounds)
             self.bounds = limits.hint(field) if limits else bounds
+
+    @property
+    def variable(self) -> str:
+        """The end of its environment variable: the name of the flag, which need not be that of the parameter."""
+        return max(self.opts, key=len).lstrip("-").replace("-", "_").upper()
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the value of its environment variable, if that is set and not empty."""
+        return os.environ.get(f"{ctx.auto_envvar_prefix}_{self.variable}") or None
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Add the bounds and a short default to what Click shows in brackets."""

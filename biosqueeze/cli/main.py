@@ -1,5 +1,6 @@
 """The command line: subcommands found in the registry, errors mapped to exit codes."""
 
+import io
 import os
 import sys
 import tempfile
@@ -103,6 +104,12 @@ def run(args: list[str] | None = None) -> int:
     except UsageError as error:  # which process prints is unknown, so each does
         click.echo(f"error: {error}", err=True)
         return error.exit_code
+    if sys.stdout is None:
+        click.echo("error: standard output is closed; redirect it to a file, or to /dev/null", err=True)
+        return SqueezeError.exit_code
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What is piped is UTF-8, as the files are; a terminal of another encoding shows what it can.
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="replace")
     return _run(args)
 
 

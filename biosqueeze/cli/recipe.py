@@ -300,6 +300,7 @@ def _run_recipe(
     recipe: str | None, overrides: tuple[str, ...], scale: str | None, out: str | None, **flags: Any
 ) -> None:
     set_up_process(flags)
+    warn_of_unknown_variables("run", click.get_current_context().command)
     refuse_several_processes("run")
     path = find_recipe(recipe)
     steps = with_repeated_cuts(path, read_recipe(path, overrides, scale))

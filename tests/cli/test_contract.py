@@ -286,6 +286,22 @@ def test_a_misspelt_variable_is_named(shell: Shell, monkeypatch: pytest.MonkeyPa
     assert "Did you mean 'BIOSQUEEZE_FAKE_WORD'?" in said.err
 
 
+def test_variables_have_the_names_of_the_flags(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, lambda _: Outcome(Path("x"), {"fact": 1}))
+    monkeypatch.setenv("BIOSQUEEZE_FAKE_JSON", "1")
+    monkeypatch.setenv("BIOSQUEEZE_FAKE_AS_JSON", "1")
+    said = shell("fake")
+    assert json.loads(said.out)["fact"] == 1
+    assert "BIOSQUEEZE_FAKE_AS_JSON is no option of fake" in said.err
+
+
+def test_variables_that_no_command_reads_are_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIOSQUEEZE_INSPECT_CHECKPOINT", "x")
+    monkeypatch.setenv("BIOSQUEEZE_RUN_FOO", "1")
+    assert "BIOSQUEEZE_INSPECT_CHECKPOINT is no option of inspect" in shell("inspect nowhere").err
+    assert "BIOSQUEEZE_RUN_FOO is no option of run" in shell("run nowhere").err
+
+
 def test_colour_is_left_out_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     from biosqueeze.progress import _console
 
