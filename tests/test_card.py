@@ -1,5 +1,6 @@
 """The model card: front matter for the Hub, examples that run, results, and the commands that made the checkpoint."""
 
+import ast
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import transformers
 
@@ -145,6 +147,35 @@ def test_the_onnx_example_needs_neither_torch_nor_transformers(
     done = python(code + check, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Disease" in done.stdout
+
+
+@pytest.mark.parametrize("task", ["nli", "similarity"])
+def test_examples_of_a_pair_task_have_two_texts(
+    task: str, exported: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported("bert", "sequence-classification"), tmp_path / "model"))
+    record = {"name": task, "data": None, "labels": ["a", "b"]}
+    code = code_of(card_of(path, head="sequence-classification", task=record))
+    assert len(code) == 2
+    assert all("Fever is treated with aspirin." in example for example in code)
+    done = python("\n\n".join(code), tmp_path)
+    assert done.returncode == 0, done.stderr
+    scores, logits = done.stdout.strip().splitlines()
+    expected = np.array(list(ast.literal_eval(logits).values()))
+    found = {each["label"]: each["score"] for each in ast.literal_eval(scores)}
+    shares = np.exp(expected) / np.exp(expected).sum()
+    np.testing.assert_allclose([found[label] for label in ast.literal_eval(logits)], shares, atol=1e-4)
+
+
+def test_a_relation_without_its_own_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").touch()
+    task = {"name": "relation", "data": None, "labels": ["a", "b"]}
+    text = card_of(tmp_path, head="sequence-classification", task=task)
+    assert '"head": {"start": 0, "end": 7}' in text
+    assert not code_of(text)
 
 
 def test_a_custom_head_is_run_with_biosqueeze(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from biosqueeze.card.pretraining import STAGE, is_discriminator
 from biosqueeze.manifest import Manifest
 
 _TEXT = "Aspirin reduces fever in patients with influenza."
+_SECOND_TEXT = "Fever is treated with aspirin."
 _PIPELINE = """\
 from transformers import pipeline
 
@@ -81,8 +82,9 @@ print({labels[str(index)]: float(value) for index, value in enumerate(output[0])
 # What `predict` reads for tasks on more than one text.
 _RECORDS = {
     "relation": {"text": _TEXT, "head": {"start": 0, "end": 7}, "tail": {"start": 16, "end": 21}},
-    "similarity": {"sentence1": _TEXT, "sentence2": "Fever is treated with aspirin."},
+    "similarity": {"sentence1": _TEXT, "sentence2": _SECOND_TEXT},
 }
+_PAIR_TASKS = ("nli", "similarity")
 _GRAPHS = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 
 
@@ -98,12 +100,14 @@ def usage_block(name: str, manifest: Manifest, directory: Path, *, on_hub: bool 
     examples = []
     graph = next((file for file in _GRAPHS if (directory / file).is_file()), None)
     has_weights = any(directory.glob("model*.safetensors"))
-    if manifest.custom_head and (has_weights or graph):
+    # The texts of a relation are marked as the fine-tuning marked them, which only `predict` does.
+    by_biosqueeze = bool(manifest.custom_head) or _task_of(manifest) == "relation"
+    if by_biosqueeze and (has_weights or graph):
         examples.append(_with_biosqueeze(name, manifest))
     elif has_weights:
-        examples.append(_with_transformers(name, _kind(manifest)))
-    if graph and (directory / "tokenizer.json").is_file() and not manifest.custom_head:
-        examples.append(_with_onnxruntime(name, manifest.head, graph, on_hub=on_hub))
+        examples.append(_with_transformers(name, manifest))
+    if graph and (directory / "tokenizer.json").is_file() and not by_biosqueeze:
+        examples.append(_with_onnxruntime(name, manifest, graph, on_hub=on_hub))
     if manifest.stage == STAGE:
         examples.append(_next_step(name))
     return html_block("usage", "\n\n".join(["## How to use it", *examples]) if examples else "")
@@ -118,9 +122,14 @@ def _next_step(name: str) -> str:
     return f"Next, fine-tune it:\n\n{fenced(f'biosqueeze finetune {shlex.quote(name)} --data DIRECTORY', 'shell')}"
 
 
-def _with_transformers(name: str, head: str) -> str:
-    values = {"name": _quoted(name), "text": _quoted(_TEXT)}
-    match head:
+def _task_of(manifest: Manifest) -> str:
+    return manifest.task.name if manifest.task else ""
+
+
+def _with_transformers(name: str, manifest: Manifest) -> str:
+    pair = json.dumps({"text": _TEXT, "text_pair": _SECOND_TEXT})
+    values = {"name": _quoted(name), "text": pair if _task_of(manifest) in _PAIR_TASKS else _quoted(_TEXT)}
+    match _kind(manifest):
         case "token-classification":
             code = _PIPELINE.format(task='"token-classification"', more=', aggregation_strategy="first"', **values)
         case "sequence-classification":
@@ -137,18 +146,19 @@ def _with_transformers(name: str, head: str) -> str:
 
 
 def _with_biosqueeze(name: str, manifest: Manifest) -> str:
-    record = _RECORDS.get(manifest.task.name) if manifest.task else None
+    record = _RECORDS.get(_task_of(manifest))
     line = json.dumps(record) if record else _TEXT
     return fenced(f"echo {shlex.quote(line)} | biosqueeze predict {shlex.quote(name)} -", "shell")
 
 
-def _with_onnxruntime(name: str, head: str, graph: str, *, on_hub: bool) -> str:
+def _with_onnxruntime(name: str, manifest: Manifest, graph: str, *, on_hub: bool) -> str:
+    texts = [_TEXT, _SECOND_TEXT] if _task_of(manifest) in _PAIR_TASKS else [_TEXT]
     code = _ONNX.format(
         folder=f"snapshot_download({_quoted(name)})" if on_hub else _quoted(name),
         download="from huggingface_hub import snapshot_download\n" if on_hub else "",
         file=_quoted(graph),
-        text=_quoted(_TEXT),
-        result=_ONNX_RESULTS.get(head, "print(output.shape)"),
+        text=", ".join(map(_quoted, texts)),
+        result=_ONNX_RESULTS.get(manifest.head, "print(output.shape)"),
     )
     kind = "int8" if graph == _GRAPHS[0] else "ONNX"
     packages = "numpy, tokenizers, huggingface_hub and onnxruntime" if on_hub else "numpy, tokenizers and onnxruntime"
