@@ -19,6 +19,13 @@ STANDARD_INPUT = "standard input"
 NOT_DATA = ("readme", "license", "licence", "changelog", "notice")
 """Beginnings of the names, in lower case, of files that lie beside data and are none."""
 _GZIP_MAGIC = b"\x1f\x8b"
+_OTHER_PACKED = {
+    re.compile(rb"BZh\d1AY&SY"): "bzip2 -dc",
+    re.compile(rb"\xfd7zXZ\0"): "xz -dc",
+    re.compile(rb"PK\x03\x04"): "unzip -p",
+    re.compile(rb"\x28\xb5\x2f\xfd"): "zstd -dc",
+}
+"""The beginnings of files of other packers, and how they are unpacked."""
 _BYTE_ORDER_MARK = "\ufeff"
 _BUFFER_BYTES = 1 << 17
 _SHOWN_BYTES = 1000  # of a line that is too long
@@ -210,10 +217,10 @@ class _CountingFile(io.FileIO):
 
 @contextmanager
 def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[BinaryIO]:
-    """Open a plain or gzipped file for reading: a .gz, or a pipe (as of `<(cat x.gz)`) with gzip data.
+    """Open a plain or gzipped file for reading: a .gz, or any other with gzip data, as a pipe (`<(cat x.gz)`).
 
     Raises:
-        SqueezeError: while reading: the file is a .gz that unpacks to many times its size.
+        SqueezeError: another program packed it; while reading: it is a .gz that unpacks to many times its size.
     """
     plain: Any = (
         path.open("rb", _BUFFER_BYTES)
@@ -221,7 +228,8 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
         else io.BufferedReader(_CountingFile(path, progress), _BUFFER_BYTES)
     )
     with plain:
-        is_packed = path.suffix == ".gz" or (path.is_fifo() and _begins_gzip(plain))
+        is_packed = path.suffix.lower() == ".gz" or _begins_gzip(plain)
+        _check_packer(plain, str(path))
         yield unpacked(plain, str(path)) if is_packed else plain
 
 
@@ -229,6 +237,13 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
 def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
     yield unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
+
+
+def _check_packer(stream: Any, name: str) -> None:
+    beginning: bytes = stream.peek(len(_GZIP_MAGIC))
+    command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
+    if command:
+        raise SqueezeError(f"{name} is packed, and only .gz is read; unpack it first: {command} {name} > FILE")
 
 
 def _begins_gzip(stream: Any) -> bool:

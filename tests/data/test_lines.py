@@ -1,4 +1,6 @@
+import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,26 @@ def test_a_document_above_the_limit_is_an_error(tmp_path: Path, monkeypatch: pyt
 def test_the_beginning_of_a_bomb_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"x" * (64 * MEGABYTE)))
     assert read_beginning(tmp_path / "a.txt.gz", 100) == "x" * 100
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.TXT.GZ", "a.txt"])
+def test_gzip_is_told_by_its_content(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    assert list(numbered_lines(path)) == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize(
+    ("packed", "command"),
+    [
+        (bz2.compress(b"one\n"), "bzip2 -dc"),
+        (lzma.compress(b"one\n"), "xz -dc"),
+        (b"PK\x03\x04\x14\0", "unzip -p"),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd -dc"),
+    ],
+)
+def test_other_packers_are_named(packed: bytes, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(packed)
+    with pytest.raises(SqueezeError, match=f"only .gz is read; unpack it first: {command}"):
+        list(numbered_lines(path))
