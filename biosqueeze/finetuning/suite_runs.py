@@ -225,6 +225,28 @@ def grid_points(axes: Sequence[str], benchmark: Benchmark, options: Mapping[str,
     return [{"lr": lr, "batch_size": size} for lr in hyper.learning_rates for size in hyper.batch_sizes]
 
 
+def check_axes(grids: Mapping[str, Sequence[GridPoint]], overrides: Overrides) -> None:
+    """Check that no option has both one value and those of a grid.
+
+    Args:
+        grids: points by benchmark.
+        overrides: see `parse_overrides`.
+
+    Raises:
+        UsageError: --set names an option of --grid, whose values would replace it.
+    """
+    for benchmark, points in grids.items():
+        axes = {name for point in points for name in point}
+        for prefix, values in (("", overrides.get("", {})), (f"{benchmark}.", overrides.get(benchmark, {}))):
+            for name in sorted(axes & values.keys()):
+                option = name.replace("_", "-")
+                value = format_value(values[name])
+                raise UsageError(
+                    f"--set {prefix}{option}={value} has no effect, because --grid sets {option} too; leave out one of "
+                    "the two"
+                )
+
+
 def _directory(checkpoint: Checkpoint, fine_tuning: BenchmarkFineTuning, out: Path) -> Path:
     digest = hashlib.sha256(str(checkpoint.path.resolve()).encode()).hexdigest()[:6]
     return out / f"{checkpoint.short_name}-{digest}" / fine_tuning.benchmark.name

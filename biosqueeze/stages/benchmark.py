@@ -126,7 +126,7 @@ class _BenchmarkPlan:
 
 def _plan(options: Options) -> _BenchmarkPlan:
     from biosqueeze.benchmarks.suite import load_suite
-    from biosqueeze.finetuning.suite_runs import find_benchmarks, grid_points, parse_overrides
+    from biosqueeze.finetuning.suite_runs import check_axes, find_benchmarks, grid_points, parse_overrides
 
     suite = load_suite(options.suite)
     names = [benchmark.name for benchmark in suite.benchmarks]
@@ -139,6 +139,7 @@ def _plan(options: Options) -> _BenchmarkPlan:
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
     found = [item.benchmark for item in fine_tunings]
     grids = {each.name: grid_points(options.grid, each, settable) for each in found} if options.grid else {}
+    check_axes(grids, overrides)
     out = Path(options.out or f"{suite.name}-benchmark")
     return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, grids, out)
 
@@ -151,11 +152,20 @@ def _check_known(flag: str, names: Sequence[str], known: Sequence[str], suite: s
 
 
 def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
-    """Return the checkpoints by the last part of their names, or by the whole names where last parts are equal."""
+    """Return the checkpoints by the last part of their names, or by the whole names where last parts are equal.
+
+    Raises:
+        UsageError: two names are of one checkpoint, whose runs would be in one directory.
+    """
+    name_by_path: dict[Path, str] = {}
+    for checkpoint in checkpoints:
+        path = checkpoint.path.resolve()
+        if path in name_by_path:
+            both = " and ".join(dict.fromkeys([name_by_path[path], checkpoint.name]))
+            raise UsageError(f"one checkpoint is named twice: {both}; name each once")
+        name_by_path[path] = checkpoint.name
     short = [checkpoint.short_name for checkpoint in checkpoints]
     names = short if len(set(short)) == len(short) else [checkpoint.name for checkpoint in checkpoints]
-    if len(set(names)) < len(names):
-        raise UsageError("a checkpoint is named twice; name each once")
     return dict(zip(names, checkpoints, strict=True))
 
 

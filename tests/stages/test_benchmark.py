@@ -158,6 +158,32 @@ def test_one_checkpoint_twice_is_refused(pico_bert: Path, root: Path, shell: She
     assert "named twice" in said.err
 
 
+def test_two_spellings_of_one_checkpoint_are_refused(pico_bert: Path, root: Path, shell: Shell) -> None:
+    Path("link").symlink_to(pico_bert)
+    Path("base").symlink_to(pico_bert)
+    for names in (("base", "./base"), ("base", "link"), (pico_bert, "base")):
+        said = shell("benchmark", *names, "--data", root, "--dry-run")
+        assert said.code == 2, names
+        assert f"one checkpoint is named twice: {names[0]} and {names[1]}; name each once" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--set", "lr=1e-4", "--grid", "lr=1e-5,3e-5"), "lr=0.0001"),
+        (("--set", "ncbi-disease.lr=1e-4", "--grid", "lr=1e-5,3e-5"), "ncbi-disease.lr=0.0001"),
+        (("--set", "batch-size=8", "--grid", "paper"), "batch-size=8"),
+        (("--set", "bc2gm.lr=1e-4", "--set", "steps=2", "--grid", "lr=1e-5"), ""),
+    ],
+)
+def test_an_option_is_set_or_searched(
+    words: tuple[str, ...], named: str, pico_bert: Path, root: Path, shell: Shell
+) -> None:
+    said = shell("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", *words, "--dry-run")
+    assert said.code == (2 if named else 0), said.err
+    assert not named or f"--set {named} has no effect, because --grid sets" in said.err
+
+
 def test_a_benchmark_without_dev_holds_out_a_share(pico_bert: Path, root: Path, shell: Shell) -> None:
     (root / "NCBI-disease" / "dev.tsv").unlink()
     said = shell("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", "--dry-run", "--json")
