@@ -60,6 +60,10 @@ STAND_IN = textwrap.dedent(
 )
 
 
+# No checkpoint that the second --keep asks for is gone.
+PRESENT = [("all", "all", ""), ("best", "best", ""), ("none", "none", ""), ("all", "best", "")]
+
+
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[list[str]]]:
     script = tmp_path / "stand_in.py"
@@ -166,6 +170,27 @@ def test_kept_checkpoints_stay(
     execute(make(tmp_path), keep=second)
     assert sum(path.is_dir() for path in (tmp_path / "runs").iterdir()) == left
     assert capsys.readouterr().err.count(f"stays: it was made with --keep {first}") == left
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [("none", "all", "3 checkpoints"), ("best", "all", "2 checkpoints"), ("none", "best", "1 checkpoint"), *PRESENT],
+)
+@pytest.mark.usefixtures("calls")
+def test_checkpoints_that_are_gone_are_said_once(
+    first: str, second: str, count: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(make(tmp_path), keep=first)
+    execute(make(tmp_path), keep=second)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("warning:") == bool(count)
+    if count:
+        assert f"--keep {second} finds {count} removed, because of the earlier --keep {first}; to train again" in said
+    gone = [run for run in make(tmp_path) if not run.directory.is_dir()]
+    for run in gone:
+        run.record.unlink()
+    execute(make(tmp_path), keep=second)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_an_existing_checkpoint_is_only_evaluated(tmp_path: Path, calls: Callable) -> None:
