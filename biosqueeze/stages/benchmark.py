@@ -126,20 +126,28 @@ class _BenchmarkPlan:
 
 def _plan(options: Options) -> _BenchmarkPlan:
     from biosqueeze.benchmarks.suite import load_suite
-    from biosqueeze.finetuning.suite_runs import check_axes, find_benchmarks, grid_points, parse_overrides
+    from biosqueeze.finetuning.suite_runs import (
+        check_axes,
+        check_options,
+        find_benchmarks,
+        grid_points,
+        parse_overrides,
+    )
 
     suite = load_suite(options.suite)
     names = [benchmark.name for benchmark in suite.benchmarks]
     _check_known("--only", options.only, names, suite.name)
     _check_known("--published", options.published, suite.models, suite.name)
-    finetune_options = option_fields(registry.load("stages", "finetune").Options)
-    settable = {field.name: field for field in finetune_options if field.name not in _NOT_TO_SET}
+    finetune_options = registry.load("stages", "finetune").Options
+    settable = {field.name: field for field in option_fields(finetune_options) if field.name not in _NOT_TO_SET}
     overrides = parse_overrides(options.set, names, settable)
     fine_tunings, skipped = find_benchmarks(suite, Path(options.data).expanduser(), options.only, overrides)
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
     found = [item.benchmark for item in fine_tunings]
     grids = {each.name: grid_points(options.grid, each, settable) for each in found} if options.grid else {}
     check_axes(grids, overrides)
+    for item in fine_tunings if options.grid or options.set else ():
+        check_options(finetune_options, item, grids.get(item.benchmark.name, [{}]), overrides)
     out = Path(options.out or f"{suite.name}-benchmark")
     return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, grids, out)
 

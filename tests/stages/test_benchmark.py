@@ -79,6 +79,11 @@ def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, 
         (("--set", "out=there"), "'out' is no option"),
         (("--set", "lr=high"), "lr=high is no float"),
         (("--set", "lr=1", "--set", "lr=2"), "--set lr is given twice"),
+        (("--set", "lr=-1"), "--set lr=-1: --lr must be at least 0, not -1"),
+        (("--set", "ncbi-disease.batch-size=0"), "ncbi-disease: --set batch-size=0: --batch-size must be at least 1"),
+        (("--set", "betas=1"), "--betas '1' is not of the form BETA1,BETA2"),
+        (("--grid", "lr=1e-4,-1"), "--grid lr=-1: --lr must be at least 0, not -1"),
+        (("--set", "steps=2", "--grid", "warmup=2"), "--set steps=2 --grid warmup=2: --warmup must be"),
         (("--seeds", 0), "--seeds must be at least 1"),
         (("--data", "nowhere"), "there is no directory nowhere"),
     ],
@@ -86,10 +91,12 @@ def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, 
 def test_wrong_options_are_explained(
     extra: tuple[object, ...], says: str, pico_bert: Path, root: Path, shell: Shell
 ) -> None:
-    said = shell("benchmark", pico_bert, "--data", root, *extra)
-    assert said.code in (1, 2)
-    assert says in said.err
-    assert len(said.err.splitlines()) == 1
+    for dry_run in ((), ("--dry-run",)):
+        said = shell("benchmark", pico_bert, "--data", root, *extra, *dry_run)
+        assert said.code in (1, 2)
+        assert says in said.err
+        assert len([line for line in said.err.splitlines() if line.startswith("error:")]) == 1
+        assert "searching on dev" not in said.err
     assert not Path("blurb-benchmark").exists()
 
 
