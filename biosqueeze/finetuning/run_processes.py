@@ -18,6 +18,8 @@ from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
 # Environment variables of this command, which must not set options of the commands that it starts.
 FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
+# Beginnings of the last lines by which a command says why it failed; all others are its progress.
+_MESSAGES = ("error: ", "bug: ", "interrupted")
 
 Slot = Mapping[str, str]  # environment variables
 
@@ -52,10 +54,11 @@ class RunProcesses:
             log: file that standard error is appended to.
 
         Raises:
-            SqueezeError: the command failed; the message is its own.
+            SqueezeError: the command failed; the message is its own, or names the signal that ended it.
         """
         environment = {k: v for k, v in os.environ.items() if not k.startswith(self.dropped)}
         log.parent.mkdir(parents=True, exist_ok=True)
+        begin = log.stat().st_size if log.exists() else 0  # what is before is of earlier commands
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(
                 [*COMMAND, *arguments],
@@ -74,7 +77,7 @@ class RunProcesses:
                 self.running.discard(process)
                 _close_pipes(process)
         if process.returncode:
-            raise _failure(name, process.returncode, log)
+            raise _failure(name, process.returncode, log, begin)
         return output
 
 
@@ -84,11 +87,33 @@ def _close_pipes(process: "subprocess.Popen[str]") -> None:
             pipe.close()
 
 
-def _failure(name: str, code: int, log: Path) -> SqueezeError:
-    lines = log.read_text(encoding="utf-8").strip().splitlines()
-    last = lines[-1].removeprefix("error: ") if lines else "it ended without a message"
+def _failure(name: str, code: int, log: Path, begin: int) -> SqueezeError:
+    """Return the error of a command that failed.
+
+    Args:
+        name: of the run.
+        code: exit code; below 0: the signal that ended the process.
+        log: its standard error, beside that of earlier commands.
+        begin: byte of the log where that of this command begins.
+    """
+    if code < 0:
+        memory = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
+        return SqueezeError(
+            f"{name} was killed by signal {-code} ({_signal_name(-code)}){memory}; the same command goes on "
+            f"(its whole output: {log})"
+        )
+    lines = log.read_bytes()[begin:].decode(errors="replace").splitlines()
+    messages = [line for line in lines if line.startswith(_MESSAGES)]
+    last = messages[-1].removeprefix("error: ") if messages else "it ended without a message"
     kind: Callable[[str], SqueezeError] = UsageError if code == UsageError.exit_code else SqueezeError
     return kind(f"{name}: {last} (exit code {code}; its whole output: {log})")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return "a signal without a name"
 
 
 def slots_for(jobs: int | None) -> list[Slot]:

@@ -15,7 +15,7 @@ from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_on_termination, slots_for
 from biosqueeze.manifest import Manifest, read_manifest
 from biosqueeze.output import clean
-from biosqueeze.progress import note, track
+from biosqueeze.progress import note, track, warn
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 
 KeepCheckpoints = Literal["all", "best", "none"]
@@ -120,6 +120,7 @@ def execute(
             except KeyboardInterrupt:
                 _interrupt(processes, pool)
             raise
+    _warn_of_removed(runs, results, keep)
     return [results[number] for number in range(len(runs))]
 
 
@@ -191,14 +192,40 @@ def _result_of(run: FineTuningRun, processes: RunProcesses, keep: KeepCheckpoint
 
 def _remove_checkpoints(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints) -> None:
     """Remove the checkpoints that are not to be kept, of the runs that have ended so far."""
+    for number in results.keys() - _numbers_to_keep(runs, results, keep):
+        if runs[number].directory.exists():
+            shutil.rmtree(runs[number].directory)
+
+
+def _numbers_to_keep(
+    runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints
+) -> set[int]:
+    """Return the numbers of the runs whose checkpoints are to be kept, of those that have results."""
+    if keep != "best":
+        return set(results) if keep == "all" else set()
     best: dict[str, int] = {}
-    for number in sorted(results) if keep == "best" else ():
+    for number in sorted(results):
         group = runs[number].group
         if group not in best or results[number].dev_score > results[best[group]].dev_score:
             best[group] = number
-    for number in results if keep != "all" else ():
-        if number not in best.values() and runs[number].directory.exists():
-            shutil.rmtree(runs[number].directory)
+    return set(best.values())
+
+
+def _warn_of_removed(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints) -> None:
+    """Warn of checkpoints that are to be kept, and that an earlier call has removed."""
+    kept = [runs[number] for number in sorted(_numbers_to_keep(runs, results, keep))]
+    keep_by_record = {
+        run.record: read_json(run.record).get("keep", "none") for run in kept if not run.directory.is_dir()
+    }
+    # What --keep all had kept was not removed by a command.
+    gone = {record: recorded for record, recorded in keep_by_record.items() if recorded != "all"}
+    if gone:
+        count = f"{len(gone)} checkpoints" if len(gone) > 1 else "1 checkpoint"
+        earlier = " and ".join(sorted(set(gone.values())))
+        warn(
+            f"--keep {keep} finds {count} removed, because of the earlier --keep {earlier}; to train again, repeat the "
+            f"command with another --out, or after deleting the records of those runs, such as {next(iter(gone))}"
+        )
 
 
 def _note_scores(run: FineTuningRun, result: RunResult) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.records.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
+from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.runs import FineTuningRun
 from biosqueeze.options import OptionField
 from biosqueeze.progress import warn
@@ -223,6 +224,49 @@ def grid_points(axes: Sequence[str], benchmark: Benchmark, options: Mapping[str,
         raise UsageError(f"--grid {PAPER_GRID} is the grid of the paper; leave out the other --grid")
     hyper = benchmark.hyper
     return [{"lr": lr, "batch_size": size} for lr in hyper.learning_rates for size in hyper.batch_sizes]
+
+
+def check_axes(grids: Mapping[str, Sequence[GridPoint]], overrides: Overrides) -> None:
+    """Check that no option has both one value and those of a grid.
+
+    Args:
+        grids: points by benchmark.
+        overrides: see `parse_overrides`.
+
+    Raises:
+        UsageError: --set names an option of --grid, whose values would replace it.
+    """
+    for benchmark, points in grids.items():
+        axes = {name for point in points for name in point}
+        for prefix, values in (("", overrides.get("", {})), (f"{benchmark}.", overrides.get(benchmark, {}))):
+            for name in sorted(axes & values.keys()):
+                option = name.replace("_", "-")
+                value = format_value(values[name])
+                raise UsageError(
+                    f"--set {prefix}{option}={value} has no effect, because --grid sets {option} too; leave out one of "
+                    "the two"
+                )
+
+
+def check_options(
+    build: Callable[..., FineTuningOptions],
+    fine_tuning: BenchmarkFineTuning,
+    points: Sequence[GridPoint],
+    overrides: Overrides,
+) -> None:
+    """Check the options of a benchmark's runs at each point of its grid, before anything is trained.
+
+    Raises:
+        UsageError: see `point_checks.check_points`.
+    """
+    from biosqueeze.finetuning.point_checks import check_points  # imports torch
+
+    name = fine_tuning.benchmark.name
+    shared = {"checkpoint": "", "data": str(fine_tuning.data), **fine_tuning.options}  # any checkpoint
+    try:
+        check_points(build, shared, points, {**overrides.get("", {}), **overrides.get(name, {})})
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _directory(checkpoint: Checkpoint, fine_tuning: BenchmarkFineTuning, out: Path) -> Path:

@@ -126,19 +126,28 @@ class _BenchmarkPlan:
 
 def _plan(options: Options) -> _BenchmarkPlan:
     from biosqueeze.benchmarks.suite import load_suite
-    from biosqueeze.finetuning.suite_runs import find_benchmarks, grid_points, parse_overrides
+    from biosqueeze.finetuning.suite_runs import (
+        check_axes,
+        check_options,
+        find_benchmarks,
+        grid_points,
+        parse_overrides,
+    )
 
     suite = load_suite(options.suite)
     names = [benchmark.name for benchmark in suite.benchmarks]
     _check_known("--only", options.only, names, suite.name)
     _check_known("--published", options.published, suite.models, suite.name)
-    finetune_options = option_fields(registry.load("stages", "finetune").Options)
-    settable = {field.name: field for field in finetune_options if field.name not in _NOT_TO_SET}
+    finetune_options = registry.load("stages", "finetune").Options
+    settable = {field.name: field for field in option_fields(finetune_options) if field.name not in _NOT_TO_SET}
     overrides = parse_overrides(options.set, names, settable)
     fine_tunings, skipped = find_benchmarks(suite, Path(options.data).expanduser(), options.only, overrides)
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
     found = [item.benchmark for item in fine_tunings]
     grids = {each.name: grid_points(options.grid, each, settable) for each in found} if options.grid else {}
+    check_axes(grids, overrides)
+    for item in fine_tunings if options.grid or options.set else ():
+        check_options(finetune_options, item, grids.get(item.benchmark.name, [{}]), overrides)
     out = Path(options.out or f"{suite.name}-benchmark")
     return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, grids, out)
 
@@ -151,11 +160,20 @@ def _check_known(flag: str, names: Sequence[str], known: Sequence[str], suite: s
 
 
 def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
-    """Return the checkpoints by the last part of their names, or by the whole names where last parts are equal."""
+    """Return the checkpoints by the last part of their names, or by the whole names where last parts are equal.
+
+    Raises:
+        UsageError: two names are of one checkpoint, whose runs would be in one directory.
+    """
+    name_by_path: dict[Path, str] = {}
+    for checkpoint in checkpoints:
+        path = checkpoint.path.resolve()
+        if path in name_by_path:
+            both = " and ".join(dict.fromkeys([name_by_path[path], checkpoint.name]))
+            raise UsageError(f"one checkpoint is named twice: {both}; name each once")
+        name_by_path[path] = checkpoint.name
     short = [checkpoint.short_name for checkpoint in checkpoints]
     names = short if len(set(short)) == len(short) else [checkpoint.name for checkpoint in checkpoints]
-    if len(set(names)) < len(names):
-        raise UsageError("a checkpoint is named twice; name each once")
     return dict(zip(names, checkpoints, strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
@@ -15,6 +15,7 @@ from biosqueeze.options import (
     Excludes,
     Group,
     OnDisk,
+    OptionField,
     Outcome,
     Plan,
     Purpose,
@@ -33,6 +34,7 @@ from biosqueeze.training.resuming.finished import input_hashes, resume_where_sav
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
+    from biosqueeze.finetuning.grid import GridPoint
     from biosqueeze.finetuning.search import SearchPlan
     from biosqueeze.tasks import Dataset
 
@@ -162,9 +164,10 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
 
     Raises:
         SqueezeError: the checkpoint or the data do not open, or the output cannot be written.
-        UsageError: the task is not certain, or an option does not fit it.
+        UsageError: the task is not certain, or an option, or a value of --grid, does not fit it.
     """
     from biosqueeze.finetuning.data import certain_task, open_task_setup
+    from biosqueeze.finetuning.point_checks import check_points
     from biosqueeze.models.device import select_device
     from biosqueeze.training.option_checks import check_training_options
 
@@ -179,6 +182,8 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
     setup = open_task_setup(str(options.task), form)
     check_training_options(options, evaluated=True)
+    if options.grid:
+        check_points(Options, {"checkpoint": options.checkpoint, **_shared_by_runs(options)}, _points(options))
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
     check_place(out, inputs_of(options, source))
@@ -295,17 +300,33 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
 
 
 def _search_plan(options: Options, out: Path) -> "SearchPlan":
-    from biosqueeze.finetuning.grid import parse_grid
     from biosqueeze.finetuning.search import SearchPlan
 
-    fields = {f.name: f for f in option_fields(Options) if f.name not in _NOT_OF_RUNS}
-    points = parse_grid(options.grid, fields)
+    shared, points = _shared_by_runs(options), _points(options)
     directories = _folds(options) if options.folds else []
-    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
-    values = {name: getattr(options, name) for name in fields}
-    shared = {n: v for n, v in values.items() if v != () and (v != fields[n].default or options.is_given(n))}
     seeds = range(options.seed, options.seed + options.seeds)
     return SearchPlan(options.checkpoint, out.with_name(out.name + ".runs"), shared, points, seeds, directories)
+
+
+def _points(options: Options) -> "list[GridPoint]":
+    from biosqueeze.finetuning.grid import parse_grid
+
+    return parse_grid(options.grid, _fields_of_runs())
+
+
+def _shared_by_runs(options: Options) -> dict[str, Any]:
+    """Return the options of all runs of a search."""
+    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
+    values = {name: (getattr(options, name), field.default) for name, field in _fields_of_runs().items()}
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if value != () and (value != default or options.is_given(name))
+    }
+
+
+def _fields_of_runs() -> dict[str, OptionField]:
+    return {field.name: field for field in option_fields(Options) if field.name not in _NOT_OF_RUNS}
 
 
 def _folds(options: Options) -> list[str]:

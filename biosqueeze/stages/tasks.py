@@ -125,17 +125,17 @@ def _check(options: Options) -> None:
 
 
 def _inspect(options: Options, source: str) -> Outcome:
-    """Read a data set and print its statistics."""
+    """Read a data set as finetune does, with the formulation of the benchmark, and print its statistics."""
     from biosqueeze.benchmarks.statistics import dataset_statistics
+    from biosqueeze.finetuning.data import open_task_setup
     from biosqueeze.reporting.dataset_tables import show_statistics
-    from biosqueeze.tasks import open_task
     from biosqueeze.tasks.sniffing import read_available
 
-    kind, benchmark = resolve_task(options.task) if options.task else (None, None)
-    other_kinds: tuple[str, ...] = ()
-    if kind is None:
-        kind, other_kinds = _guess_kind(source, Formulation.from_options(options))
-    data = read_available(open_task(kind, Formulation.from_options(options)), source)
+    form = Formulation.from_options(options)
+    name, other_kinds = (options.task, ()) if options.task else _guess_kind(source, form)
+    setup = open_task_setup(name, form)
+    kind, benchmark = setup.kind, setup.benchmark
+    data = read_available(setup.task, source)
     facts = {
         "kind": kind,
         "guessed": options.task is None,
@@ -144,7 +144,7 @@ def _inspect(options: Options, source: str) -> Outcome:
     }
     blocks = show_statistics(source, facts)
     if benchmark is not None:
-        compared, sentences = _compare(benchmark, data, options.negative)
+        compared, sentences = _compare(benchmark, data, setup.task.formulation.negative)
         facts |= compared
         blocks += sentences
     return Outcome(Path(source), facts, blocks=tuple(blocks))

@@ -31,7 +31,9 @@ STAND_IN = textwrap.dedent(
     if verb == "finetune":
         out = pathlib.Path(flags["out"])
         if flags["seed"] == os.environ.get("FAILS"):
-            print("error: the data are broken; mend them", file=sys.stderr)
+            print(os.environ.get("SAYS", "error: the data are broken; mend them"), file=sys.stderr, flush=True)
+            if "SIGNAL" in os.environ:
+                os.kill(os.getpid(), int(os.environ["SIGNAL"]))
             sys.exit(int(os.environ.get("CODE", "1")))
         if "WAITS" in os.environ:
             state = out.with_name(out.name + ".partial") / "state-00000001"
@@ -56,6 +58,10 @@ STAND_IN = textwrap.dedent(
         print(json.dumps({"metrics": {"f1": 0.5}}))
     """
 )
+
+
+# No checkpoint that the second --keep asks for is gone.
+PRESENT = [("all", "all", ""), ("best", "best", ""), ("none", "none", ""), ("all", "best", "")]
 
 
 @pytest.fixture
@@ -166,6 +172,27 @@ def test_kept_checkpoints_stay(
     assert capsys.readouterr().err.count(f"stays: it was made with --keep {first}") == left
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [("none", "all", "3 checkpoints"), ("best", "all", "2 checkpoints"), ("none", "best", "1 checkpoint"), *PRESENT],
+)
+@pytest.mark.usefixtures("calls")
+def test_checkpoints_that_are_gone_are_said_once(
+    first: str, second: str, count: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(make(tmp_path), keep=first)
+    execute(make(tmp_path), keep=second)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("warning:") == bool(count)
+    if count:
+        assert f"--keep {second} finds {count} removed, because of the earlier --keep {first}; to train again" in said
+    gone = [run for run in make(tmp_path) if not run.directory.is_dir()]
+    for run in gone:
+        run.record.unlink()
+    execute(make(tmp_path), keep=second)
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_an_existing_checkpoint_is_only_evaluated(tmp_path: Path, calls: Callable) -> None:
     execute(make(tmp_path, 1), keep="all")
     (run,) = make(tmp_path, 1)
@@ -187,6 +214,43 @@ def test_a_failed_run_raises_its_own_message(
         execute(make(tmp_path), jobs=1)
     assert type(caught.value) is kind
     assert [call[0] for call in calls()] == ["finetune", "evaluate", "finetune"]
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (signal.SIGKILL, r"run 0 was killed by signal 9 \(SIGKILL\), perhaps for lack of memory; the same command"),
+        (signal.SIGTERM, r"run 0 was killed by signal 15 \(SIGTERM\); the same command goes on \(.*seed-0\.log\)"),
+    ],
+)
+@pytest.mark.usefixtures("calls")
+def test_a_killed_run_names_its_signal(number: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FAILS", "0"), ("SAYS", "trained on 40 examples"), ("SIGNAL", str(int(number)))):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SqueezeError, match=says):
+        execute(make(tmp_path, 1))
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("trained on 40 examples", "run 0: it ended without a message"),
+        ("error: the disk is full\nstep 3", "run 0: the disk is full"),
+        ("bug: KeyError: 'a'\nThis is an error in biosqueeze.", "run 0: bug: KeyError: 'a'"),
+    ],
+)
+@pytest.mark.usefixtures("calls")
+def test_progress_is_not_taken_for_an_error(
+    says: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = make(tmp_path, 1)
+    run.log.parent.mkdir()
+    run.log.write_text("error: of an earlier command\n")
+    monkeypatch.setenv("FAILS", "0")
+    monkeypatch.setenv("SAYS", says)
+    with pytest.raises(SqueezeError) as caught:
+        execute([run])
+    assert str(caught.value) == f"{told} (exit code 1; its whole output: {run.log})"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -79,6 +79,11 @@ def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, 
         (("--set", "out=there"), "'out' is no option"),
         (("--set", "lr=high"), "lr=high is no float"),
         (("--set", "lr=1", "--set", "lr=2"), "--set lr is given twice"),
+        (("--set", "lr=-1"), "--set lr=-1: --lr must be at least 0, not -1"),
+        (("--set", "ncbi-disease.batch-size=0"), "ncbi-disease: --set batch-size=0: --batch-size must be at least 1"),
+        (("--set", "betas=1"), "--betas '1' is not of the form BETA1,BETA2"),
+        (("--grid", "lr=1e-4,-1"), "--grid lr=-1: --lr must be at least 0, not -1"),
+        (("--set", "steps=2", "--grid", "warmup=2"), "--set steps=2 --grid warmup=2: --warmup must be"),
         (("--seeds", 0), "--seeds must be at least 1"),
         (("--data", "nowhere"), "there is no directory nowhere"),
     ],
@@ -86,10 +91,12 @@ def test_dry_run_lists_runs_and_missing_benchmarks(pico_bert: Path, root: Path, 
 def test_wrong_options_are_explained(
     extra: tuple[object, ...], says: str, pico_bert: Path, root: Path, shell: Shell
 ) -> None:
-    said = shell("benchmark", pico_bert, "--data", root, *extra)
-    assert said.code in (1, 2)
-    assert says in said.err
-    assert len(said.err.splitlines()) == 1
+    for dry_run in ((), ("--dry-run",)):
+        said = shell("benchmark", pico_bert, "--data", root, *extra, *dry_run)
+        assert said.code in (1, 2)
+        assert says in said.err
+        assert len([line for line in said.err.splitlines() if line.startswith("error:")]) == 1
+        assert "searching on dev" not in said.err
     assert not Path("blurb-benchmark").exists()
 
 
@@ -156,6 +163,32 @@ def test_one_checkpoint_twice_is_refused(pico_bert: Path, root: Path, shell: She
     said = shell("benchmark", pico_bert, pico_bert, "--data", root)
     assert said.code == 2
     assert "named twice" in said.err
+
+
+def test_two_spellings_of_one_checkpoint_are_refused(pico_bert: Path, root: Path, shell: Shell) -> None:
+    Path("link").symlink_to(pico_bert)
+    Path("base").symlink_to(pico_bert)
+    for names in (("base", "./base"), ("base", "link"), (pico_bert, "base")):
+        said = shell("benchmark", *names, "--data", root, "--dry-run")
+        assert said.code == 2, names
+        assert f"one checkpoint is named twice: {names[0]} and {names[1]}; name each once" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--set", "lr=1e-4", "--grid", "lr=1e-5,3e-5"), "lr=0.0001"),
+        (("--set", "ncbi-disease.lr=1e-4", "--grid", "lr=1e-5,3e-5"), "ncbi-disease.lr=0.0001"),
+        (("--set", "batch-size=8", "--grid", "paper"), "batch-size=8"),
+        (("--set", "bc2gm.lr=1e-4", "--set", "steps=2", "--grid", "lr=1e-5"), ""),
+    ],
+)
+def test_an_option_is_set_or_searched(
+    words: tuple[str, ...], named: str, pico_bert: Path, root: Path, shell: Shell
+) -> None:
+    said = shell("benchmark", pico_bert, "--data", root, "--only", "ncbi-disease", *words, "--dry-run")
+    assert said.code == (2 if named else 0), said.err
+    assert not named or f"--set {named} has no effect, because --grid sets" in said.err
 
 
 def test_a_benchmark_without_dev_holds_out_a_share(pico_bert: Path, root: Path, shell: Shell) -> None:

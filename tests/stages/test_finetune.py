@@ -108,6 +108,24 @@ def test_a_search_names_runs_that_changed_nothing(pico_bert: Path, learnable: Pa
     assert "high on dev: lr=0.5, seed=0. Lower" in said.err
 
 
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("grid", "says"),
+    [
+        ("lr=1e-4,-1", "--grid lr=-1: --lr must be at least 0, not -1"),
+        ("stride=64", "--grid stride=64: --stride is not used by the task ner"),
+        ("rate=1", "--grid: 'rate' is no option"),
+    ],
+)
+def test_every_point_is_checked_before_the_first_run(
+    grid: str, says: str, extra: tuple[str, ...], pico_bert: Path, learnable: Path, shell: Shell
+) -> None:
+    said = shell("finetune", pico_bert, "--data", learnable, "--task", "ner", "--grid", grid, *QUICK, *extra)
+    assert said.code == 2
+    assert says in said.err
+    assert not [*Path().glob("out*")]
+
+
 def test_a_dev_split_that_selects_nothing_is_said(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
     said = shell("finetune", pico_bert, "--data", folder(tmp_path, dev="the\tO\nheart\tO\n"), *QUICK)
     assert said.code == 0, said.err

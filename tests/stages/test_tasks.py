@@ -130,11 +130,12 @@ def test_equal_counts_are_confirmed(data, shell, monkeypatch):
     from dataclasses import replace
 
     benchmark = replace(suites.find_benchmark("blurb/ncbi-disease"), counts={"train": 3, "test": 2})
-    monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", benchmark))
+    resolver = "biosqueeze.finetuning.data.resolve_task"
+    monkeypatch.setattr(resolver, lambda _: ("ner", benchmark))
     said = shell("tasks inspect", data, "--task", "blurb/ncbi-disease")
     assert "as many entities as the paper counts (train 3, test 2)" in said.out
     assert "where the paper counts" not in said.err
-    monkeypatch.setattr("biosqueeze.stages.tasks.resolve_task", lambda _: ("ner", replace(benchmark, counts={})))
+    monkeypatch.setattr(resolver, lambda _: ("ner", replace(benchmark, counts={})))
     assert "no counts to compare" in shell("tasks inspect", data, "--task", "blurb/ncbi-disease").out
 
 
@@ -149,6 +150,16 @@ def test_guessed_kind_is_marked_as_guess(data, shell):
 def test_reading_options_are_applied(data, shell):
     facts = json.loads(shell("tasks inspect", data, "--task", "ner", "--types", "Drug", "--json").out)
     assert facts["splits"]["train"]["golds"] == {"Drug": 1}
+
+
+def test_data_are_read_as_the_benchmark_reads_them(data, shell):
+    """BLURB merges the types of JNLPBA."""
+    said = shell("tasks inspect", data, "--task", "blurb/jnlpba", "--json")
+    assert said.code == 0, said.err
+    facts = json.loads(said.out)
+    assert list(facts["splits"]["train"]["golds"].values()) == [3]
+    assert facts["counts"] == {"train": 3, "test": 2}
+    assert "Sign" not in shell("tasks inspect", data, "--task", "blurb/jnlpba").out
 
 
 def test_path_from_standard_input(data, shell):

@@ -1,0 +1,44 @@
+"""Check the options of all runs of a search or suite before the first of them trains."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from biosqueeze.errors import UsageError
+from biosqueeze.finetuning.data import open_task_setup
+from biosqueeze.finetuning.grid import GridPoint, format_value
+from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.training.option_checks import check_training_options
+
+
+def check_points(
+    build: Callable[..., FineTuningOptions],
+    shared: Mapping[str, Any],
+    points: Sequence[GridPoint],
+    overrides: Mapping[str, Any] | None = None,
+) -> None:
+    """Check the options of one run at each point: their bounds and syntax, each other, and the task.
+
+    Args:
+        build: the class of finetune's options.
+        shared: options of all runs, with checkpoint, data and task.
+        points: of --grid; one empty point without a grid.
+        overrides: the values in `shared` that are of --set, for the message.
+
+    Raises:
+        UsageError: finetune would not run at a point, which the message names.
+    """
+    for point in points:
+        values = {**shared, **point}
+        try:
+            options = build(**values, sources=dict.fromkeys(values, "flag"))
+            check_training_options(options, evaluated=True)
+            open_task_setup(str(values["task"]), Formulation.from_options(options))
+        except UsageError as error:
+            words = [*_words("--set", overrides or {}), *_words("--grid", point)]
+            raise UsageError(f"{' '.join(words)}: {error}" if words else str(error)) from error
+
+
+def _words(flag: str, values: Mapping[str, Any]) -> list[str]:
+    texts = {name.replace("_", "-"): format_value(value).removesuffix(".0") for name, value in values.items()}
+    return [f"{flag} {name}={text}" for name, text in texts.items()]
