@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
-from biosqueeze.data.records.columns import check_line_ends, parse_column_options
+from biosqueeze.data.records.columns import check_line_ends, delimiter_of, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
     DOCUMENT_START,
     comma_records,
@@ -58,6 +58,8 @@ class InputStream:
     name: str
     format: Format
     records: Iterator[InputRecord]
+    has_names: bool = False
+    """Whether the fields have names, as in JSON lines and tables with a header; numbers are no columns of them."""
 
 
 def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
@@ -70,9 +72,9 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
 
     Args:
         source: name of the file, or -.
-        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header. They may be those of
-            the fine-tuning, whose columns these records need not have.
-        required: those that were given for these records.
+        column: the values of --column, ROLE=COLUMN each. They may be those of the fine-tuning, whose columns these
+            records need not have: numbers mean that a table has no header, unless its first row is one.
+        required: those that were given for these records: numbers mean that a table has no header.
 
     Raises:
         SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
@@ -84,19 +86,31 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
     if not beginning or not beginning[-1].text.strip():
         check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {check}")
-    columns = parse_column_options(column)
+    columns, given = parse_column_options(column), parse_column_options(required)
     kind = _format_of(source, name, beginning[-1].text, columns)
+    has_header = not _are_numbers(given) and _has_header(beginning[-1].text, kind, columns)
     every = chain(beginning, lines)
     filled = (line for line in every if line.text.strip())
     records = {
         "jsonl": lambda: _json_records(filled, name),
         "pubtator": lambda: _documents(filled, name),
-        "csv": lambda: comma_records(every, name, columns),
-        "tsv": lambda: tab_records(filled, name, columns),
+        "csv": lambda: comma_records(every, name, has_header=has_header),
+        "tsv": lambda: tab_records(filled, name, has_header=has_header),
         "conll": lambda: word_records(every, name, columns),
         "text": lambda: _texts(filled, name),
     }
-    return InputStream(name, kind, _with_required(records[kind](), parse_column_options(required)))
+    has_names = kind == "jsonl" or (kind in ("csv", "tsv") and has_header)
+    return InputStream(name, kind, _with_required(records[kind](), given), has_names)
+
+
+def _has_header(line: str, kind: Format, columns: Mapping[str, str]) -> bool:
+    """Return whether the first row of a table has names; columns of the fine-tuning may be those of another table."""
+    of_table = {role: column for role, column in columns.items() if role not in ("word", "tag")}
+    return not _are_numbers(of_table) or is_header(line, "\t" if kind == "tsv" else delimiter_of(line))
+
+
+def _are_numbers(columns: Mapping[str, str]) -> bool:
+    return bool(columns) and all(column.isdecimal() for column in columns.values())
 
 
 def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:

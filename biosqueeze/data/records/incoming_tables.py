@@ -36,15 +36,17 @@ def is_header(line: str, separator: str) -> bool:
     return len(names) > 1 and all(map(_NAME.fullmatch, names)) and any(n.casefold() in _TEXT_NAMES for n in names)
 
 
-def tab_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+def tab_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .tsv, without quoting: quotes in biomedical tables are text; see `_records`."""
     rows = ((line.number, line.text.split("\t"), line.error) for line in lines if line.text.strip())
-    return _records(rows, name, columns, "a tab or a line end inside a text must become a space")
+    hint = "a tab or a line end inside a text must become a space"
+    return _records(rows, name, hint, has_header=has_header)
 
 
-def comma_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+def comma_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `_records`."""
-    return _records(_csv_rows(lines, name), name, columns, 'quote a field that holds a comma, "like, this"')
+    hint = 'quote a field that holds a comma, "like, this"'
+    return _records(_csv_rows(lines, name), name, hint, has_header=has_header)
 
 
 def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
@@ -145,10 +147,10 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
         ) from error
 
 
-def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: str) -> Iterator[InputRecord]:
+def _records(rows: Iterator[_Row], name: str, hint: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield a record for each row, by column; its id is that of a column called id, else the number of its line.
 
-    The first row has the names of the columns, unless `columns` gives numbers: then they are called "1", "2", ...
+    The first row has the names of the columns; without a header they are called "1", "2", ...
 
     Raises:
         SqueezeError: the first row has no names, two of them are equal, or the end of a row cannot be found.
@@ -160,8 +162,9 @@ def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: 
         if not names:
             if error:
                 raise SqueezeError(error)
-            names, first = _names(cells, where, columns), number
-            if not _has_numbers(columns):
+            numbers = [str(position) for position in range(1, len(cells) + 1)]
+            names, first = _names(cells, where) if has_header else numbers, number
+            if has_header:
                 continue
         wrong = f"{len(cells)} columns, where line {first} has {len(names)} ({', '.join(names)}); correct this row"
         if error or len(cells) != len(names):
@@ -172,11 +175,8 @@ def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: 
         yield InputRecord(where, {**values, "id": own})
 
 
-def _names(cells: Sequence[str], where: str, columns: Mapping[str, str]) -> list[str]:
-    numbers = [str(position) for position in range(1, len(cells) + 1)]
-    if _has_numbers(columns):
-        return numbers
-    names = [cell.strip() or number for cell, number in zip(cells, numbers, strict=True)]
+def _names(cells: Sequence[str], where: str) -> list[str]:
+    names = [cell.strip() or str(position) for position, cell in enumerate(cells, start=1)]
     longest = max(names, key=len)
     if len(longest) > _LONGEST_NAME:
         raise SqueezeError(
@@ -185,7 +185,3 @@ def _names(cells: Sequence[str], where: str, columns: Mapping[str, str]) -> list
         )
     check_names(names, where)
     return names
-
-
-def _has_numbers(columns: Mapping[str, str]) -> bool:
-    return bool(columns) and all(column.isdecimal() for column in columns.values())

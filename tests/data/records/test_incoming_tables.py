@@ -65,6 +65,18 @@ def test_numbered_columns_mean_no_header(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("column", [("text=2", "label=1"), ("word=1", "tag=4")])
+@pytest.mark.parametrize(("name", "separator"), [("r.tsv", "\t"), ("r.csv", ","), ("r.csv", ";")])
+def test_numbers_of_the_fine_tuning_and_a_header(tmp_path, column, name, separator):
+    path = input_file(tmp_path, name, "id,text\n7,a text\n".replace(",", separator))
+    source = open_input(path, column)
+    assert source.has_names
+    assert [values["text"] for values in _values(source)] == ["a text"]
+    source = open_input(path, ("text=2",), ("text=2",))
+    assert not source.has_names
+    assert [values["2"] for values in _values(source)] == ["text", "a text"]
+
+
 def test_first_row_of_texts_is_no_header(tmp_path):
     path = input_file(tmp_path, "r.tsv", f"7\t{'many words ' * 9}\n8\tmore\n")
     with pytest.raises(SqueezeError, match=r"r\.tsv:1: 'many words many word'.* --column text=2"):
