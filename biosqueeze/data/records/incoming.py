@@ -115,8 +115,7 @@ def _are_numbers(columns: Mapping[str, str]) -> bool:
 
 def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:
     """Yield the records with the id that --column names; one without the id, text or words named gets an error."""
-    named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
-    named |= {role: name for role, name in columns.items() if role == "id"}
+    named = {role: columns[role] for role in ("text", "word", "id") if role in columns}
     for record in records:
         waived = {"word"} if "tokens" in record.values else set()  # of a column file, whose column has another name
         lacking = (name for role, name in named.items() if name not in record.values and role not in waived)

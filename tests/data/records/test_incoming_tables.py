@@ -30,6 +30,17 @@ def test_a_column_that_is_named_and_missing_is_an_error(tmp_path, name, text):
     assert values["title"] == "a"
 
 
+@pytest.mark.parametrize(("name", "text"), [("r.tsv", "a\n"), ("r.jsonl", '{"title": "a", "text": "b"}')])
+def test_a_number_that_no_column_has_is_an_error(tmp_path, name, text):
+    (error,) = _values(open_input(input_file(tmp_path, name, text), ("text=2",), ("text=2",)))
+    assert "no column '2'; there are " in error
+
+
+def test_the_number_of_the_words_is_no_field_of_sentences(tmp_path):
+    source = open_input(input_file(tmp_path, "r.conll", "1 BRCA1 O\n"), ("word=2",), ("word=2",))
+    assert _values(source) == [{"id": 1, "tokens": ["BRCA1"]}]
+
+
 def test_semicolons_are_read_as_in_training(tmp_path):
     source = open_input(input_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
     assert [values["text"] for values in _values(source)] == ["a; b, c", "d"]
