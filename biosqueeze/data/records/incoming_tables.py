@@ -133,7 +133,7 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
     def texts() -> Iterator[str]:
         for line in chain(head, rest):
             used.append(line)
-            yield line.text + "\n"
+            yield line.text + line.end  # a line end in a quoted field counts in the offsets of predictions
 
     try:
         for row in csv.reader(texts(), delimiter=delimiter_of(head[0].text if head else ""), strict=True):

@@ -56,7 +56,7 @@ def test_csv_by_suffix_or_header(tmp_path, name):
     source = open_input(input_file(tmp_path, name, CSV))
     first, second = source.records
     assert (source.format, first.id, second.id) == ("csv", "x1", "x2")
-    assert (first.values["text"], second.values["text"]) == ("one, two", 'said "p53",\n\ntwice')
+    assert (first.values["text"], second.values["text"]) == ("one, two", 'said "p53",\r\n\r\ntwice')
     assert (first.where, second.where) == (f"{source.name}:2", f"{source.name}:4")
 
 
@@ -162,6 +162,12 @@ def test_id_that_is_named(tmp_path, name, text):
     assert values["id"] == "7"
     (error,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmdi",)))
     assert "no column 'pmdi'" in error and "Did you mean 'pmid'" in error
+
+
+def test_line_ends_in_a_field_are_as_in_the_file(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b'id,text\r\n1,"a\r\nb\nc\r\r\nd"\r\n\r\n2,e')
+    assert [values["text"] for values in _values(open_input(str(path)))] == ["a\r\nb\nc\r\r\nd", "e"]
 
 
 def test_blank_lines_before_the_names(tmp_path):
