@@ -4,6 +4,7 @@ An invalid record carries its error message, so that the caller can stop at it, 
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -49,6 +50,7 @@ _SUFFIXES: Mapping[str, Format] = {
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
 _OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+_JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,9 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
 
     The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
     JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART- or a word, a tab and a tag begin tagged words; names of
-    columns, one of them that of a text, begin a table. A .tsv is a table, unless its first line has a word and a tag.
-    Any other file has one text per line, unless its name or first line shows that it is XML.
+    columns between tabs, commas or semicolons, one of them that of a text, begin a table. A .tsv is a table, unless its
+    first line has a word and a tag. Any other file has one text per line, unless its name or first line shows that it
+    is XML, or a JSON list.
 
     Args:
         source: name of the file, or -.
@@ -88,6 +91,8 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
         raise SqueezeError(f"{name} is empty, and records were expected; {check}")
     columns, given = parse_column_options(column), parse_column_options(required)
     kind = _format_of(source, name, beginning[-1].text, columns)
+    if kind in ("jsonl", "text") and _JSON_LIST.match(beginning[-1].text):
+        raise SqueezeError(f"{name}:{beginning[-1].number}: {_unexpected_json('list', name)}")
     has_header = not _are_numbers(given) and _has_header(beginning[-1].text, kind, columns)
     every = chain(beginning, lines)
     filled = (line for line in every if line.text.strip())
@@ -197,8 +202,9 @@ def _format_by_line(line: str) -> Format:
         return "pubtator"
     if _begins_words(line) and ("\t" in line or line.startswith(DOCUMENT_START)):
         return "conll"
-    tables: dict[Format, str] = {"tsv": "\t", "csv": ","}
-    return next((kind for kind, separator in tables.items() if is_header(line, separator)), "text")
+    if is_header(line, "\t"):
+        return "tsv"
+    return "csv" if is_header(line, delimiter_of(line)) else "text"
 
 
 def _begins_words(line: str) -> bool:
@@ -233,10 +239,17 @@ def _json_record(line: str, where: str) -> dict[str, Any]:
         raise SqueezeError(f"{where}: invalid JSON ({error}); write one object per line, like {example}") from error
     if isinstance(values, dict):
         return values
-    way_out = f"such as `jq -c '.[]' {where.rpartition(':')[0]}`" if isinstance(values, list) else 'with a "text"'
-    raise SqueezeError(
-        f"{where}: a JSON {type(values).__name__}, but an object was expected; write one per line, {way_out}"
-    )
+    raise SqueezeError(f"{where}: {_unexpected_json(type(values).__name__, where.rpartition(':')[0])}")
+
+
+def _unexpected_json(what: str, name: str) -> str:
+    """Return the message for another JSON value than an object, with the command that splits a list."""
+    way_out = 'with a "text"'
+    if what == "list":
+        file = shlex.quote(name)
+        of_file = f"gzip -dc {file} | jq -c '.[]'" if name.endswith(".gz") else f"jq -c '.[]' {file}"
+        way_out = "with `| jq -c '.[]' |` in the pipe" if name == STANDARD_INPUT else f"such as `{of_file}`"
+    return f"a JSON {what}, but an object was expected; write one per line, {way_out}"
 
 
 def _refuse_constant(constant: str) -> Any:

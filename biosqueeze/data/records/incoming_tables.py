@@ -16,6 +16,7 @@ from biosqueeze.files.parsing import max_line_bytes
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
+_LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"
 # One of them in a first line of names shows that a pipe holds a table.
 _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
 _LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
@@ -31,9 +32,18 @@ def has_tag(line: str) -> bool:
 
 
 def is_header(line: str, separator: str) -> bool:
-    """Return whether a line has the names of columns, one of them that of a text."""
-    names = [name.strip() for name in line.split(separator)]
-    return len(names) > 1 and all(map(_NAME.fullmatch, names)) and any(n.casefold() in _TEXT_NAMES for n in names)
+    """Return whether a line has the names of columns, one of them that of a text; cells between tabs have no quotes."""
+    try:
+        cells = (
+            line.split("\t") if separator == "\t" else next(csv.reader([line], delimiter=separator, strict=True), [])
+        )
+    except csv.Error:  # a text with quotes, or a very long one
+        return False
+    # A sentence has a space after its commas, and a header has none.
+    pattern = _NAME if any(cell.startswith(" ") for cell in cells) else _LONG_NAME
+    names = [cell.strip() for cell in cells]
+    are_names = all(pattern.fullmatch(name) and len(name) <= _LONGEST_NAME for name in names)
+    return len(names) > 1 and are_names and any(name.casefold() in _TEXT_NAMES for name in names)
 
 
 def tab_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:

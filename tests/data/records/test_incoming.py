@@ -68,6 +68,29 @@ def test_a_bad_line_has_an_error_and_the_rest_is_read(tmp_path, line, fragment):
     assert "\n" not in bad.error
 
 
+@pytest.mark.parametrize("text", ['[\n  {"id": 1}\n]\n', '[{"id": 1},\n{"id": 2}]\n', '[ {"id": 1}]'])
+def test_a_json_list_is_refused_with_a_way_out(tmp_path, monkeypatch, text):
+    for name in ("r.json", "r.txt", "r"):
+        with pytest.raises(
+            SqueezeError, match=rf"{name}:1: a JSON list, .* such as `jq -c '\.\[\]' {tmp_path}/{name}`"
+        ):
+            open_input(input_file(tmp_path, name, text))
+    with pytest.raises(SqueezeError, match=rf"such as `gzip -dc {tmp_path}/r\.jsonl\.gz \| jq -c '\.\[\]'`"):
+        open_input(input_file(tmp_path, "r.jsonl.gz", text))
+    pipe_in(monkeypatch, text.encode())
+    with pytest.raises(SqueezeError, match=r"with `\| jq -c '\.\[\]' \|` in the pipe"):
+        open_input("-")
+
+
+def test_a_list_in_a_compressed_file_names_gzip(tmp_path):
+    _, bad = open_input(input_file(tmp_path, "r.jsonl.gz", '{"id": 1}\n[1]\n')).records
+    assert f"such as `gzip -dc {tmp_path}/r.jsonl.gz | jq -c '.[]'`" in bad.error
+
+
+def test_a_title_in_brackets_is_text(tmp_path):
+    assert open_input(input_file(tmp_path, "r.txt", "[Treatment of sepsis]\n")).format == "text"
+
+
 def test_a_pair_of_surrogates_is_one_character(tmp_path):
     (record,) = open_input(input_file(tmp_path, "r.jsonl", r'{"text": "\ud83d\ude00"}')).records
     assert record.values == {"text": "\U0001f600"}

@@ -175,7 +175,38 @@ def test_blank_lines_before_the_names(tmp_path):
     assert [values["text"] for values in _values(source)] == ["one, two"]
 
 
-@pytest.mark.parametrize("line", ["A text, with a question", "Vitamin O", "text", "Question, abstract of it"])
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        ('"id","text"\n1,a\n', "csv"),
+        ("pmid,Article Title,abstract\n1,a,b\n", "csv"),
+        ("pub-date,text\n1,a\n", "csv"),
+        ("id, text\n1, a\n", "csv"),
+        ("id;text\n1;a\n", "csv"),
+        ('"id";"Article Title";"text"\n1;a;b\n', "csv"),
+        ("pmid\tArticle Title\tabstract\n1\ta\tb\n", "tsv"),
+    ],
+)
+def test_header_of_a_piped_table(monkeypatch, table, kind):
+    pipe_in(monkeypatch, table.encode())
+    source = open_input("-")
+    assert source.format == kind
+    assert [(record.where, record.error) for record in source.records] == [("standard input:2", None)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A text, with a question",
+        "Vitamin O",
+        "text",
+        "Question, abstract of it",
+        "Question; abstract of it",
+        'The "text",abstract',
+        f"{'word ' * 13},abstract",
+        pytest.param("x" * 200_000, id="a long line"),
+    ],
+)
 def test_text_that_resembles_a_table_is_text(tmp_path, line):
     assert open_input(input_file(tmp_path, "r.txt", f"{line}\nmore\n")).format == "text"
 
