@@ -127,11 +127,11 @@ def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -
         missing = next(lacking, None)
         if missing is None or record.error:
             has_own = "id" in named and not record.error
-            yield replace(record, values={**record.values, "id": record.values[named["id"]]}) if has_own else record
+            yield replace(record, id_field=named["id"]) if has_own else record
             continue
         fields = ", ".join(record.values) or "none"
         error = f"{record.where}: no column {missing!r}; there are {fields}.{closest(missing, record.values)}"
-        yield InputRecord(record.where, {"id": record.id}, error)
+        yield replace(record, error=error)
 
 
 def given_texts(texts: Sequence[str], name: str) -> InputStream:

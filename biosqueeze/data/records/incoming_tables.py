@@ -181,8 +181,8 @@ def _records(rows: Iterator[_Row], name: str, hint: str, *, has_header: bool) ->
             yield InputRecord(where, {"id": number}, error or f"{where}: {wrong}: {hint}")
             continue
         values = dict(zip(names, cells, strict=True))
-        own = next((value for column, value in values.items() if column.casefold() == "id"), number)
-        yield InputRecord(where, {**values, "id": own})
+        id_field = next((column for column in names if column.casefold() == "id"), "id")
+        yield InputRecord(where, values, id_field=id_field, number=number)
 
 
 def _names(cells: Sequence[str], where: str) -> list[str]:

@@ -65,14 +65,16 @@ def test_tsv_has_the_line_as_id_and_no_quotes(tmp_path, monkeypatch, name):
     pipe_in(monkeypatch, TSV.encode())
     source = open_input(name if name == "-" else input_file(tmp_path, name, TSV))
     assert source.format == "tsv"
-    assert _values(source) == [{"text": 'a "b', "label": "c", "id": 2}, {"text": "d", "label": "e", "id": 4}]
+    first, second = source.records
+    assert (first.id, first.values) == (2, {"text": 'a "b', "label": "c"})
+    assert (second.id, second.values) == (4, {"text": "d", "label": "e"})
 
 
 def test_numbered_columns_mean_no_header(tmp_path):
     path = input_file(tmp_path, "r.tsv", "7\ta text\n8\tmore\n")
     assert _values(open_input(path, ["text=2"])) == [
-        {"1": "7", "2": "a text", "id": 1},
-        {"1": "8", "2": "more", "id": 2},
+        {"1": "7", "2": "a text"},
+        {"1": "8", "2": "more"},
     ]
 
 
@@ -158,8 +160,8 @@ def test_rows_with_other_columns_have_an_error(tmp_path):
     ("name", "text"), [("r.csv", "pmid,abstract\n7,a\n"), ("r.jsonl", '{"pmid": "7", "abstract": "a"}\n')]
 )
 def test_id_that_is_named(tmp_path, name, text):
-    (values,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmid",)))
-    assert values["id"] == "7"
+    (record,) = open_input(input_file(tmp_path, name, text), (), ("id=pmid",)).records
+    assert (record.id, record.values) == ("7", {"pmid": "7", "abstract": "a"})
     (error,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmdi",)))
     assert "no column 'pmdi'" in error and "Did you mean 'pmid'" in error
 
