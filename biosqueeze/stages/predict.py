@@ -50,6 +50,11 @@ EXAMPLES = (
     ),
 )
 _WITH_FIELDS = ("jsonl", "csv", "tsv")
+_PAIRS = {
+    "nli": "sentence1 and sentence2",
+    "similarity": "sentence1 and sentence2",
+    "qa": "question and context",
+}  # the fields of the tasks that read two texts
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -207,7 +212,7 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
     Where fields have names, the numbers of columns that the fine-tuning had are left out, and the usual names are read.
 
     Raises:
-        UsageError: the format has no fields to name, or no texts for the task.
+        UsageError: the format has no fields to name, or not the texts that the task needs.
     """
     task, what = request.task, f"{source.name} is {NAMES[source.format]}"
     if source.format in _WITH_FIELDS:
@@ -215,6 +220,9 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
             return task
         named = (item for item in task.formulation.column if not item.partition("=")[2].strip().isdecimal())
         return _with_columns(task, tuple(named))
+    if request.kind in _PAIRS:
+        fields = _PAIRS[request.kind]
+        raise UsageError(f"{what}, and {request.kind} needs two texts; give JSON lines or a table with {fields}")
     if source.format == "conll" and task.HEAD != "token-classification":
         raise UsageError(f"{what}, and {request.kind} needs texts; give JSON lines, a table or a .txt")
     is_word = source.format == "conll" and all(item.startswith("word=") for item in column)
