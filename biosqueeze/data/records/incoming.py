@@ -3,6 +3,7 @@
 An invalid record carries its error message, so that the caller can stop at it, or skip it and go on.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
 
 def _json_record(line: str, where: str) -> dict[str, Any]:
     try:
-        values = parse_json(line, parse_constant=_refuse_constant)
+        values = parse_json(line, parse_constant=_refuse_constant, parse_float=_finite)
         check_characters(line, values)
     except ValueError as error:
         example = '{"id": 1, "text": "..."}'
@@ -255,6 +256,14 @@ def _unexpected_json(what: str, name: str) -> str:
 def _refuse_constant(constant: str) -> Any:
     """Refuse NaN and Infinity, which Python's parser takes and JSON does not have."""
     raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(number: str) -> float:
+    """Parse a number, and refuse one such as 1e400, which Python parses as Infinity."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number:.20} is too large a number")
+    return value
 
 
 def _documents(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:

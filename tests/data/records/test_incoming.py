@@ -56,6 +56,8 @@ def test_standard_input(monkeypatch, pack):
         ("[1, 2]", "jq -c '.[]'"),
         ("3", "a JSON int"),
         ('{"id": NaN, "text": "x"}', "NaN"),
+        ('{"id": 1e400, "text": "x"}', "1e400 is too large a number"),
+        ('{"text": "x", "scores": [0.5, -1.5e999]}', "-1.5e999 is too large a number"),
         (r'{"text": "\ud800"}', "invalid JSON"),
         ("[" * 100_000, "invalid JSON"),
     ],
@@ -80,6 +82,11 @@ def test_a_json_list_is_refused_with_a_way_out(tmp_path, monkeypatch, text):
     pipe_in(monkeypatch, text.encode())
     with pytest.raises(SqueezeError, match=r"with `\| jq -c '\.\[\]' \|` in the pipe"):
         open_input("-")
+
+
+def test_numbers_with_a_fraction_are_read(tmp_path):
+    (record,) = open_input(input_file(tmp_path, "r.jsonl", '{"id": 1.5e3, "score": -0.25}')).records
+    assert record.values == {"id": 1500.0, "score": -0.25}
 
 
 def test_a_list_in_a_compressed_file_names_gzip(tmp_path):
