@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import Annotator
 
 LARGEST_CHUNK = 1024
+MOST_CHARACTERS = 1_000_000  # of text in a chunk, beside those of its last record: memory grows with them
 _SLOW = 0.5  # seconds in which a chunk arrives
 
 
@@ -54,21 +55,23 @@ def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[I
     """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
 
     The first predictions appear early, and large chunks put more texts of similar length into each batch. Chunks do not
-    grow while records arrive slowly, because whoever writes them may wait for the predictions.
+    grow while records arrive slowly, because whoever writes them may wait for the predictions. A chunk of long records
+    ends at `MOST_CHARACTERS`.
 
     Raises:
         SqueezeError: the input is damaged, after the records before the damage.
     """
-    size, started = first, time.monotonic()
+    size, characters, started = first, 0, time.monotonic()
     chunk: list[InputRecord] = []
     try:
         for record in records:
             chunk.append(record)
-            if len(chunk) == size:
+            characters += record.characters
+            if len(chunk) == size or characters >= MOST_CHARACTERS:
                 is_slow = time.monotonic() - started > _SLOW
                 yield chunk
                 size = first if is_slow else max(first, min(2 * size, LARGEST_CHUNK))
-                chunk, started = [], time.monotonic()
+                chunk, characters, started = [], 0, time.monotonic()
     except SqueezeError:
         if chunk:
             yield chunk

@@ -55,6 +55,7 @@ class Line(NamedTuple):
     number: int  # from 1
     text: str  # of an invalid line, with replacement characters for the bytes that are not UTF-8
     error: str | None = None  # the message for an invalid line, with its place
+    end: str = "\n"  # the line end as read; "" of a last line without one
 
 
 class _Source(NamedTuple):
@@ -305,7 +306,8 @@ def _numbered_text(source: _Source, number: int, raw: bytes) -> tuple[int, str]:
 
 def _line(raw: bytes, source: _Source, number: int) -> Line:
     try:
-        return Line(number, _decoded(raw, source, number))
+        text = _decoded(raw, source, number)
+        return Line(number, text, end=raw[len(raw.rstrip(b"\r\n")) :].decode())
     except SqueezeError as error:
         shown = raw if len(raw) <= source.limit else raw[:_SHOWN_BYTES]
         return Line(number, shown.decode("utf-8", errors="replace").rstrip("\r\n"), str(error))

@@ -87,6 +87,7 @@ def parse_json(
     *,
     object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
+    parse_float: Callable[[str], Any] | None = None,
 ) -> Any:
     """Parse JSON as `json.loads` does, but report everything that is wrong with the text as a JSONDecodeError.
 
@@ -94,7 +95,9 @@ def parse_json(
         JSONDecodeError: the text is not JSON, is nested too deeply, or holds an integer that Python does not convert.
     """
     try:
-        values = json.loads(text, object_pairs_hook=object_pairs_hook, parse_constant=parse_constant)
+        values = json.loads(
+            text, object_pairs_hook=object_pairs_hook, parse_constant=parse_constant, parse_float=parse_float
+        )
     except RecursionError:
         raise json.JSONDecodeError("nested too deeply", text, 0) from None
     except json.JSONDecodeError:

@@ -50,6 +50,11 @@ EXAMPLES = (
     ),
 )
 _WITH_FIELDS = ("jsonl", "csv", "tsv")
+_PAIRS = {
+    "nli": "sentence1 and sentence2",
+    "similarity": "sentence1 and sentence2",
+    "qa": "question and context",
+}  # the fields of the tasks that read two texts
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -204,19 +209,31 @@ def _open(options: Options, request: _PredictionRequest) -> InputStream:
 def _task_of_format(request: _PredictionRequest, source: InputStream, column: tuple[str, ...]) -> "Task":
     """Return the task for records of the input's format: only JSON records and tables have fields for --column.
 
+    Where fields have names, the numbers of columns that the fine-tuning had are left out, and the usual names are read.
+
     Raises:
-        UsageError: the format has no fields to name, or no texts for the task.
+        UsageError: the format has no fields to name, or not the texts that the task needs.
     """
     task, what = request.task, f"{source.name} is {NAMES[source.format]}"
     if source.format in _WITH_FIELDS:
-        return task
+        if column or not source.has_names:
+            return task
+        named = (item for item in task.formulation.column if not item.partition("=")[2].strip().isdecimal())
+        return _with_columns(task, tuple(named))
+    if request.kind in _PAIRS:
+        fields = _PAIRS[request.kind]
+        raise UsageError(f"{what}, and {request.kind} needs two texts; give JSON lines or a table with {fields}")
     if source.format == "conll" and task.HEAD != "token-classification":
         raise UsageError(f"{what}, and {request.kind} needs texts; give JSON lines, a table or a .txt")
     is_word = source.format == "conll" and all(item.startswith("word=") for item in column)
     if column and not is_word:
         way_out = "write --column word=1, or leave it out" if source.format == "conll" else "leave it out"
         raise UsageError(f"--column: {what}, which has no fields; {way_out}")
-    return replace(task, formulation=replace(task.formulation, column=()))  # type: ignore[type-var] # every Kind is a dataclass
+    return _with_columns(task, ())
+
+
+def _with_columns(task: "Task", column: tuple[str, ...]) -> "Task":
+    return replace(task, formulation=replace(task.formulation, column=column))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def _load(options: Options, request: _PredictionRequest) -> "Annotator":

@@ -52,6 +52,11 @@ def test_a_line_of_the_limit_is_read(tmp_path: Path, one_megabyte: None) -> None
     assert [len(line) for _, line in numbered_lines(tmp_path / "a.txt")] == [MEGABYTE - 1, MEGABYTE]
 
 
+def test_a_line_has_its_end_as_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n\r\ncaf\xe9\r\nlast")
+    assert [line.end for line in tolerant_lines(tmp_path / "a.txt")] == ["\r\n", "\n", "\r\n", "\n", ""]
+
+
 def test_lines_after_one_that_is_too_long_are_read(tmp_path: Path, one_megabyte: None) -> None:
     (tmp_path / "a.txt").write_bytes(b"first\n" + b"x" * (3 * MEGABYTE) + b"\nlast")
     first, long, last = tolerant_lines(tmp_path / "a.txt")

@@ -46,6 +46,19 @@ def test_keep_fields_adds_the_whole_record(classifier, tmp_path):
     assert predictions["label"] in "abc"
 
 
+def test_kept_fields_are_not_changed_by_the_id(ner, tmp_path):
+    record = {"id": 5, "pmid": "7", "text": "car ci"}
+    source = write_records(tmp_path / "r.jsonl", record)
+    (named,) = predicted(ner, source, column=("id=pmid",), keep_fields=True)
+    assert (named["id"], named["record"]) == ("7", record)
+    (row,) = predicted(ner, write_records(tmp_path / "r.csv", "pmid,text", "7,car ci"), keep_fields=True)
+    assert (row["id"], row["record"]) == (2, {"pmid": "7", "text": "car ci"})
+    lacking = write_records(tmp_path / "l.jsonl", record, {"id": 6, "text": "ci"})
+    _, bad = predicted(ner, lacking, column=("id=pmid",), keep_fields=True, skip_bad=True)
+    assert "no column 'pmid'" in bad["error"]
+    assert (bad["id"], bad["record"]) == (6, {"id": 6, "text": "ci"})
+
+
 def test_crf_is_decoded_with_its_scores(ner, copy_of, records):
     import torch
     from safetensors.torch import save_file

@@ -73,3 +73,23 @@ def test_plain_text_ignores_columns_of_the_fine_tuning(classifier, copy_of, tmp_
     (predictions,) = predicted(path, write_records(tmp_path / "r.txt", "car ci"))
     (same,) = predicted(path, write_records(tmp_path / "r.jsonl", {"body": "car ci"}))
     assert predictions["scores"] == pytest.approx(same["scores"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.csv", ("id,text", "7,car ci")),
+        ("r.tsv", ("id\ttext", "7\tcar ci")),
+        ("r.jsonl", ('{"id": "7", "text": "car ci"}',)),
+    ],
+)
+def test_named_fields_after_tuning_on_numbers(classifier, ner, copy_of, tmp_path, name, content):
+    source = write_records(tmp_path / name, *content)
+    for checkpoint, task, columns in (
+        (classifier, {"name": "classification", "scheme": "single"}, ["text=2", "label=1"]),
+        (ner, {"name": "ner", "scheme": "BIO"}, ["word=1", "tag=4"]),
+    ):
+        path = copy_of(Path(checkpoint))
+        (same,) = predicted(path, source, task=task["name"])
+        write_manifest(path, task={**task, "formulation": {"column": columns}})
+        assert predicted(path, source) == [same]

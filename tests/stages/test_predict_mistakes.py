@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.stages import predict
 from tests.stages.predicting import options_of, predicted, write_records
 from tests.standard_input import pipe_in
@@ -97,6 +97,23 @@ def test_invalid_options_give_one_error_line(ner, records, shell, words, code, m
     assert (result.code, result.out) == (code, "")
     assert message in result.err
     assert len([line for line in result.err.splitlines() if line.startswith("error: ")]) == 1
+
+
+@pytest.mark.parametrize("task", ["nli", "similarity"])
+@pytest.mark.parametrize("name", ["r.txt", "r.pubtator", "r.conll"])
+def test_a_task_of_two_texts_needs_fields(classifier, tmp_path, task, name):
+    line = {"r.txt": "car ci", "r.pubtator": "1|t|car ci", "r.conll": "car O"}[name]
+    source = write_records(tmp_path / name, line)
+    with pytest.raises(
+        UsageError, match=rf"{name} is .* {task} needs two texts; .* a table with sentence1 and sentence2"
+    ):
+        predicted(classifier, source, task=task)
+
+
+def test_a_question_needs_its_context(shallow, shell):
+    result = shell("predict", shallow("bert", "question-answering"), "--text", "car ci")
+    assert result.code == 2
+    assert "qa needs two texts; give JSON lines or a table with question and context" in result.err
 
 
 def test_checkpoint_without_a_task(pico_bert, classifier, ner, records, shell):

@@ -14,6 +14,7 @@ import pytest
 
 from biosqueeze.annotation.stream import LARGEST_CHUNK, chunk_records
 from biosqueeze.cli.streams import write_lines
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.stages import predict
 from tests.stages.predicting import options_of
 from tests.standard_input import pipe_in
@@ -44,9 +45,18 @@ def test_first_predictions_before_the_input_ends(ner, records, monkeypatch):
     assert rest.count("\n") == len(lines) - 4
 
 
+def _records(count, **values):
+    return (InputRecord(f"r:{number}", values) for number in range(count))
+
+
+@pytest.mark.parametrize("values", [{"text": "x" * 300_000}, {"id": 1, "tokens": ["x" * 100_000] * 3}])
+def test_chunks_of_long_records_are_small(values):
+    assert [len(chunk) for chunk in chunk_records(_records(9, **values), 32)] == [4, 4, 1]
+
+
 def test_only_one_chunk_is_in_memory():
     taken = []
-    source = (taken.append(n) or n for n in range(10_000))
+    source = (taken.append(record) or record for record in _records(10_000))
     sizes = []
     for chunk in chunk_records(source, 100):
         sizes.append(len(chunk))
@@ -58,9 +68,9 @@ def test_only_one_chunk_is_in_memory():
 def test_chunks_do_not_grow_while_records_arrive_slowly(monkeypatch):
     clock = count(step=0.4)  # seconds from one reading of the clock to the next
     monkeypatch.setattr("biosqueeze.annotation.stream.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert [len(chunk) for chunk in chunk_records(iter(range(7)), 1)] == [1, 2, 4]
+    assert [len(chunk) for chunk in chunk_records(_records(7), 1)] == [1, 2, 4]
     clock = count(step=0.6)
-    assert [len(chunk) for chunk in chunk_records(iter(range(3)), 1)] == [1, 1, 1]
+    assert [len(chunk) for chunk in chunk_records(_records(3), 1)] == [1, 1, 1]
 
 
 def test_closed_output_pipe_stops_the_generator():

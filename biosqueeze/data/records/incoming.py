@@ -3,7 +3,9 @@
 An invalid record carries its error message, so that the caller can stop at it, or skip it and go on.
 """
 
+import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -12,7 +14,7 @@ from typing import Any, Literal
 
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
-from biosqueeze.data.records.columns import check_line_ends, parse_column_options
+from biosqueeze.data.records.columns import check_line_ends, delimiter_of, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
     DOCUMENT_START,
     comma_records,
@@ -49,6 +51,7 @@ _SUFFIXES: Mapping[str, Format] = {
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
 _OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+_JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class InputStream:
     name: str
     format: Format
     records: Iterator[InputRecord]
+    has_names: bool = False
+    """Whether the fields have names, as in JSON lines and tables with a header; numbers are no columns of them."""
 
 
 def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
@@ -65,14 +70,15 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
 
     The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
     JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART- or a word, a tab and a tag begin tagged words; names of
-    columns, one of them that of a text, begin a table. A .tsv is a table, unless its first line has a word and a tag.
-    Any other file has one text per line, unless its name or first line shows that it is XML.
+    columns between tabs, commas or semicolons, one of them that of a text, begin a table. A .tsv is a table, unless its
+    first line has a word and a tag. Any other file has one text per line, unless its name or first line shows that it
+    is XML, or a JSON list.
 
     Args:
         source: name of the file, or -.
-        column: the values of --column, ROLE=COLUMN each: numbers mean that a table has no header. They may be those of
-            the fine-tuning, whose columns these records need not have.
-        required: those that were given for these records.
+        column: the values of --column, ROLE=COLUMN each. They may be those of the fine-tuning, whose columns these
+            records need not have: numbers mean that a table has no header, unless its first row is one.
+        required: those that were given for these records: numbers mean that a table has no header.
 
     Raises:
         SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
@@ -84,36 +90,49 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
     if not beginning or not beginning[-1].text.strip():
         check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
         raise SqueezeError(f"{name} is empty, and records were expected; {check}")
-    columns = parse_column_options(column)
+    columns, given = parse_column_options(column), parse_column_options(required)
     kind = _format_of(source, name, beginning[-1].text, columns)
+    if kind in ("jsonl", "text") and _JSON_LIST.match(beginning[-1].text):
+        raise SqueezeError(f"{name}:{beginning[-1].number}: {_unexpected_json('list', name)}")
+    has_header = not _are_numbers(given) and _has_header(beginning[-1].text, kind, columns)
     every = chain(beginning, lines)
     filled = (line for line in every if line.text.strip())
     records = {
         "jsonl": lambda: _json_records(filled, name),
         "pubtator": lambda: _documents(filled, name),
-        "csv": lambda: comma_records(every, name, columns),
-        "tsv": lambda: tab_records(filled, name, columns),
+        "csv": lambda: comma_records(every, name, has_header=has_header),
+        "tsv": lambda: tab_records(filled, name, has_header=has_header),
         "conll": lambda: word_records(every, name, columns),
         "text": lambda: _texts(filled, name),
     }
-    return InputStream(name, kind, _with_required(records[kind](), parse_column_options(required)))
+    has_names = kind == "jsonl" or (kind in ("csv", "tsv") and has_header)
+    return InputStream(name, kind, _with_required(records[kind](), given), has_names)
+
+
+def _has_header(line: str, kind: Format, columns: Mapping[str, str]) -> bool:
+    """Return whether the first row of a table has names; columns of the fine-tuning may be those of another table."""
+    of_table = {role: column for role, column in columns.items() if role not in ("word", "tag")}
+    return not _are_numbers(of_table) or is_header(line, "\t" if kind == "tsv" else delimiter_of(line))
+
+
+def _are_numbers(columns: Mapping[str, str]) -> bool:
+    return bool(columns) and all(column.isdecimal() for column in columns.values())
 
 
 def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -> Iterator[InputRecord]:
     """Yield the records with the id that --column names; one without the id, text or words named gets an error."""
-    named = {role: columns[role] for role in ("text", "word") if not columns.get(role, "0").isdecimal()}
-    named |= {role: name for role, name in columns.items() if role == "id"}
+    named = {role: columns[role] for role in ("text", "word", "id") if role in columns}
     for record in records:
         waived = {"word"} if "tokens" in record.values else set()  # of a column file, whose column has another name
         lacking = (name for role, name in named.items() if name not in record.values and role not in waived)
         missing = next(lacking, None)
         if missing is None or record.error:
             has_own = "id" in named and not record.error
-            yield replace(record, values={**record.values, "id": record.values[named["id"]]}) if has_own else record
+            yield replace(record, id_field=named["id"]) if has_own else record
             continue
         fields = ", ".join(record.values) or "none"
         error = f"{record.where}: no column {missing!r}; there are {fields}.{closest(missing, record.values)}"
-        yield InputRecord(record.where, {"id": record.id}, error)
+        yield replace(record, error=error)
 
 
 def given_texts(texts: Sequence[str], name: str) -> InputStream:
@@ -184,8 +203,9 @@ def _format_by_line(line: str) -> Format:
         return "pubtator"
     if _begins_words(line) and ("\t" in line or line.startswith(DOCUMENT_START)):
         return "conll"
-    tables: dict[Format, str] = {"tsv": "\t", "csv": ","}
-    return next((kind for kind, separator in tables.items() if is_header(line, separator)), "text")
+    if is_header(line, "\t"):
+        return "tsv"
+    return "csv" if is_header(line, delimiter_of(line)) else "text"
 
 
 def _begins_words(line: str) -> bool:
@@ -213,22 +233,37 @@ def _json_records(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
 
 def _json_record(line: str, where: str) -> dict[str, Any]:
     try:
-        values = parse_json(line, parse_constant=_refuse_constant)
+        values = parse_json(line, parse_constant=_refuse_constant, parse_float=_finite)
         check_characters(line, values)
     except ValueError as error:
         example = '{"id": 1, "text": "..."}'
         raise SqueezeError(f"{where}: invalid JSON ({error}); write one object per line, like {example}") from error
     if isinstance(values, dict):
         return values
-    way_out = f"such as `jq -c '.[]' {where.rpartition(':')[0]}`" if isinstance(values, list) else 'with a "text"'
-    raise SqueezeError(
-        f"{where}: a JSON {type(values).__name__}, but an object was expected; write one per line, {way_out}"
-    )
+    raise SqueezeError(f"{where}: {_unexpected_json(type(values).__name__, where.rpartition(':')[0])}")
+
+
+def _unexpected_json(what: str, name: str) -> str:
+    """Return the message for another JSON value than an object, with the command that splits a list."""
+    way_out = 'with a "text"'
+    if what == "list":
+        file = shlex.quote(name)
+        of_file = f"gzip -dc {file} | jq -c '.[]'" if name.endswith(".gz") else f"jq -c '.[]' {file}"
+        way_out = "with `| jq -c '.[]' |` in the pipe" if name == STANDARD_INPUT else f"such as `{of_file}`"
+    return f"a JSON {what}, but an object was expected; write one per line, {way_out}"
 
 
 def _refuse_constant(constant: str) -> Any:
     """Refuse NaN and Infinity, which Python's parser takes and JSON does not have."""
     raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(number: str) -> float:
+    """Parse a number, and refuse one such as 1e400, which Python parses as Infinity."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number:.20} is too large a number")
+    return value
 
 
 def _documents(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:

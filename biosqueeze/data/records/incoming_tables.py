@@ -16,6 +16,7 @@ from biosqueeze.files.parsing import max_line_bytes
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
+_LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"
 # One of them in a first line of names shows that a pipe holds a table.
 _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
 _LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
@@ -31,20 +32,31 @@ def has_tag(line: str) -> bool:
 
 
 def is_header(line: str, separator: str) -> bool:
-    """Return whether a line has the names of columns, one of them that of a text."""
-    names = [name.strip() for name in line.split(separator)]
-    return len(names) > 1 and all(map(_NAME.fullmatch, names)) and any(n.casefold() in _TEXT_NAMES for n in names)
+    """Return whether a line has the names of columns, one of them that of a text; cells between tabs have no quotes."""
+    try:
+        cells = (
+            line.split("\t") if separator == "\t" else next(csv.reader([line], delimiter=separator, strict=True), [])
+        )
+    except csv.Error:  # a text with quotes, or a very long one
+        return False
+    # A sentence has a space after its commas, and a header has none.
+    pattern = _NAME if any(cell.startswith(" ") for cell in cells) else _LONG_NAME
+    names = [cell.strip() for cell in cells]
+    are_names = all(pattern.fullmatch(name) and len(name) <= _LONGEST_NAME for name in names)
+    return len(names) > 1 and are_names and any(name.casefold() in _TEXT_NAMES for name in names)
 
 
-def tab_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+def tab_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .tsv, without quoting: quotes in biomedical tables are text; see `_records`."""
     rows = ((line.number, line.text.split("\t"), line.error) for line in lines if line.text.strip())
-    return _records(rows, name, columns, "a tab or a line end inside a text must become a space")
+    hint = "a tab or a line end inside a text must become a space"
+    return _records(rows, name, hint, has_header=has_header)
 
 
-def comma_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
+def comma_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `_records`."""
-    return _records(_csv_rows(lines, name), name, columns, 'quote a field that holds a comma, "like, this"')
+    hint = 'quote a field that holds a comma, "like, this"'
+    return _records(_csv_rows(lines, name), name, hint, has_header=has_header)
 
 
 def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
@@ -131,7 +143,7 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
     def texts() -> Iterator[str]:
         for line in chain(head, rest):
             used.append(line)
-            yield line.text + "\n"
+            yield line.text + line.end  # a line end in a quoted field counts in the offsets of predictions
 
     try:
         for row in csv.reader(texts(), delimiter=delimiter_of(head[0].text if head else ""), strict=True):
@@ -145,10 +157,10 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
         ) from error
 
 
-def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: str) -> Iterator[InputRecord]:
+def _records(rows: Iterator[_Row], name: str, hint: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield a record for each row, by column; its id is that of a column called id, else the number of its line.
 
-    The first row has the names of the columns, unless `columns` gives numbers: then they are called "1", "2", ...
+    The first row has the names of the columns; without a header they are called "1", "2", ...
 
     Raises:
         SqueezeError: the first row has no names, two of them are equal, or the end of a row cannot be found.
@@ -160,23 +172,21 @@ def _records(rows: Iterator[_Row], name: str, columns: Mapping[str, str], hint: 
         if not names:
             if error:
                 raise SqueezeError(error)
-            names, first = _names(cells, where, columns), number
-            if not _has_numbers(columns):
+            numbers = [str(position) for position in range(1, len(cells) + 1)]
+            names, first = _names(cells, where) if has_header else numbers, number
+            if has_header:
                 continue
         wrong = f"{len(cells)} columns, where line {first} has {len(names)} ({', '.join(names)}); correct this row"
         if error or len(cells) != len(names):
             yield InputRecord(where, {"id": number}, error or f"{where}: {wrong}: {hint}")
             continue
         values = dict(zip(names, cells, strict=True))
-        own = next((value for column, value in values.items() if column.casefold() == "id"), number)
-        yield InputRecord(where, {**values, "id": own})
+        id_field = next((column for column in names if column.casefold() == "id"), "id")
+        yield InputRecord(where, values, id_field=id_field, number=number)
 
 
-def _names(cells: Sequence[str], where: str, columns: Mapping[str, str]) -> list[str]:
-    numbers = [str(position) for position in range(1, len(cells) + 1)]
-    if _has_numbers(columns):
-        return numbers
-    names = [cell.strip() or number for cell, number in zip(cells, numbers, strict=True)]
+def _names(cells: Sequence[str], where: str) -> list[str]:
+    names = [cell.strip() or str(position) for position, cell in enumerate(cells, start=1)]
     longest = max(names, key=len)
     if len(longest) > _LONGEST_NAME:
         raise SqueezeError(
@@ -185,7 +195,3 @@ def _names(cells: Sequence[str], where: str, columns: Mapping[str, str]) -> list
         )
     check_names(names, where)
     return names
-
-
-def _has_numbers(columns: Mapping[str, str]) -> bool:
-    return bool(columns) and all(column.isdecimal() for column in columns.values())

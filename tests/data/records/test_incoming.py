@@ -56,6 +56,8 @@ def test_standard_input(monkeypatch, pack):
         ("[1, 2]", "jq -c '.[]'"),
         ("3", "a JSON int"),
         ('{"id": NaN, "text": "x"}', "NaN"),
+        ('{"id": 1e400, "text": "x"}', "1e400 is too large a number"),
+        ('{"text": "x", "scores": [0.5, -1.5e999]}', "-1.5e999 is too large a number"),
         (r'{"text": "\ud800"}', "invalid JSON"),
         ("[" * 100_000, "invalid JSON"),
     ],
@@ -66,6 +68,34 @@ def test_a_bad_line_has_an_error_and_the_rest_is_read(tmp_path, line, fragment):
     assert fragment in bad.error
     assert bad.error.startswith(bad.where) and bad.where.endswith("r.jsonl:2")
     assert "\n" not in bad.error
+
+
+@pytest.mark.parametrize("text", ['[\n  {"id": 1}\n]\n', '[{"id": 1},\n{"id": 2}]\n', '[ {"id": 1}]'])
+def test_a_json_list_is_refused_with_a_way_out(tmp_path, monkeypatch, text):
+    for name in ("r.json", "r.txt", "r"):
+        with pytest.raises(
+            SqueezeError, match=rf"{name}:1: a JSON list, .* such as `jq -c '\.\[\]' {tmp_path}/{name}`"
+        ):
+            open_input(input_file(tmp_path, name, text))
+    with pytest.raises(SqueezeError, match=rf"such as `gzip -dc {tmp_path}/r\.jsonl\.gz \| jq -c '\.\[\]'`"):
+        open_input(input_file(tmp_path, "r.jsonl.gz", text))
+    pipe_in(monkeypatch, text.encode())
+    with pytest.raises(SqueezeError, match=r"with `\| jq -c '\.\[\]' \|` in the pipe"):
+        open_input("-")
+
+
+def test_numbers_with_a_fraction_are_read(tmp_path):
+    (record,) = open_input(input_file(tmp_path, "r.jsonl", '{"id": 1.5e3, "score": -0.25}')).records
+    assert record.values == {"id": 1500.0, "score": -0.25}
+
+
+def test_a_list_in_a_compressed_file_names_gzip(tmp_path):
+    _, bad = open_input(input_file(tmp_path, "r.jsonl.gz", '{"id": 1}\n[1]\n')).records
+    assert f"such as `gzip -dc {tmp_path}/r.jsonl.gz | jq -c '.[]'`" in bad.error
+
+
+def test_a_title_in_brackets_is_text(tmp_path):
+    assert open_input(input_file(tmp_path, "r.txt", "[Treatment of sepsis]\n")).format == "text"
 
 
 def test_a_pair_of_surrogates_is_one_character(tmp_path):

@@ -30,6 +30,17 @@ def test_a_column_that_is_named_and_missing_is_an_error(tmp_path, name, text):
     assert values["title"] == "a"
 
 
+@pytest.mark.parametrize(("name", "text"), [("r.tsv", "a\n"), ("r.jsonl", '{"title": "a", "text": "b"}')])
+def test_a_number_that_no_column_has_is_an_error(tmp_path, name, text):
+    (error,) = _values(open_input(input_file(tmp_path, name, text), ("text=2",), ("text=2",)))
+    assert "no column '2'; there are " in error
+
+
+def test_the_number_of_the_words_is_no_field_of_sentences(tmp_path):
+    source = open_input(input_file(tmp_path, "r.conll", "1 BRCA1 O\n"), ("word=2",), ("word=2",))
+    assert _values(source) == [{"id": 1, "tokens": ["BRCA1"]}]
+
+
 def test_semicolons_are_read_as_in_training(tmp_path):
     source = open_input(input_file(tmp_path, "r.csv", 'id;text\n1;"a; b, c"\n2;d\n'))
     assert [values["text"] for values in _values(source)] == ["a; b, c", "d"]
@@ -45,7 +56,7 @@ def test_csv_by_suffix_or_header(tmp_path, name):
     source = open_input(input_file(tmp_path, name, CSV))
     first, second = source.records
     assert (source.format, first.id, second.id) == ("csv", "x1", "x2")
-    assert (first.values["text"], second.values["text"]) == ("one, two", 'said "p53",\n\ntwice')
+    assert (first.values["text"], second.values["text"]) == ("one, two", 'said "p53",\r\n\r\ntwice')
     assert (first.where, second.where) == (f"{source.name}:2", f"{source.name}:4")
 
 
@@ -54,15 +65,29 @@ def test_tsv_has_the_line_as_id_and_no_quotes(tmp_path, monkeypatch, name):
     pipe_in(monkeypatch, TSV.encode())
     source = open_input(name if name == "-" else input_file(tmp_path, name, TSV))
     assert source.format == "tsv"
-    assert _values(source) == [{"text": 'a "b', "label": "c", "id": 2}, {"text": "d", "label": "e", "id": 4}]
+    first, second = source.records
+    assert (first.id, first.values) == (2, {"text": 'a "b', "label": "c"})
+    assert (second.id, second.values) == (4, {"text": "d", "label": "e"})
 
 
 def test_numbered_columns_mean_no_header(tmp_path):
     path = input_file(tmp_path, "r.tsv", "7\ta text\n8\tmore\n")
     assert _values(open_input(path, ["text=2"])) == [
-        {"1": "7", "2": "a text", "id": 1},
-        {"1": "8", "2": "more", "id": 2},
+        {"1": "7", "2": "a text"},
+        {"1": "8", "2": "more"},
     ]
+
+
+@pytest.mark.parametrize("column", [("text=2", "label=1"), ("word=1", "tag=4")])
+@pytest.mark.parametrize(("name", "separator"), [("r.tsv", "\t"), ("r.csv", ","), ("r.csv", ";")])
+def test_numbers_of_the_fine_tuning_and_a_header(tmp_path, column, name, separator):
+    path = input_file(tmp_path, name, "id,text\n7,a text\n".replace(",", separator))
+    source = open_input(path, column)
+    assert source.has_names
+    assert [values["text"] for values in _values(source)] == ["a text"]
+    source = open_input(path, ("text=2",), ("text=2",))
+    assert not source.has_names
+    assert [values["2"] for values in _values(source)] == ["text", "a text"]
 
 
 def test_first_row_of_texts_is_no_header(tmp_path):
@@ -135,10 +160,16 @@ def test_rows_with_other_columns_have_an_error(tmp_path):
     ("name", "text"), [("r.csv", "pmid,abstract\n7,a\n"), ("r.jsonl", '{"pmid": "7", "abstract": "a"}\n')]
 )
 def test_id_that_is_named(tmp_path, name, text):
-    (values,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmid",)))
-    assert values["id"] == "7"
+    (record,) = open_input(input_file(tmp_path, name, text), (), ("id=pmid",)).records
+    assert (record.id, record.values) == ("7", {"pmid": "7", "abstract": "a"})
     (error,) = _values(open_input(input_file(tmp_path, name, text), (), ("id=pmdi",)))
     assert "no column 'pmdi'" in error and "Did you mean 'pmid'" in error
+
+
+def test_line_ends_in_a_field_are_as_in_the_file(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b'id,text\r\n1,"a\r\nb\nc\r\r\nd"\r\n\r\n2,e')
+    assert [values["text"] for values in _values(open_input(str(path)))] == ["a\r\nb\nc\r\r\nd", "e"]
 
 
 def test_blank_lines_before_the_names(tmp_path):
@@ -146,7 +177,38 @@ def test_blank_lines_before_the_names(tmp_path):
     assert [values["text"] for values in _values(source)] == ["one, two"]
 
 
-@pytest.mark.parametrize("line", ["A text, with a question", "Vitamin O", "text", "Question, abstract of it"])
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        ('"id","text"\n1,a\n', "csv"),
+        ("pmid,Article Title,abstract\n1,a,b\n", "csv"),
+        ("pub-date,text\n1,a\n", "csv"),
+        ("id, text\n1, a\n", "csv"),
+        ("id;text\n1;a\n", "csv"),
+        ('"id";"Article Title";"text"\n1;a;b\n', "csv"),
+        ("pmid\tArticle Title\tabstract\n1\ta\tb\n", "tsv"),
+    ],
+)
+def test_header_of_a_piped_table(monkeypatch, table, kind):
+    pipe_in(monkeypatch, table.encode())
+    source = open_input("-")
+    assert source.format == kind
+    assert [(record.where, record.error) for record in source.records] == [("standard input:2", None)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A text, with a question",
+        "Vitamin O",
+        "text",
+        "Question, abstract of it",
+        "Question; abstract of it",
+        'The "text",abstract',
+        f"{'word ' * 13},abstract",
+        pytest.param("x" * 200_000, id="a long line"),
+    ],
+)
 def test_text_that_resembles_a_table_is_text(tmp_path, line):
     assert open_input(input_file(tmp_path, "r.txt", f"{line}\nmore\n")).format == "text"
 
