@@ -79,12 +79,13 @@ def test_teacher_without_the_head_of_its_task_raises(tuned: Path, tags: Path, tm
     assert not (tmp_path / "student").exists()
 
 
-def test_plain_text_for_pairs_raises(text: Path, tmp_path: Path, shell: Shell) -> None:
+def test_plain_text_for_pairs_raises(tmp_path: Path, shell: Shell) -> None:
     teacher = pico.save("bert", tmp_path / "teacher", head="sequence-classification")
     words = ("distill", "--teacher", teacher, "--task", "nli", "--student", "distil", "--out", "x", "--corpus")
     result = shell(*words, "demo:text")
     assert (result.code, "give JSON lines" in result.err) == (1, True), result.err
-    result = shell(*words, text, "--field", "abstract")
+    (tmp_path / "records.jsonl").write_text('{"abstract": "One."}\n')
+    result = shell(*words, tmp_path / "records.jsonl", "--field", "abstract")
     assert (result.code, "--field: records of the task nli have their own fields" in result.err) == (2, True), (
         result.err
     )
