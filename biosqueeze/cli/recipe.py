@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,13 +92,17 @@ def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
     for step, entry in entries.items():
         if not _is_entry(entry):
             raise SqueezeError(f"{path} is damaged at {step!r}; delete it to run all steps again")
+        if isinstance(entry.get("results"), list):  # of an earlier version, without hashes: measured again
+            entry["results"] = dict.fromkeys(entry["results"], "")
     return entries
 
 
 def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("results", {}), dict):
+    if not isinstance(entry, dict) or not isinstance(entry.get("results", {}), dict | list):
         return False
-    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *entry.get("results", {}).values()]
+    results = entry.get("results", {})
+    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *results]
+    texts += results.values() if isinstance(results, dict) else []
     is_whole = "path" not in entry or isinstance(entry.get("facts"), dict)
     return is_whole and all(isinstance(text, str) for text in texts)
 
@@ -178,14 +183,15 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     path = Path(entry["path"])
     if isinstance(options, WritingOptions) and path != Path(str(options.out)):
         return False
-    if not all(_is_of_this_run(run, result) for result in entry.get("results", {})):
+    if not all(_is_of_this_run(run, step.name, result) for result in entry.get("results", {})):
         return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
-def _is_of_this_run(run: RecipeRun, result: str) -> bool:
+def _is_of_this_run(run: RecipeRun, step: str, result: str) -> bool:
     """Return whether a file of results, which is in no content hash, is what a step wrote: it, or a later one."""
-    written = {entry.get("results", {}).get(result) for entry in run.entries.values()}
+    itself_and_later = dropwhile(lambda name: name != step, run.entries)
+    written = {run.entries[name].get("results", {}).get(result) for name in itself_and_later}
     return Path(result).is_file() and content_hash(Path(result)) in written
 
 
