@@ -78,7 +78,7 @@ def read_text(path: Path) -> str:
 
 
 def nan_as_missing(constant: str) -> float | None:
-    """Return what stands for NaN or an infinity in records, for `parse_json`: pandas writes a missing value as NaN."""
+    """Return None for NaN, as pandas writes a missing value, and infinities as they are; for `parse_json`."""
     return None if constant == "NaN" else float(constant)
 
 

@@ -41,7 +41,7 @@ from biosqueeze.sentence_layout import copy_sentence_layout
 from biosqueeze.summaries import trained_summary
 from biosqueeze.system import processes
 from biosqueeze.training.options import PLATEAU
-from biosqueeze.training.resuming.finished import input_hashes, resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import recorded_hashes, resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.distillation.pipeline import DistillationResult
@@ -267,7 +267,7 @@ def run(options: Options) -> Outcome:
     out, options = _output(options, inputs), _with_task_defaults(options, inputs)
     if done := take_over(out, "distill", options):
         return done
-    options, hashes = resume_where_saved(out, options), input_hashes(options)
+    options, hashes = resume_where_saved(out, options), recorded_hashes(options)
     request = _request(options, inputs)
     read = inputs_of(options, *request.models.checkpoints)
     with open_output(out, read, force=options.force, resume=bool(options.resume)) as output:

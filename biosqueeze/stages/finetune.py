@@ -30,7 +30,7 @@ from biosqueeze.progress import note
 from biosqueeze.summaries import trained_summary
 from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
-from biosqueeze.training.resuming.finished import input_hashes, resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import recorded_hashes, resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.finetuning.data import SplitOptions, TaskSetup
@@ -250,7 +250,7 @@ def run(options: Options) -> Outcome:
         return _search(options, source, out)
     if done := take_over(out, "finetune", options):
         return done
-    options, hashes = resume_where_saved(out, options), input_hashes(options)
+    options, hashes = resume_where_saved(out, options), recorded_hashes(options)
     with open_output(out, inputs_of(options, source), force=options.force, resume=bool(options.resume)) as output:
         data, metric = request.read()
         setup = request.setup.for_data(data)

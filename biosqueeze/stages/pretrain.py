@@ -14,7 +14,7 @@ from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.pretraining.shapes import ShapeChanges, find_shape
 from biosqueeze.summaries import pretrained_summary
 from biosqueeze.system import processes
-from biosqueeze.training.resuming.finished import input_hashes, resume_where_saved, take_over
+from biosqueeze.training.resuming.finished import recorded_hashes, resume_where_saved, take_over
 
 if TYPE_CHECKING:
     from biosqueeze.pretraining.pipeline import PretrainingResult
@@ -175,7 +175,7 @@ def run(options: Options) -> Outcome:
     out = _output(options, request.start)
     if done := take_over(out, "pretrain", options):
         return done
-    options, hashes = resume_where_saved(out, options), input_hashes(options)
+    options, hashes = resume_where_saved(out, options), recorded_hashes(options)
     request = PretrainingRequest(request.start, options)
     inputs = _inputs(options, request.start)
     with open_output(out, inputs, force=options.force, resume=bool(options.resume)) as output:

@@ -14,7 +14,7 @@ class InputRecord:
     values: Mapping[str, Any]  # fields by name; {"id", "text"} of a document or a line; of an invalid record its id
     error: str | None = None
     id_field: str = "id"
-    number: int | None = None  # of the line in a table, which stands for an id where no column has one
+    number: int | None = None  # of the line in a table: the id, where no column has one
 
     @property
     def id(self) -> Any:

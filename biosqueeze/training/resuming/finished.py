@@ -132,6 +132,11 @@ def input_hashes(options: WritingOptions) -> dict[str, str]:
     return {name: " ".join(map(_content, paths)) for name, paths in found.items() if paths}
 
 
+def recorded_hashes(options: WritingOptions) -> dict[str, str]:
+    """Return `input_hashes` in the main process, which writes the manifest; the others read no file for it."""
+    return input_hashes(options) if processes.is_main() else {}
+
+
 def _names_of(value: str | tuple[str, ...] | None) -> list[Path]:
     names = (value,) if isinstance(value, str) else value or ()
     return [Path(name).expanduser() for name in names]
