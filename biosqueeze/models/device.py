@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from biosqueeze.environment import cpu_name
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options.values import AUTO_DEVICE
 from biosqueeze.progress import warn
@@ -49,20 +50,26 @@ def own_device() -> torch.device:
 
 
 def has_bf16() -> bool:
-    """Return whether the GPU, or else the CPU, has units for bf16 matrix products."""
+    """Return whether the GPU, or else the CPU, computes matrix products faster in bf16 than in fp32.
+
+    A CPU does with AMX, or with the AVX-512 BF16 of AMD. Intel's without AMX, which a virtual machine may hide,
+    computes them more slowly than fp32: examples/benchmarks/results/fine_tuning.md has the figures.
+    """
     if own_device().type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    if torch.cpu._is_amx_tile_supported():
+        return True
+    return torch.cpu._is_avx512_bf16_supported() and "Intel" not in cpu_name()
 
 
 def warn_of_slow_bf16(instead: str) -> None:
-    """Warn if bf16 takes several times as long as fp32 on this device.
+    """Warn if bf16 takes longer than fp32 on this device.
 
     Args:
         instead: the option that is faster here.
     """
     if not has_bf16():
-        warn(f"this processor has no units for bf16, which takes several times as long as fp32; give {instead}")
+        warn(f"this processor has no fast units for bf16, which takes longer than fp32 here; give {instead}")
 
 
 def is_selected() -> bool:

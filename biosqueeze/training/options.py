@@ -123,7 +123,7 @@ class TrainingOptions(WritingOptions):
     device: DeviceOption = AUTO_DEVICE
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
-        "Precision of the computation. bf16 is autocast; auto is bf16 on a GPU or CPU with bf16 units, else fp32.",
+        "Precision of the computation. bf16 is autocast; auto is bf16 where GPU or CPU compute it faster, else fp32.",
         Group.MACHINE,
     ] = "auto"
     max_length: Annotated[

@@ -5,7 +5,7 @@ from biosqueeze.training.options import TrainingOptions
 
 
 def precision_of(options: TrainingOptions) -> str:
-    """Return fp32 or bf16; `auto` is bf16 where the hardware has units for it."""
+    """Return fp32 or bf16; `auto` is bf16 where the hardware computes it faster."""
     if options.precision != "auto":
         return options.precision
     return "bf16" if has_bf16() else "fp32"

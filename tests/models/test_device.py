@@ -10,6 +10,8 @@ from biosqueeze import backends
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import device
 from biosqueeze.training.accelerator import _selected_device
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.precision import precision_of
 from tests.cli.run import Shell
 
 
@@ -106,5 +108,23 @@ def test_slow_bf16_is_a_warning(
     monkeypatch.setattr(device, "has_bf16", lambda: units)
     result = shell(*words.format(pico_ner).split())
     assert result.code == 0, result.err
-    assert ("no units for bf16" in result.err) is not units
+    assert ("no fast units for bf16" in result.err) is not units
     assert (f"give {faster}" in result.err) is not units
+
+
+@pytest.mark.parametrize(
+    ("processor", "avx512", "amx", "faster"),
+    [
+        ("Intel(R) Xeon(R) Processor", True, True, True),
+        ("Intel(R) Xeon(R) Processor", True, False, False),
+        ("AMD EPYC 9554", True, False, True),
+        ("AMD EPYC 7763", False, False, False),
+    ],
+)
+def test_auto_is_bf16_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, processor: str, avx512: bool, amx: bool, faster: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(device, "cpu_name", lambda: processor)
+    assert precision_of(TrainingOptions(precision="auto")) == ("bf16" if faster else "fp32")
