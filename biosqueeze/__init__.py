@@ -22,6 +22,7 @@ _FUNCTIONS = (
     "pretrain",
     "push",
     "quantize",
+    "relabel",
     "report",
     "shrink",
     "students",

@@ -12,8 +12,8 @@ def bench(
     checkpoints: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     backend: str | Sequence[str] = (),
-    batch_size: str | float | Sequence[float] = "1,8",
-    length: str | float | Sequence[float] = "128",
+    batch_size: str | float | Sequence[str] | Sequence[float] = "1,8",
+    length: str | float | Sequence[str] | Sequence[float] = "128",
     threads: int | None = None,
     device: str = "cpu",
     rounds: int = 5,
@@ -86,7 +86,7 @@ def distill(
     schedule: Literal["linear", "cosine", "wsd", "plateau"] = "linear",
     warmup: float = 0.1,
     optimizer: Literal["adamw", "lamb"] = "adamw",
-    betas: str | float | Sequence[float] = "0.9,0.999",
+    betas: str | float | Sequence[str] | Sequence[float] = "0.9,0.999",
     epsilon: float = 1e-08,
     weight_decay: float = 0.01,
     clip: float = 1.0,
@@ -106,7 +106,7 @@ def distill(
     loss: str | Sequence[str] = (),
     temperature: float | None = None,
     layer_map: str | None = None,
-    layer_weights: str | float | Sequence[float] | None = None,
+    layer_weights: str | float | Sequence[str] | Sequence[float] | None = None,
     projection: Literal["shared", "per-layer"] | None = None,
     relation_heads: int | None = None,
     mask_rate: float = 0.15,
@@ -123,7 +123,7 @@ def distill(
     warm_epochs: float = 3.0,
     cache_teacher: str | PathLike[str] | None = None,
     cache_top: int | None = None,
-    teacher_weights: str | float | Sequence[float] | None = None,
+    teacher_weights: str | float | Sequence[str] | Sequence[float] | None = None,
     quiet: bool = False,
 ) -> Result:
     """Train a small student on the outputs of a larger teacher."""
@@ -186,7 +186,7 @@ def finetune(
     schedule: Literal["linear", "cosine", "wsd", "plateau"] = "linear",
     warmup: float = 0.1,
     optimizer: Literal["adamw", "lamb"] = "adamw",
-    betas: str | float | Sequence[float] = "0.9,0.999",
+    betas: str | float | Sequence[str] | Sequence[float] = "0.9,0.999",
     epsilon: float = 1e-08,
     weight_decay: float = 0.01,
     clip: float = 1.0,
@@ -264,7 +264,7 @@ def pretrain(
     schedule: Literal["linear", "cosine", "wsd"] = "linear",
     warmup: float = 0.1,
     optimizer: Literal["adamw", "lamb"] = "adamw",
-    betas: str | float | Sequence[float] = "0.9,0.999",
+    betas: str | float | Sequence[str] | Sequence[float] = "0.9,0.999",
     epsilon: float = 1e-08,
     weight_decay: float = 0.01,
     clip: float = 1.0,
@@ -303,7 +303,7 @@ def pretrain(
     mask_rate: str = "0.15",
     maskings: int | None = None,
     probe: str | Sequence[str] = (),
-    probe_at: str | float | Sequence[float] | None = None,
+    probe_at: str | float | Sequence[str] | Sequence[float] | None = None,
     quiet: bool = False,
 ) -> Result:
     """Train an encoder on plain text: masked tokens, pairs of texts."""
@@ -336,6 +336,17 @@ def quantize(
 ) -> Result:
     """Quantize a checkpoint to int8 (onnx/model_quantized.onnx)."""
 
+def relabel(
+    checkpoint: str | PathLike[str],
+    *,
+    labels: str | float | Sequence[str] | Sequence[float],
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Result:
+    """Name the labels of a fine-tuned checkpoint."""
+
 def report(
     checkpoint: str | PathLike[str],
     *,
@@ -348,7 +359,7 @@ def report(
 def shrink(
     checkpoint: str | PathLike[str],
     *,
-    layers: str | float | Sequence[float] | None = None,
+    layers: str | float | Sequence[str] | Sequence[float] | None = None,
     width: float | None = None,
     ffn: int | None = None,
     heads: int | None = None,
@@ -369,7 +380,7 @@ def shrink(
     params: str | None = None,
     flops: float | None = None,
     speedup: float | None = None,
-    family: str | float | Sequence[float] | None = None,
+    family: str | float | Sequence[str] | Sequence[float] | None = None,
     batch: int = 1,
     length: int = 128,
     backend: str = "onnxruntime:int8",

@@ -35,6 +35,7 @@ _OTHER_TOOLS: Mapping[str, tuple[str, ...]] = {
     "heads": ("num attention heads", "num heads"),
     "hidden": ("hidden size", "d model"),
     "input": ("input file", "test file"),
+    "labels": ("id2label", "label list", "label names"),
     "layers": ("num hidden layers", "num layers"),
     "length": ("max seq length", "sequence length", "max length"),
     "lr": ("learning rate", "lrate"),

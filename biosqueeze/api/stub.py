@@ -50,7 +50,7 @@ def _type(field: OptionField) -> str:
     if field.literals:
         item = f"Literal[{', '.join(map(repr, field.literals))}]"
     elif syntax and syntax.is_list:
-        item = "str | float | Sequence[float]"
+        item = "str | float | Sequence[str] | Sequence[float]"
     else:
         item = "str | PathLike[str]" if field.marker(OnDisk) else str(field.type.__name__)
         item += f" | Literal[{', '.join(map(repr, field.words))}]" if field.words else ""

@@ -7,18 +7,15 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.output_types import MULTI, SINGLE
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.label_names import NAMELESS, check_tags
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.tasks import Task, open_task
-from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, canonical_labels, is_tag, scheme_of
+from biosqueeze.tasks.encoding.tag_schemes import canonical_labels, scheme_of
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
 DEFAULT_LENGTH = 256
 TAGGING = ("ner", "pico")
-NAMELESS = (
-    "has no names of its labels (id2label in config.json is missing or has LABEL_0, ...); add the names there, in the "
-    "order of the training"
-)
 _KINDS = {"token-classification": "ner", "question-answering": "qa"}
 
 
@@ -105,15 +102,4 @@ def check_head(checkpoint: Checkpoint, head: str, task: str, purpose: str) -> No
     if head != "question-answering" and not checkpoint.labels:
         raise SqueezeError(f"{checkpoint.name} {NAMELESS}")
     if head == "token-classification":
-        _check_tags(checkpoint)
-
-
-def _check_tags(checkpoint: Checkpoint) -> None:
-    labels = checkpoint.labels
-    wrong = [label for label in labels if not is_tag(label)]
-    if wrong or OUTSIDE not in labels:
-        what = f"the label {wrong[0]!r}" if wrong else f"no label {OUTSIDE}"
-        raise SqueezeError(
-            f"{checkpoint.name} has {what}, and entities are read from tags: {OUTSIDE}, and letters with a type, such "
-            "as B-Disease and I-Disease; rename the labels so in id2label and label2id of config.json"
-        )
+        check_tags(checkpoint)

@@ -67,7 +67,7 @@ class Syntax:
     parse: Callable[[str], Any] | None = None
     example: str = ""
     is_list: bool = False
-    """Whether the text is a list of numbers with commas; the Python functions accept a sequence too."""
+    """Whether the text is a list with commas; the Python functions accept a sequence too."""
 
 
 @dataclass(frozen=True)

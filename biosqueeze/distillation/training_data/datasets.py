@@ -18,7 +18,8 @@ from biosqueeze.distillation.training_data.text_strata import LabelPredictor, te
 from biosqueeze.distillation.training_data.unlabelled import read_unlabelled, read_with_teacher_outputs
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
-from biosqueeze.finetuning.finetuned_checkpoint import NAMELESS, unknown_labels
+from biosqueeze.finetuning.finetuned_checkpoint import unknown_labels
+from biosqueeze.finetuning.label_names import NAMELESS
 from biosqueeze.progress import note, warn
 from biosqueeze.system import processes
 from biosqueeze.tasks import Dataset

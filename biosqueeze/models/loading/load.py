@@ -28,7 +28,7 @@ __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_toke
 # Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 # Of a classifier: one row for each label.
-_OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
+OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
@@ -181,7 +181,7 @@ def _without_other_classifier(
         return tensors
     if sorted(names) == sorted(labels) and len(set(names)) == len(names):
         order = [names.index(label) for label in labels]
-        return {name: t[order] if name in _OUTPUT_LAYER and len(t) == len(order) else t for name, t in tensors.items()}
+        return {name: t[order] if name in OUTPUT_LAYER and len(t) == len(order) else t for name, t in tensors.items()}
     return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
 
 

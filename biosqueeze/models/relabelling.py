@@ -1,0 +1,25 @@
+"""Models with other names of their labels, or without some of their outputs."""
+
+import copy
+from collections.abc import Sequence
+
+from transformers import PreTrainedModel
+
+from biosqueeze.models.loading.load import OUTPUT_LAYER, label_changes, new_model
+
+
+def with_outputs(model: PreTrainedModel, kept: Sequence[int], labels: Sequence[str]) -> PreTrainedModel:
+    """Return a classifier or tagger with some of its outputs, by other names.
+
+    Args:
+        model: with a classifier.
+        kept: the outputs that remain, from 0; their weights are unchanged.
+        labels: their names.
+    """
+    config = copy.deepcopy(model.config)
+    for key, value in label_changes(labels).items():
+        setattr(config, key, value)
+    rows = {name: t[list(kept)] if name in OUTPUT_LAYER else t for name, t in model.state_dict().items()}
+    changed = new_model(config, type(model).__name__, seed=None)
+    changed.load_state_dict(rows)
+    return changed

@@ -1,0 +1,113 @@
+"""`relabel`: names for outputs, and the removal of those that are no label."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+import biosqueeze
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.finetuning.label_names import suggested_tags
+from tests import pico
+from tests.cli.run import Shell
+from tests.manifests import write_manifest
+
+TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
+PUBLISHED = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def _outputs(path: Path, kind: type) -> torch.Tensor:
+    """Return the logits of a padded batch by stock transformers."""
+    model = kind.from_pretrained(path).eval()
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=ids, attention_mask=(ids > 0).long()).logits
+    return logits
+
+
+def test_published_tagger_is_read_after_it_is_named(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "published", head=TAGGER, labels=PUBLISHED)
+    refused = shell("predict", path, "--text", "aspirin")
+    assert "biosqueeze relabel CHECKPOINT --labels" in refused.err
+    named = shell("relabel", path, "--labels", "O,B-Disease,I-Disease", "--out", tmp_path / "named")
+    assert (named.code, named.out) == (0, f"{tmp_path / 'named'}\n"), named.err
+    assert open_checkpoint(str(tmp_path / "named")).labels == ("O", "B-Disease", "I-Disease")
+    both = (_outputs(each, AutoModelForTokenClassification) for each in (path, tmp_path / "named"))
+    torch.testing.assert_close(*both, rtol=0, atol=0)
+    predicted = shell("predict", tmp_path / "named", "--text", "aspirin")
+    assert predicted.code == 0, predicted.err
+    assert {entity["type"] for entity in json.loads(predicted.out)["entities"]} <= {"Disease"}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize("head", [TAGGER, CLASSIFIER])
+def test_the_remaining_outputs_are_unchanged(family: str, head: str, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save(family, tmp_path / "old", head=head, labels=("[PAD]", "O", "B", "X", "I"))
+    changed = shell("relabel", path, "--labels", "-,O,B-Gene,-,I-Gene", "--out", tmp_path / "new")
+    assert changed.code == 0, changed.err
+    kind = AutoModelForTokenClassification if head == TAGGER else AutoModelForSequenceClassification
+    before, after = _outputs(path, kind)[..., [1, 2, 4]], _outputs(tmp_path / "new", kind)
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-6)
+    assert json.loads((tmp_path / "new/config.json").read_text())["label2id"] == {"O": 0, "B-Gene": 1, "I-Gene": 2}
+
+
+def test_the_record_of_the_task_has_the_new_names(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=TAGGER, labels=("B-X", "I-X", "O"))
+    write_manifest(path, stage="finetune", task={"name": "ner", "labels": ["B-X", "I-X", "O"], "scheme": "BIO"})
+    assert shell("relabel", path, "--labels", "-,I-Gene,O", "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None
+    assert (task.name, task.labels, task.scheme) == ("ner", ("I-Gene", "O"), "IO")
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ("O,B-X", "2 names, and there are 3 outputs: LABEL_0, LABEL_1, LABEL_2; - removes one"),
+        ("O,B-X,", "a name is empty"),
+        ("O,B-X,B-X", "two names are equal"),
+        ("O,-,-", "at least two outputs must remain"),
+        ("O,Gene,Disease", "the label 'Gene'; entities are read from tags"),
+        ("B,I,-", "no label O"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_names_that_do_not_fit(names: str, says: str, dry_run: bool, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=TAGGER, labels=PUBLISHED)
+    words = ["--out", tmp_path / "new", *(["--dry-run"] if dry_run else [])]
+    refused = shell("relabel", path, "--labels", names, *words)
+    assert refused.code == 2
+    assert f"--labels {names}: {says}" in refused.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_labels_there_is_nothing_to_name(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    score = pico.save("bert", tmp_path / "score", head=CLASSIFIER, labels=("LABEL_0",))
+    for path in (pico_bert, score):
+        refused = shell("relabel", path, "--labels", "a,b", "--out", tmp_path / "new")
+        assert (refused.code, "and so no labels" in refused.err) == (1, True), refused.err
+
+
+def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
+    path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=PUBLISHED)
+    result = biosqueeze.relabel(path, labels=["no", "maybe", "yes"], out=tmp_path / "new", quiet=True)
+    assert result["labels"] == ["no", "maybe", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "tags"),
+    [
+        (("O", "B", "I", "X", "[CLS]", "[SEP]"), ("O", "B", "I", "-", "-", "-")),
+        (("0", "B-DISEASE", "I-DISEASE"), ("O", "B-DISEASE", "I-DISEASE")),
+        (("O", "DNA", "cell_line"), ("O", "I-DNA", "I-cell_line")),
+        (("B_Disease", "I Disease", "O"), ("B-Disease", "I-Disease", "O")),
+        (("O", "Disease-B", "Disease-I"), ("O", "B-Disease", "I-Disease")),
+        (("o", "b-disease", "i-disease"), ("O", "B-disease", "I-disease")),
+        (("No Disease", "Disease", "Disease Continuation"), ()),
+        (("B", "I"), ()),
+    ],
+)
+def test_tags_are_suggested(labels: tuple[str, ...], tags: tuple[str, ...]) -> None:
+    assert suggested_tags(labels) == tags
