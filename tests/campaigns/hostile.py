@@ -26,6 +26,7 @@ def _commands_on(checkpoint: str) -> tuple[str, ...]:
     return (
         f"inspect {checkpoint}",
         f"shrink {checkpoint} --ffn 32 --out out",
+        f"relabel {checkpoint} --labels O,B-Chemical --out out",
         f"predict {checkpoint} records.jsonl --out out.jsonl",
         f"evaluate {checkpoint} --data ner",
         f"finetune {checkpoint} --data ner --out out {_TRAINING}",

@@ -108,6 +108,7 @@ class Scenario:
 
 def _scenarios() -> Iterator[Scenario]:
     yield Scenario("shrink", "shrink bert --layers 2 --out out")
+    yield Scenario("relabel", "relabel teacher --labels O,B-Chemical --out out")
     yield Scenario(
         "distill text",
         f"distill small --teacher bert --corpus corpus.txt --steps 3 --out out {_TRAINING} --save-every 1",
