@@ -50,6 +50,8 @@ class Checkpoint:
         if self.members:
             names = ", ".join(self.members)
             return f"{self.name} holds {len(self.members)} checkpoints (shrink --family); name one: {names}"
+        if other := checkpoint_files.other_format(self.path):
+            return f"{self.path} holds {other}"
         inside = sorted(str(config.parent) for config in self.path.glob("*/config.json"))
         listed = f"{', '.join(inside[:_LISTED])}{', ...' if len(inside) > _LISTED else ''}"
         advice = f"name one of those in it: {listed}" if inside else "name the directory that holds one"
@@ -112,8 +114,11 @@ class Checkpoint:
                 return (*files, self.path / model_facts.HEAD_FILE) if self.custom_head else files
         if self.is_slim:
             raise self.missing_weights_error()
+        if other := checkpoint_files.other_format(self.path):
+            raise SqueezeError(f"{self.path} holds {other}")
         raise SqueezeError(
-            f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full"
+            f"{self.path} has no weights (model.safetensors or pytorch_model.bin); fetch or copy it again in full, or "
+            "convert it if the original has those of TensorFlow or Flax alone"
         )
 
     @property

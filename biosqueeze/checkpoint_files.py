@@ -18,6 +18,26 @@ _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
 # Event files and graphs lie one or two directories deep.
 _DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
+# What other programs write: a pattern of file names, what it is, and how it becomes a checkpoint.
+_CONVERT = "convert it with transformers 4 (CLASS.from_pretrained(DIRECTORY, {}=True).save_pretrained(OUT))"
+_OTHER_FORMATS = (
+    (
+        "adapter_config.json",
+        "an adapter (PEFT) without its model",
+        "merge the two with peft (AutoPeftModelForTokenClassification, or that of another task; merge_and_unload, then "
+        "save_pretrained)",
+    ),
+    ("tf_model*.h5", "weights of TensorFlow alone", _CONVERT.format("from_tf")),
+    ("flax_model*.msgpack", "weights of Flax alone", _CONVERT.format("from_flax")),
+    (
+        "*ckpt*.index",
+        "a checkpoint of TensorFlow",
+        "take a version of the model for PyTorch, as the Hub has of most, or convert it with transformers 4 "
+        "(load_tf_weights_in_bert)",
+    ),
+    ("onnx/*.onnx", "ONNX graphs alone", "take the model that they were exported from"),
+    ("*.onnx", "ONNX graphs alone", "take the model that they were exported from"),
+)
 _INDEX_ADVICE = "fetch or copy the checkpoint again in full"
 
 
@@ -54,6 +74,12 @@ def readable_files(directory: Path) -> Iterator[Path]:
             yield from _below(path, _DEPTH) if path.is_dir() else (path,)
         elif not path.is_dir() or path.suffix in _SMALL_SUFFIXES | _WEIGHT_SUFFIXES:
             yield path
+
+
+def other_format(directory: Path) -> str:
+    """Return what a directory without a checkpoint holds instead, and the way out; "" if that is not known."""
+    found = ((what, advice) for pattern, what, advice in _OTHER_FORMATS if any(directory.glob(pattern)))
+    return next((f"{what}, and weights of PyTorch are needed; {advice}" for what, advice in found), "")
 
 
 def _below(directory: Path, levels: int) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -140,3 +141,25 @@ def test_shard_indexes(content: object, says: str, tmp_path: Path) -> None:
     with pytest.raises(SqueezeError) as caught:
         weight_files(tmp_path)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("adapter_config.json", "holds an adapter (PEFT) without its model"),
+        ("tf_model.h5", "holds weights of TensorFlow alone"),
+        ("tf_model-00001-of-00002.h5", "holds weights of TensorFlow alone"),
+        ("flax_model.msgpack", "holds weights of Flax alone"),
+        ("model.ckpt-1000000.index", "holds a checkpoint of TensorFlow"),
+        ("onnx/model_quantized.onnx", "holds ONNX graphs alone"),
+    ],
+)
+@pytest.mark.parametrize("has_config", [True, False])
+def test_formats_of_other_programs(file: str, says: str, has_config: bool, tmp_path: Path) -> None:
+    written = tmp_path / file
+    written.parent.mkdir(exist_ok=True)
+    written.write_text("{}")
+    if has_config:
+        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(SqueezeError, match=re.escape(f"{tmp_path} {says}, and weights of PyTorch are needed; ")):
+        open_checkpoint(str(tmp_path))
