@@ -339,7 +339,8 @@ def quantize(
 def relabel(
     checkpoint: str | PathLike[str],
     *,
-    labels: str | float | Sequence[str] | Sequence[float],
+    labels: str | float | Sequence[str] | Sequence[float] | None = None,
+    multi_label: bool = False,
     out: str | PathLike[str] | None = None,
     force: bool = False,
     seed: int = 0,

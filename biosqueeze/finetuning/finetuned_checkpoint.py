@@ -10,6 +10,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.label_names import NAMELESS, check_tags
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import task_head_in
+from biosqueeze.models.loading.notices import note_once
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.encoding.tag_schemes import canonical_labels, scheme_of
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
@@ -48,13 +49,24 @@ def task_of(
     """
     name = _kind(checkpoint, task, purpose)
     recorded = record_of(checkpoint, name)
-    is_multi_label = checkpoint.config.get("problem_type") == MULTI.problem_type
-    default_scheme = (MULTI if is_multi_label else SINGLE).name if name == "classification" else ""
+    default_scheme = _labels_of_a_text(checkpoint) if name == "classification" else ""
     if name in TAGGING and checkpoint.labels:
         default_scheme = scheme_of(checkpoint.labels)
     scheme = (recorded and recorded.scheme) or default_scheme
     formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
     return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
+
+
+def _labels_of_a_text(checkpoint: Checkpoint) -> str:
+    """Return the output type of a classifier by its config.json; say what is assumed where that does not tell."""
+    problem_type = checkpoint.config.get("problem_type")
+    if problem_type is None and checkpoint.task is None:
+        note_once(
+            checkpoint.path,
+            f"{checkpoint.name}: config.json has no problem_type, so a text has one label; if it has any number: "
+            f"biosqueeze relabel {checkpoint.name} --multi-label",
+        )
+    return (MULTI if problem_type == MULTI.problem_type else SINGLE).name
 
 
 def record_of(checkpoint: Checkpoint, name: str) -> TaskRecord | None:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.data.output_types import MULTI
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.label_names import REMOVED, tag_fault
 from biosqueeze.manifest import TaskRecord
@@ -26,6 +27,7 @@ EXAMPLES = (
         "Remove the outputs X, [CLS] and [SEP] of an old BioBERT tagger",
         "biosqueeze relabel biobert-ner --labels O,B-Disease,I-Disease,-,-,-",
     ),
+    ("Say that a classifier gives several labels to a text", "biosqueeze relabel hoc-model --multi-label"),
 )
 _HEADS = ("token-classification", "sequence-classification")
 
@@ -38,12 +40,17 @@ class Options(WritingOptions):
     can be read. The weights of the outputs that remain are unchanged. ONNX graphs are left out.
     """
 
+    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = ("labels", "multi_label")
+
     checkpoint: CheckpointArgument
     labels: Annotated[
-        str,
+        str | None,
         "Names of all outputs in their order; - removes an output. Those of a tagger are O, B-TYPE, I-TYPE, ...",
         Syntax("NAME,NAME,...", is_list=True),
-    ]
+    ] = None
+    multi_label: Annotated[
+        bool, "The outputs of a classifier are independent: a text has any number of labels (problem_type)."
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def plan(options: Options) -> Plan:
     source = open_checkpoint(options.checkpoint, weights=False)
     names = _names(options, source)
     out = check_output(_out(options, source), inputs_of(options, source), force=options.force)
-    return Plan(out=out, steps=names.changes)
+    return Plan(out=out, steps=_steps(options, names))
 
 
 def run(options: Options) -> Outcome:
@@ -87,15 +94,22 @@ def run(options: Options) -> Outcome:
     source = open_checkpoint(options.checkpoint)
     names = _names(options, source)
     with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
-        with_outputs(load_model(source).model, names.kept, names.new).save_pretrained(output.path)
+        problem_type = MULTI.problem_type if options.multi_label else None
+        with_outputs(load_model(source).model, names.kept, names.new, problem_type).save_pretrained(output.path)
         load_tokenizer(source).save_pretrained(output.path)
         copy_sentence_layout(source.path, output.path)
         copy_head(source, output.path)
-        record = StageRecord(stage="relabel", parent=source, options=options, task=_task(source, names))
+        record = StageRecord(stage="relabel", parent=source, options=options, task=_task(options, source, names))
         written = output.finish(record)
-    note("labels: " + ", ".join(names.changes))
+    for step in _steps(options, names):
+        note(step)
     summary = Summary(size=size_of(written), next_words=("evaluate", str(written.path), "--data", "DIRECTORY"))
     return Outcome(written.path, {"labels": list(names.new)}, summary=summary)
+
+
+def _steps(options: Options, names: _Names) -> tuple[str, ...]:
+    renamed = ("labels: " + ", ".join(names.changes),) if options.labels else ()
+    return (*renamed, *(("a text has any number of labels",) if options.multi_label else ()))
 
 
 def _out(options: Options, source: Checkpoint) -> Path:
@@ -114,6 +128,10 @@ def _names(options: Options, source: Checkpoint) -> _Names:
     old = source.labels or tuple(f"LABEL_{number}" for number in range(label_count(source)))
     if head not in _HEADS or len(old) == 1:
         raise SqueezeError(f"{source.name} has no classifier or tagger, and so no labels")
+    if options.multi_label and head == "token-classification":
+        raise UsageError(f"--multi-label: {source.name} is a tagger, which has one tag for each word")
+    if options.labels is None:
+        return _Names(old, old)
     names = _Names(old, tuple(name.strip() for name in options.labels.split(",")))
     fault = _fault(names, is_tagger=head == "token-classification", has_crf=source.custom_head is not None)
     if fault:
@@ -138,11 +156,11 @@ def _fault(names: _Names, *, is_tagger: bool, has_crf: bool) -> str:
     return unread and f"{unread}; entities are read from tags, such as O, B-Disease and I-Disease"
 
 
-def _task(source: Checkpoint, names: _Names) -> TaskRecord | None:
+def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | None:
     """Return the record of the task with the new names, where there is a record."""
     if source.task is None:
         return None
-    scheme = source.task.scheme
+    scheme = MULTI.name if options.multi_label else source.task.scheme
     if task_head_in(source) == "token-classification":
         scheme = scheme_of(names.new)
     return replace(source.task, labels=names.new, scheme=scheme)

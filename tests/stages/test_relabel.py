@@ -90,6 +90,21 @@ def test_without_labels_there_is_nothing_to_name(pico_bert: Path, tmp_path: Path
         assert (refused.code, "and so no labels" in refused.err) == (1, True), refused.err
 
 
+def test_several_labels_for_a_text(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=("a", "b", "c"))
+    (tmp_path / "test.tsv").write_text("text\tlabel\ncar ci\ta;b\nhepti\tc\nneu ro\t\n")
+    evaluated = shell("evaluate", path, "--data", tmp_path, "--task", "classification")
+    assert "biosqueeze relabel" in evaluated.err
+    assert evaluated.code == 1
+    assert shell("relabel", path, "--multi-label", "--out", tmp_path / "new").code == 0
+    assert json.loads((tmp_path / "new/config.json").read_text())["problem_type"] == "multi_label_classification"
+    evaluated = shell("evaluate", tmp_path / "new", "--data", tmp_path, "--task", "classification", "--json")
+    assert "f1" in json.loads(evaluated.out)["metrics"]
+    tagger = pico.save("bert", tmp_path / "tagger", head=TAGGER, labels=("O", "B", "I"))
+    assert "one tag for each word" in shell("relabel", tagger, "--multi-label", "--out", tmp_path / "no").err
+    assert "--labels or --multi-label" in shell("relabel", tagger, "--out", tmp_path / "no").err
+
+
 def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
     path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=PUBLISHED)
     result = biosqueeze.relabel(path, labels=["no", "maybe", "yes"], out=tmp_path / "new", quiet=True)
