@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.output_types import MULTI
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.label_names import REMOVED, tag_fault
 from biosqueeze.manifest import TaskRecord
@@ -88,6 +87,7 @@ def run(options: Options) -> Outcome:
         UsageError: these are no names for its outputs.
         SqueezeError: it has no labels.
     """
+    from biosqueeze.data.output_types import MULTI
     from biosqueeze.models.loading.load import load_model, load_tokenizer
     from biosqueeze.models.relabelling import with_outputs
 
@@ -158,6 +158,8 @@ def _fault(names: _Names, *, is_tagger: bool, has_crf: bool) -> str:
 
 def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | None:
     """Return the record of the task with the new names, where there is a record."""
+    from biosqueeze.data.output_types import MULTI  # imports NumPy
+
     if source.task is None:
         return None
     scheme = MULTI.name if options.multi_label else source.task.scheme
