@@ -9,13 +9,14 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json, read_text
 from biosqueeze.files.saved_states import is_state_folder
+from biosqueeze.progress import ProgressBar, track
 
 LOCK_FILE = ".lock"
 # What a stage adds to a directory without changing the model is not part of the content.
@@ -31,6 +32,8 @@ _NOT_CONTENT = {
 }
 # A parsed object takes up to 30 times the bytes of its text. The vocabularies of the largest BPE tokenizers take 10 MB.
 _SMALL_BYTES = 1 << 24
+_MEGABYTE = 1 << 20
+_HASHED_SOON = 500  # megabytes, in about two seconds
 # The ends of directory names that are still being written.
 _UNFINISHED = (".partial", ".runs")
 
@@ -222,15 +225,27 @@ def content_hash(path: Path) -> str:
     Results, cards, training states, and what is still being written are left out.
     """
     digest = hashlib.sha256()
-    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file()]
-    for file in files:
-        relative = file.relative_to(path) if file != path else Path(file.name)
-        if _is_left_out(relative.parts):
-            continue
-        digest.update(f"{relative}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    names = {path: path.name}
+    if not path.is_file():
+        files = {file: file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file()}
+        names = {file: str(relative) for file, relative in files.items() if not _is_left_out(relative.parts)}
+    megabytes_of_all = sum(file.stat().st_size for file in names) // _MEGABYTE
+    with track(f"check {path.name}, MB", megabytes_of_all) if megabytes_of_all > _HASHED_SOON else nullcontext() as bar:
+        for file, name in names.items():
+            digest.update(f"{name}\0".encode())
+            digest.update(_digest(file, bar))
     return digest.hexdigest()
+
+
+def _digest(file: Path, bar: ProgressBar | None) -> bytes:
+    """Return the SHA-256 of a file; the bar advances with every megabyte."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_MEGABYTE):
+            digest.update(block)
+            if bar:
+                bar.advance()
+    return digest.digest()
 
 
 def _is_left_out(parts: tuple[str, ...]) -> bool:

@@ -67,6 +67,18 @@ def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, mon
     assert files.content_hash(folder) != expected
 
 
+def test_content_hash_of_much_content_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "corpus.txt").write_bytes(b"abc" * 1_000_000)
+    expected = files.content_hash(tmp_path)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(files, "_HASHED_SOON", 1)
+    monkeypatch.setattr("biosqueeze.progress.LOG_EVERY_SECONDS", -1)
+    assert files.content_hash(tmp_path) == expected
+    assert f"check {tmp_path.name}, MB: 2/2" in capsys.readouterr().err
+
+
 def test_content_hash_leaves_out_results_and_unfinished_output(tmp_path: Path) -> None:
     folder = write_content(tmp_path / "folder", "weights")
     expected = files.content_hash(folder)
