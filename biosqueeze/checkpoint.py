@@ -13,12 +13,13 @@ from typing import Any
 from biosqueeze import card, checkpoint_files, manifest, model_config, model_facts
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
+from biosqueeze.hub_names import split_revision
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import is_module_folder
 
 DEMO_MODEL = "demo:minilm"
-_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
+_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?(@[\w./-]+)?$")  # NAME@REVISION is a branch, a tag or a commit
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
 # Of the folders on the Hub, only those of sentence-transformers' modules are fetched, such as 1_Pooling.
 _OTHER_FOLDERS = ["[!0-9]*/*"]
@@ -153,7 +154,7 @@ class Checkpoint:
     @property
     def short_name(self) -> str:
         """The last part of the name, fit for a directory name."""
-        last = re.split(r"[/:]", self.name.rstrip("/"))[-1]
+        last = re.split(r"[/:]", split_revision(self.name)[0].rstrip("/"))[-1]
         return self.path.resolve().name if last in ("", ".", "..") else last
 
     @property
@@ -241,8 +242,11 @@ def _download(name: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    repo, revision = split_revision(name)
+
     def fetch(patterns: list[str], ignored: list[str] | None = _OTHER_FOLDERS) -> Path:
-        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=ignored))
+        folder = snapshot_download(repo, revision=revision, allow_patterns=patterns, ignore_patterns=ignored)
+        return Path(folder)
 
     try:
         path = fetch(_CONFIG_FILES)

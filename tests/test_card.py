@@ -50,7 +50,13 @@ def test_front_matter_has_task_and_scores(pico_ner: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("parent", "wanted"),
-    [("dmis-lab/biobert-v1.1", "dmis-lab/biobert-v1.1"), ("here/teacher", None), ("runs/a/b", None), ("~/x", None)],
+    [
+        ("dmis-lab/biobert-v1.1", "dmis-lab/biobert-v1.1"),
+        ("dmis-lab/biobert-v1.1@main", "dmis-lab/biobert-v1.1"),
+        ("here/teacher", None),
+        ("runs/a/b", None),
+        ("~/x", None),
+    ],
 )
 def test_base_model_is_named_only_if_on_the_hub(
     parent: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,7 +66,8 @@ def test_what_is_fetched_from_the_hub(
 ) -> None:
     import huggingface_hub
 
-    def download(_name: str, **patterns: list[str]) -> str:
+    def download(_name: str, revision: str | None, **patterns: list[str]) -> str:
+        assert revision is None
         for file in huggingface_hub.utils.filter_repo_objects([*_ON_THE_HUB, *more], **patterns):
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).touch()
@@ -77,6 +78,26 @@ def test_what_is_fetched_from_the_hub(
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     always = {"config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json", *more}
     assert found == always | fetched
+
+
+def test_a_revision_on_the_hub(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked = set()
+
+    def download(name: str, revision: str | None, **_patterns: list[str]) -> str:
+        asked.add((name, revision))
+        return str(pico_bert)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    for revision in ("v1.1", "refs/pr/3", "0a1b2c3"):
+        checkpoint = open_checkpoint(f"owner/model@{revision}")
+        assert (checkpoint.path, checkpoint.short_name) == (pico_bert, "model")
+    assert asked == {("owner/model", "v1.1"), ("owner/model", "refs/pr/3"), ("owner/model", "0a1b2c3")}
+    shutil.copytree(pico_bert, tmp_path / "model@v2")
+    assert open_checkpoint(str(tmp_path / "model@v2")).short_name == "model@v2"
+    with pytest.raises(SqueezeError, match="there is no directory"):
+        open_checkpoint("owner/model@")
 
 
 def test_the_checkpoints_of_a_family_are_named(pico_bert: Path, tmp_path: Path) -> None:

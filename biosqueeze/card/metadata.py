@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.card.markdown import results_block
+from biosqueeze.hub_names import split_revision
 from biosqueeze.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def front_matter(name: str, manifest: Manifest, parent: Path | None, results: Se
 
     inherited = read_inherited(parent / "README.md") if parent else {}
     if manifest.parent and is_on_hub(manifest.parent.name):
-        inherited["base_model"] = manifest.parent.name
+        inherited["base_model"] = split_revision(manifest.parent.name)[0]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=PIPELINE_TAGS.get(manifest.head, "feature-extraction"),
@@ -56,7 +57,7 @@ def front_matter(name: str, manifest: Manifest, parent: Path | None, results: Se
 
 def is_on_hub(name: str) -> bool:
     """Return whether a parent's name is a Hub id and not a local directory."""
-    return _HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return _HUB_ID.fullmatch(split_revision(name)[0]) is not None and not Path(name).exists()
 
 
 def read_inherited(card: Path) -> dict[str, Any]:

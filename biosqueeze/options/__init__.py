@@ -72,7 +72,10 @@ HIGHEST_SEED = 2**31 - 1
 
 
 CheckpointArgument = Annotated[
-    str, "Directory, Hub id, demo:minilm, or - for the path on standard input.", Argument(), OnDisk()
+    str,
+    "Directory, Hub id (NAME, or NAME@REVISION), demo:minilm, or - for the path on standard input.",
+    Argument(),
+    OnDisk(),
 ]
 
 

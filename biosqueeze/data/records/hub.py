@@ -9,6 +9,7 @@ from biosqueeze.data.records.parquet import load_parquet, parquet_splits
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPELLINGS
 from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.hub_names import split_revision
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -17,7 +18,7 @@ PREFIX = "hub:"
 
 
 def is_hub(source: str) -> bool:
-    """Return whether a source is a name on the Hub: hub:NAME or hub:NAME:CONFIG."""
+    """Return whether a source is a name on the Hub: hub:NAME or hub:NAME:CONFIG; NAME may be NAME@REVISION."""
     return source.startswith(PREFIX)
 
 
@@ -79,7 +80,8 @@ def _load_hub(source: str) -> "Mapping[str, Dataset]":
         raise UsageError(f"{source!r} names no data set; write hub:NAME or hub:NAME:CONFIG")
     datasets = require("datasets", "hub")
     try:
-        loaded: Mapping[str, Dataset] = datasets.load_dataset(name, config or None)
+        plain, revision = split_revision(name)
+        loaded: Mapping[str, Dataset] = datasets.load_dataset(plain, config or None, revision=revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise SqueezeError(
             f"datasets cannot load {source} ({_one_line(error)}); check the name, and the configuration in "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.records.hub import PREFIX
 from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.hub_names import split_revision
 
 if TYPE_CHECKING:
     from datasets import DatasetBuilder
@@ -18,7 +19,10 @@ _SPLIT = "train"
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """The train split of a data set on the Hub: hub:NAME, hub:NAME:FIELD or hub:NAME:CONFIG:FIELD."""
+    """The train split of a data set on the Hub: hub:NAME, hub:NAME:FIELD or hub:NAME:CONFIG:FIELD.
+
+    NAME may be NAME@REVISION.
+    """
 
     source: str
     name: str
@@ -86,7 +90,9 @@ class HubCorpus:
         return text or ""
 
     def _builder(self) -> "DatasetBuilder":
-        builder: DatasetBuilder = require("datasets", EXTRA).load_dataset_builder(self.name, self.config)
+        name, revision = split_revision(self.name)
+        load = require("datasets", EXTRA).load_dataset_builder
+        builder: DatasetBuilder = load(name, self.config, revision=revision)
         return builder
 
     @contextmanager

@@ -91,17 +91,17 @@ def test_the_hub_is_streamed_by_name_and_configuration(monkeypatch: pytest.Monke
             yield {"text": "From far."}
             raise ConnectionError("the line is dead")
 
-    def load(name: str, config: str | None) -> Builder:
-        asked.append((name, config))
+    def load(name: str, config: str | None, revision: str | None) -> Builder:
+        asked.append((name, config, revision))
         return Builder()
 
     monkeypatch.setattr("datasets.load_dataset_builder", load)
-    corpus = HubCorpus.parse("hub:owner/name:large:text")
+    corpus = HubCorpus.parse("hub:owner/name@v1.0:large:text")
     assert corpus.revision() == "commit/large"
     texts = corpus.texts("other")
     assert next(texts) == "From far."
-    assert asked == [("owner/name", "large")] * 2 + ["train"]
-    with pytest.raises(SqueezeError, match=r"datasets cannot read hub:owner/name:large:text \(the line is dead"):
+    assert asked == [("owner/name", "large", "v1.0")] * 2 + ["train"]
+    with pytest.raises(SqueezeError, match=r"datasets cannot read hub:owner/name@v1.0:large:text \(the line is dead"):
         next(texts)
 
 
