@@ -235,6 +235,7 @@ def predict(
     task: str | None = None,
     out: str | PathLike[str] | None = None,
     force: bool = False,
+    resume: bool | Literal["auto"] = False,
     format: Literal["jsonl", "pubtator"] = "jsonl",
     column: str | Sequence[str] = (),
     keep_fields: bool = False,

@@ -2,14 +2,15 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import check_absent, open_atomic
+from biosqueeze.files import check_absent, flush, rename, write_json
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.system.os_errors import explained_writes
 
@@ -48,37 +49,70 @@ def is_stream(out: Path) -> bool:
     return out.absolute().parent in _DESCRIPTORS or (out.exists() and not (out.is_file() or out.is_dir()))
 
 
-def write_output(out: Path, lines: Iterator[str], written: Callable[[], int], *, force: bool) -> None:
-    """Write lines to a temporary file and rename it to FILE when all are written; a .gz is compressed.
-
-    A device, a named pipe or a descriptor is written to as the lines are computed.
-
-    Args:
-        out: the file.
-        lines: text with line ends.
-        written: returns the number of records so far, for the message of an error.
-        force: replace an existing file.
+def write_to_stream(out: Path, lines: Iterator[str]) -> None:
+    """Write lines to a device, a named pipe or a descriptor as they are computed; a .gz is compressed.
 
     Raises:
-        SqueezeError: the file exists or cannot be written, another process writes it, or `lines` raised one;
-            FILE.partial then holds the lines before it.
+        SqueezeError: it cannot be written to, or `lines` raised one.
     """
-    elsewhere = "give another file with --out"
-    with explained_writes(str(out), remedy=elsewhere, when_full=f"free some space, or {elsewhere}"):
-        if is_stream(out):
-            with out.open("wb") as file:
-                _write(lines, file, out)
-            return
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with _reserved(out):
-            check_free(out, force=force)
-            try:
-                with open_atomic(out, keep_partial=True) as file:
-                    _write(lines, file, out)
-                    check_free(out, force=force)  # where there are no locks, another process may have been faster
-            except (SqueezeError, KeyboardInterrupt) as error:
-                saved = f"{out}.partial holds the predictions of the first {written():,} records"
-                raise type(error)(f"{error}; {saved}" if str(error) else saved) from error
+    with _explained(out), out.open("wb") as file, _compressed(file, out) as stream:
+        _write_all(lines, stream, file)
+
+
+@contextmanager
+def reserved(out: Path) -> Iterator[None]:
+    """Hold a lock on FILE, so that two processes do not compute the same output.
+
+    Raises:
+        SqueezeError: another process holds it, or its directory cannot be written to.
+    """
+    lock = out.with_name(f".{out.name}.lock")
+
+    def refuse() -> None:
+        raise SqueezeError(f"another biosqueeze is writing {out} right now; wait for it, or give another --out")
+
+    with ExitStack() as stack:
+        with _explained(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(exclusive_lock(lock, refuse))
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def write_file(
+    target: SavedPredictions, request: Mapping[str, Any], before: Iterable[str], lines: Iterator[str], *, force: bool
+) -> None:
+    """Write the lines of an interrupted run and all others to FILE.partial; rename it to FILE when all are written.
+
+    FILE.partial has the former lines until all of them are copied, and stays where `lines` raises an error.
+
+    Args:
+        target: names of the files, of which this process holds the lock.
+        request: what the lines are made by, for FILE.partial.json.
+        before: the lines that an interrupted run has written; they may come from FILE.partial.
+        lines: the others, with line ends.
+        force: replace an existing FILE.
+
+    Raises:
+        SqueezeError: FILE exists, a file cannot be written, or `before` or `lines` raised one.
+    """
+    copy = target.path.with_name(f"{target.path.name}.copy")
+    try:
+        with _explained(target.out):
+            with copy.open("wb") as file, _compressed(file, target.out) as stream:
+                for text in before:
+                    stream.write(text.encode())
+                write_json(target.request_file, request)
+                rename(copy, target.path)
+                _write_all(lines, stream, file)
+            flush(target.path)
+            check_free(target.out, force=force)  # where there are no locks, another process may have been faster
+            rename(target.path, target.out)
+            target.request_file.unlink()
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 def check_free(out: Path, *, force: bool) -> None:
@@ -92,30 +126,18 @@ def check_free(out: Path, *, force: bool) -> None:
     check_absent(out, force=force)
 
 
+def _write_all(lines: Iterator[str], stream: BinaryIO, file: BinaryIO) -> None:
+    """Write lines to a stream as they are computed; `file` is what it writes to."""
+    for text in lines:
+        stream.write(text.encode())
+        file.flush()
+
+
 @contextmanager
-def _reserved(out: Path) -> Iterator[None]:
-    """Hold a lock on FILE, so that two processes do not compute the same output.
-
-    Raises:
-        SqueezeError: another process holds it.
-    """
-    lock = out.with_name(f".{out.name}.lock")
-
-    def refuse() -> None:
-        raise SqueezeError(f"another biosqueeze is writing {out} right now; wait for it, or give another --out")
-
-    with exclusive_lock(lock, refuse):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
-def _write(lines: Iterator[str], file: BinaryIO, out: Path) -> None:
-    with _compressed(file, out) as stream:
-        for text in lines:
-            stream.write(text.encode())
-            file.flush()
+def _explained(out: Path) -> Iterator[None]:
+    elsewhere = "give another file with --out"
+    with explained_writes(str(out), remedy=elsewhere, when_full=f"free some space, or {elsewhere}"):
+        yield
 
 
 @contextmanager

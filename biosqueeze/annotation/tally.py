@@ -20,7 +20,8 @@ _SUSPICIOUS = 10  # so many records without an entity are worth a warning
 class Tally:
     """Counts of records, bad records and warnings so far."""
 
-    records: int = 0
+    records: int = 0  # with those before
+    before: int = 0  # that an interrupted run has annotated
     bad: int = 0
     first_error: str = ""
     entities: int | None = None  # None for a task that finds none
@@ -57,7 +58,7 @@ class Tally:
     @property
     def speed(self) -> str:
         """Records per second, as text."""
-        return f"{self.records / max(time.monotonic() - self._started, 1e-9):,.0f} records/s"
+        return f"{(self.records - self.before) / max(time.monotonic() - self._started, 1e-9):,.0f} records/s"
 
     def conclude(self, source: str) -> None:
         """Print the sums of the warnings and the number of records.
@@ -71,8 +72,10 @@ class Tally:
             raise SqueezeError(f"{source} has no record; check that it was written in full")
         if self.bad == self.records:
             raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error}")
-        if self.entities == 0 and self.records >= _SUSPICIOUS:
-            warn(f"no entity was found in any of {self.records:,} records; is this the checkpoint that was fine-tuned?")
+        new = self.records - self.before
+        if self.entities == 0 and new >= _SUSPICIOUS:
+            warn(f"no entity was found in any of {new:,} records; is this the checkpoint that was fine-tuned?")
         bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""
         records = "1 record" if self.records == 1 else f"{self.records:,} records"
-        note(f"{records}{bad}, {self.speed}")
+        former = f", {self.before:,} of them by the interrupted run" if self.before else ""
+        note(f"{records}{former}{bad}, {self.speed}")

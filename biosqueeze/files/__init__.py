@@ -95,7 +95,7 @@ def check_absent(out: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file for writing; flush it to the disk and rename it to FILE at the end of the body.
 
     A reader sees the old file or the new one, also after a crash. Processes that write the same file at the same time
@@ -103,7 +103,6 @@ def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]
 
     Args:
         path: the file.
-        keep_partial: where the body raises, rename the temporary file to FILE.partial; else it is deleted.
 
     Raises:
         OSError: the file cannot be written, or the disk is full; the old file is kept.
@@ -119,10 +118,7 @@ def open_atomic(path: Path, *, keep_partial: bool = False) -> Iterator[BinaryIO]
         rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            if keep_partial:
-                temporary.replace(path.with_name(f"{path.name}.partial"))
-            else:
-                temporary.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -1,17 +1,28 @@
 """Annotate records with a fine-tuned checkpoint, in order and as they arrive."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import registry
-from biosqueeze.annotation.output import RecordFormatter, check_free, is_standard_output, is_stream, write_output
+from biosqueeze.annotation.output import (
+    RecordFormatter,
+    check_free,
+    is_standard_output,
+    is_stream,
+    reserved,
+    write_file,
+    write_to_stream,
+)
+from biosqueeze.annotation.saved import SavedPrediction, SavedPredictions, matched
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.records.incoming import NAMES, STDIN, InputStream, given_texts, open_input
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import content_hash
 from biosqueeze.options import (
     Argument,
     CheckpointArgument,
@@ -28,6 +39,7 @@ from biosqueeze.options import (
     Suggests,
     Summary,
     Syntax,
+    resolved,
 )
 from biosqueeze.progress import note
 from biosqueeze.tasks.formulation import ReadingOptions
@@ -55,6 +67,8 @@ _PAIRS = {
     "similarity": "sentence1 and sentence2",
     "qa": "question and context",
 }  # the fields of the tasks that read two texts
+# Options that change the predictions, or how they are written.
+_OF_PREDICTIONS = ("text", "max_length", "column", "format", "keep_fields")
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -85,14 +99,20 @@ class Options(InferenceOptions):
     ] = None
     out: Annotated[
         str | None,
-        "File to write, complete or not at all; .gz is compressed. A device or a named pipe is written to. Default: "
-        "standard output.",
+        "File to write, FILE.partial until it is complete; .gz is compressed. A device or a named pipe is written to. "
+        "Default: standard output.",
         Short("o"),
         Data(),
         OnDisk(is_output=True),
         Group.OUTPUT,
     ] = None
-    force: Annotated[bool, "Replace an existing file.", Requires("out"), Group.OUTPUT] = False
+    force: Annotated[bool, "Replace an existing file, and FILE.partial.", Requires("out"), Group.OUTPUT] = False
+    resume: Annotated[
+        bool | Literal["auto"],
+        "Continue the FILE.partial of an interrupted run with the same input. With auto, start where there is none.",
+        Requires("out"),
+        Group.OUTPUT,
+    ] = False
     format: Annotated[Literal["jsonl", "pubtator"], "JSON lines, or PubTator (for entities).", Group.OUTPUT] = "jsonl"
     column: Annotated[
         tuple[str, ...],
@@ -156,15 +176,73 @@ def run(options: Options) -> Outcome:
     read_as = f"{source.name} is read as {NAMES[source.format]}; " if options.input else ""
     note(f"{read_as}{request.kind} with {request.backend}")
     tally = Tally()
-    formatter = RecordFormatter(options.format, options.keep_fields)
-    lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
-    if request.out is None:
-        return Outcome(request.checkpoint.path, lines=lines)
     started = time.monotonic()
-    write_output(request.out, lines, lambda: tally.records, force=options.force)
+    if request.out is None or is_stream(request.out):
+        formatter = RecordFormatter(options.format, options.keep_fields)
+        lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
+        if request.out is None:
+            return Outcome(request.checkpoint.path, lines=lines)
+        write_to_stream(request.out, lines)
+    else:
+        with reserved(request.out):
+            _write_file(options, request, source, annotator, tally)
     facts = {"task": request.kind, "backend": request.backend, "records": tally.records, "bad": tally.bad}
     facts |= {"seconds": round(time.monotonic() - started, 3)}
     return Outcome(request.out, facts, summary=Summary(machine=f"{request.backend} on {request.device}"))
+
+
+def can_continue(options: Options) -> bool:
+    """Return whether --resume would continue an interrupted run of the same model and input."""
+    request = _resolve(replace(options, force=True))
+    if request.out is None or is_stream(request.out):
+        return False
+    saved = SavedPredictions(request.out)
+    try:
+        saved.check_request(_made_by(options, request))
+    except SqueezeError:
+        return False
+    return saved.path.exists()
+
+
+def _write_file(
+    options: Options, request: _PredictionRequest, source: InputStream, annotator: "Annotator", tally: Tally
+) -> None:
+    """Annotate the records that an interrupted run has left, or all, to the file of --out."""
+    saved = SavedPredictions(Path(str(request.out)))
+    made_by = _made_by(options, request)
+    before: Iterator[str] = iter(())
+    if saved.continues(resume=options.resume, force=options.force):
+        saved.check_request(made_by)
+        before = _before(saved.read(is_pubtator=options.format == "pubtator"), source, saved.path, tally)
+    formatter = RecordFormatter(options.format, options.keep_fields)
+    lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
+    try:
+        write_file(saved, made_by, before, lines, force=options.force)
+    except (SqueezeError, KeyboardInterrupt) as error:
+        if not saved.path.exists():
+            raise
+        number = "" if isinstance(error.__cause__, OSError) else f" of the first {tally.records:,} records"
+        kept = f"{saved.path} holds the predictions{number}; --resume continues"
+        raise type(error)(f"{error}; {kept}" if str(error) else kept) from error
+
+
+def _before(saved: Iterator[SavedPrediction], source: InputStream, where: Path, tally: Tally) -> Iterator[str]:
+    """Yield the lines of an interrupted run, count them, and take their records from the source."""
+    for text in matched(saved, source.records, where):
+        tally.records, tally.before = tally.records + 1, tally.before + 1
+        yield text
+
+
+def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
+    """Return what the predictions depend on, but for rounding."""
+    path = Path(options.input or "").expanduser()
+    return {
+        "checkpoint": request.checkpoint.weights_sha256(),
+        "task": request.kind,
+        "backend": request.backend,
+        "input": content_hash(path) if path.is_file() else None,
+        **{name: value for name, value in resolved(options).items() if name in _OF_PREDICTIONS},
+    }
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _PredictionRequest:
@@ -186,7 +264,7 @@ def _output_file(options: Options) -> Path | None:
     """Return the file to write; None for standard output.
 
     Raises:
-        SqueezeError: it exists, is a directory, or is the input.
+        SqueezeError: it exists, is a directory, or is the input; or FILE.partial exists, or is missing.
     """
     if options.out in (None, STDIN):
         return None
@@ -197,6 +275,7 @@ def _output_file(options: Options) -> Path | None:
         if options.input and out.exists() and Path(options.input).expanduser().resolve() == out.resolve():
             raise SqueezeError(f"{out} is the input; give another --out")
         check_free(out, force=options.force)
+        SavedPredictions(out).continues(resume=options.resume, force=options.force)
     return out
 
 

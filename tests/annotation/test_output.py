@@ -1,6 +1,7 @@
 """Output files are whole or absent, whoever else writes; devices and pipes are written to and never replaced."""
 
 import gzip
+import json
 import os
 import stat
 import subprocess
@@ -10,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.annotation.output import is_standard_output, is_stream, write_output
+from biosqueeze.annotation.output import is_standard_output, is_stream, reserved, write_file, write_to_stream
+from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.errors import SqueezeError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's devices")
 
 
-def write(out, *lines, force=False):
-    write_output(out, iter(lines), lambda: 1, force=force)
+def write(out, *lines, force=False, before=()):
+    write_all(out, iter(lines), force=force, before=before)
+
+
+def write_all(out, lines, *, force=False, before=()):
+    if is_stream(out):
+        write_to_stream(out, lines)
+        return
+    with reserved(out):
+        write_file(SavedPredictions(out), {"task": "ner"}, before, lines, force=force)
 
 
 def test_second_writer_is_refused_and_the_first_is_whole(tmp_path):
@@ -29,25 +39,27 @@ def test_second_writer_is_refused_and_the_first_is_whole(tmp_path):
             write(out, "b\n", force=True)
         yield "c\n"
 
-    write_output(out, lines(), lambda: 1, force=False)
+    write_all(out, lines())
     assert out.read_text() == "a\nc\n"
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_file_of_a_killed_writer_is_deleted(tmp_path):
+def test_lines_of_a_killed_writer_are_kept(tmp_path):
     out = tmp_path / "a[1].jsonl"
     code = (
-        "import os, signal, sys; from pathlib import Path; from biosqueeze.annotation.output import write_output\n"
+        "import os, signal, sys; from pathlib import Path; from biosqueeze.annotation.output import *\n"
+        "from biosqueeze.annotation.saved import SavedPredictions\n"
         "def lines():\n    yield 'a\\n'\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "write_output(Path(sys.argv[1]), lines(), lambda: 1, force=False)"
+        "with reserved(Path(sys.argv[1])):\n"
+        "    write_file(SavedPredictions(Path(sys.argv[1])), {'task': 'ner'}, (), lines(), force=False)"
     )
     subprocess.run([sys.executable, "-c", code, str(out)], check=False)
-    assert not out.exists() and len(list(tmp_path.glob("*.partial"))) == 1
-    others = [tmp_path / "a[1].jsonl.partial", tmp_path / "a[1].jsonl.notes123.partial"]
-    for other in others:
-        other.write_text("kept")
-    write(out, "b\n")
-    assert sorted(tmp_path.iterdir()) == sorted([out, *others])
+    saved = SavedPredictions(out)
+    assert not out.exists()
+    assert (saved.path.read_text(), json.loads(saved.request_file.read_text())) == ("a\n", {"task": "ner"})
+    write(out, "b\n", before=["a\n"])
+    assert out.read_text() == "a\nb\n"
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_file_published_meanwhile_is_not_replaced(tmp_path):
@@ -57,24 +69,28 @@ def test_file_published_meanwhile_is_not_replaced(tmp_path):
         yield "a\n"
         out.write_text("of another program\n")
 
-    with pytest.raises(SqueezeError, match=r"exists already.*all\.jsonl\.partial holds the predictions"):
-        write_output(out, lines(), lambda: 1, force=False)
+    with pytest.raises(SqueezeError, match="exists already"):
+        write_all(out, lines())
     assert out.read_text() == "of another program\n"
     assert out.with_name("all.jsonl.partial").read_text() == "a\n"
     write(out, "b\n", force=True)
     assert out.read_text() == "b\n"
+    assert list(tmp_path.iterdir()) == [out]
 
 
-def test_an_interruption_names_what_is_saved(tmp_path):
-    def lines():
+def test_former_lines_stay_until_all_are_copied(tmp_path):
+    out = tmp_path / "all.jsonl"
+    saved = SavedPredictions(out)
+    saved.path.write_text("a\nb\n")
+
+    def before():
         yield "a\n"
-        raise KeyboardInterrupt
+        raise SqueezeError("another input")
 
-    with pytest.raises(
-        KeyboardInterrupt, match=r"^\S+all\.jsonl\.partial holds the predictions of the first 1 records"
-    ):
-        write_output(tmp_path / "all.jsonl", lines(), lambda: 1, force=False)
-    assert (tmp_path / "all.jsonl.partial").read_text() == "a\n"
+    with pytest.raises(SqueezeError, match="another input"):
+        write(out, "c\n", before=before())
+    assert saved.path.read_text() == "a\nb\n"
+    assert list(tmp_path.iterdir()) == [saved.path]
 
 
 @pytest.mark.parametrize("name", ["pipe", "pipe.gz"])

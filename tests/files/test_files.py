@@ -88,13 +88,6 @@ def test_content_hash_leaves_out_results_and_unfinished_output(tmp_path: Path) -
     assert files.content_hash(folder) != expected
 
 
-def test_partial_file_is_kept_on_request(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="half"), files.open_atomic(tmp_path / "file", keep_partial=True) as file:
-        file.write(b"ne")
-        raise ValueError("half")
-    assert (tmp_path / "file.partial").read_bytes() == b"ne"
-
-
 def test_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = "import sys, filelock\nwith filelock.FileLock(sys.argv[1]):\n    print(flush=True); sys.stdin.readline()"
