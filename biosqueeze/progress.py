@@ -17,9 +17,10 @@ from biosqueeze.text_table import TextTable, draw, wrapped_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 LOG_EVERY_SECONDS = 15.0
+_SPEED_SECONDS = 300.0  # over which the time left is estimated: one item may take many seconds
 _LOG_WIDTH = 160
 # Of a long error or warning; its end says what to do.
 _MESSAGE_START, _MESSAGE_END, _LEAST_LEFT_OUT = 1200, 600, 200
@@ -215,9 +216,13 @@ class ProgressBar:
 
     def set_total(self, total: int, *, at_most: bool = False) -> None:
         """Change the number of items, where it is found out in between."""
-        self.total, self.at_most = total, at_most
+        was_known, self.total, self.at_most = bool(self.total), total, at_most
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=total, left=_beside_time(at_most))
+            if not was_known:
+                self._bar.columns = _columns(has_total=True)
+            task = next(task for task in self._bar.tasks if task.id == self._task)
+            task.total = total  # `update` would forget the speed
+            self._bar.update(self._task, left=_beside_time(at_most))
 
     def _of_total(self) -> str:
         return f"/{self.total}" if self.total else ""
@@ -238,6 +243,17 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _columns(*, has_total: bool) -> "tuple[ProgressColumn, ...]":
+    """Return the columns of a bar; with a loss and a speed they fit into 80 characters."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    name, facts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[facts]}"))
+    if not has_total:
+        return name, TextColumn("{task.completed:,}"), facts
+    left = TimeRemainingColumn(), TextColumn("{task.fields[left]}")
+    return name, BarColumn(bar_width=9), MofNCompleteColumn(), *left, facts
+
+
 @contextmanager
 def track(what: str, total: int | None = None, done: int = 0, *, at_most: bool = False) -> Iterator[ProgressBar]:
     """Show progress with an estimate of the time left.
@@ -252,18 +268,10 @@ def track(what: str, total: int | None = None, done: int = 0, *, at_most: bool =
     if _state.level < Level.NORMAL or not console.is_terminal or console.quiet:
         yield ProgressBar(what, total, done, at_most)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress
 
-    # With a loss and a speed, the bar fits into 80 columns.
-    known: tuple[ProgressColumn, ...] = (
-        BarColumn(bar_width=9),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    counted = known if total else (TextColumn("{task.completed:,}"),)
-    name, facts = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[facts]}"))
-    with Progress(name, *counted, facts, console=console) as bar:
+    columns = _columns(has_total=bool(total))
+    with Progress(*columns, console=console, speed_estimate_period=_SPEED_SECONDS) as bar:
         task = bar.add_task(plain_text(what), total=total, completed=done, facts="", left=_beside_time(at_most))
         former, _state.bar = _state.bar, bar
         try:

@@ -45,6 +45,15 @@ def test_bar_with_an_upper_bound_fits_too(terminal: Terminal) -> None:
     assert "…" not in last
 
 
+def test_total_that_is_found_out_is_shown(terminal: Terminal) -> None:
+    with progress.track("predict") as bar:
+        bar.advance(32, speed="41 records/s")
+        assert "32/" not in terminal.getvalue()
+        bar.set_total(35_000_000)
+        bar.advance(32, speed="41 records/s")
+    assert "64/35000000" in terminal.getvalue().splitlines()[-2]
+
+
 def test_time_left_counts_from_where_work_went_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "isatty", lambda: False)
     clock = 0.0

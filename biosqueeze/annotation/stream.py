@@ -35,8 +35,11 @@ def annotate_stream(
         SqueezeError: a record is bad and `skip_bad` is off, after the lines of the records before it; or all are bad.
     """
     as_document = formatter.format == "pubtator"
-    with track("predict") as tracker:
+    with track("predict", done=tally.before) as tracker:
         for records in chunk_records(source.records, annotator.model.batch_size):
+            about = source.position and source.position.expected(tally.records + len(records))
+            if about:
+                tracker.set_total(about)
             with collect_warnings() as warnings:
                 chunk = annotator.prepare(records, as_document=as_document)
                 error = None if skip_bad else chunk.first_error

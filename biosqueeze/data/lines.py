@@ -91,14 +91,18 @@ def numbered_lines(path: Path, progress: ByteProgress | None = None) -> Iterator
     return _numbered(open_binary(path, progress), source, partial(_numbered_text, source))
 
 
-def tolerant_lines(path: Path) -> Iterator[Line]:
+def tolerant_lines(path: Path, progress: ByteProgress | None = None) -> Iterator[Line]:
     """Stream the lines of a file; a line that is too long or not UTF-8 has an error, and the lines after it are read.
+
+    Args:
+        path: a plain or gzipped file.
+        progress: is advanced by the bytes of the file on disk that are read.
 
     Raises:
         SqueezeError: the file cannot be read, is a damaged .gz, or has no line end.
     """
     source = _Source(str(path), max_line_bytes())
-    return _numbered(open_binary(path), source, lambda number, raw: _line(raw, source, number))
+    return _numbered(open_binary(path, progress), source, lambda number, raw: _line(raw, source, number))
 
 
 def stdin_lines() -> Iterator[Line]:

@@ -51,7 +51,26 @@ _SUFFIXES: Mapping[str, Format] = {
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
 _OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+_TELLING_BYTES = 1 << 19  # several buffers
 _JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
+
+
+@dataclass
+class FilePosition:
+    """How much of a file has been read, a buffer ahead of its records."""
+
+    size: int
+    read: int = 0
+
+    def advance(self, amount: int = 1) -> None:
+        """Count bytes that were read."""
+        self.read += amount
+
+    def expected(self, records: int) -> int | None:
+        """Return about how many records the file has, if it had so many until here; None while that tells nothing."""
+        if self.read < _TELLING_BYTES or self.read >= self.size:
+            return None
+        return int(float(f"{records * self.size / self.read:.2e}"))
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,8 @@ class InputStream:
     records: Iterator[InputRecord]
     has_names: bool = False
     """Whether the fields have names, as in JSON lines and tables with a header; numbers are no columns of them."""
+    position: FilePosition | None = None
+    """None for a pipe, and for texts that were given."""
 
 
 def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
@@ -85,7 +106,8 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
         UsageError: nothing is piped in.
     """
     name = STANDARD_INPUT if source == STDIN else source
-    lines = _lines(source)
+    position = _position(source)
+    lines = _lines(source, position)
     beginning = list(_up_to_text(lines))
     if not beginning or not beginning[-1].text.strip():
         check = "did the command before it fail?" if source == STDIN else "check that it was written in full"
@@ -106,7 +128,12 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
         "text": lambda: _texts(filled, name),
     }
     has_names = kind == "jsonl" or (kind in ("csv", "tsv") and has_header)
-    return InputStream(name, kind, _with_required(records[kind](), given), has_names)
+    return InputStream(name, kind, _with_required(records[kind](), given), has_names, position)
+
+
+def _position(source: str) -> FilePosition | None:
+    path = Path(source).expanduser()
+    return FilePosition(path.stat().st_size) if source != STDIN and path.is_file() else None
 
 
 def _has_header(line: str, kind: Format, columns: Mapping[str, str]) -> bool:
@@ -157,7 +184,7 @@ def _up_to_text(lines: Iterator[Line]) -> Iterator[Line]:
             return
 
 
-def _lines(source: str) -> Iterator[Line]:
+def _lines(source: str, position: FilePosition | None) -> Iterator[Line]:
     if source == STDIN:
         return stdin_lines()
     path = Path(source).expanduser()
@@ -169,7 +196,7 @@ def _lines(source: str) -> Iterator[Line]:
     other = _OTHER_SUFFIXES.get(data_suffix(Path(source)))
     if other is not None:
         raise _unsupported(source, other)
-    return tolerant_lines(path)
+    return tolerant_lines(path, position)
 
 
 def _unsupported(name: str, what: str) -> SqueezeError:
