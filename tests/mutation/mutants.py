@@ -155,7 +155,7 @@ AREAS = {
                 ("        out.rename(former)", "        shutil.rmtree(out)"),
                 ("sorted(path.rglob", "list(path.rglob"),
                 ('".partial", ', ""),
-                ("relative}\\0", "file.name}\\0"),
+                ('f"{name}\\0"', 'f"{file.name}\\0"'),
             ),
             *_in(
                 "output.py",
@@ -169,6 +169,36 @@ AREAS = {
                 ("and not is_ours", "and False"),
                 ("is_relative_to(out.resolve())", "is_relative_to(out)"),
             ),
+        ),
+    ),
+    "predictions": Area(
+        ("tests/annotation", "tests/stages/test_predict_resume.py", "tests/data/records/test_incoming_position.py"),
+        (
+            *_in(
+                "annotation/saved.py",
+                ("and not (resume or force)", "and False"),
+                ("if resume is True and", "if resume and"),
+                ("record is None or prediction.id", "record is not None and prediction.id"),
+                ("not in (record.id, str(record.id))", "is None"),
+                ('if not line.endswith(b"\\n")', "if False"),
+                ("if saved.get(name) != value", "if False"),
+                ("            document = []", "            pass"),
+            ),
+            *_in(
+                "annotation/output.py",
+                ("            for text in before:", "            for text in ():"),
+                ("check_free(target.out, force=force)", "pass"),
+                ("target.request_file.unlink()", "pass"),
+                ("copy.unlink(missing_ok=True)", "pass"),
+                ("stack.enter_context(exclusive_lock(lock, refuse))", "pass"),
+            ),
+            *_in(
+                "stages/predict.py",
+                ("saved.check_request(made_by)", "pass"),
+                ("tally.before + 1", "tally.before"),
+                ("content_hash(path) if path.is_file() else None", "None"),
+            ),
+            *_in("data/records/incoming.py", ("self.read >= self.size", "False")),
         ),
     ),
 }
