@@ -219,7 +219,8 @@ def _write_file(
     try:
         write_file(saved, made_by, before, lines, force=options.force)
     except (SqueezeError, KeyboardInterrupt) as error:
-        if not saved.path.exists():
+        is_copying = bool(options.resume) and tally.records == tally.before
+        if is_copying or not saved.path.exists():
             raise
         number = "" if isinstance(error.__cause__, OSError) else f" of the first {tally.records:,} records"
         kept = f"{saved.path} holds the predictions{number}; --resume continues"
@@ -237,7 +238,7 @@ def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
     """Return what the predictions depend on, but for rounding."""
     path = Path(options.input or "").expanduser()
     return {
-        "checkpoint": request.checkpoint.weights_sha256(),
+        "checkpoint": content_hash(request.checkpoint.path),  # its graphs too
         "task": request.kind,
         "backend": request.backend,
         "input": content_hash(path) if path.is_file() else None,

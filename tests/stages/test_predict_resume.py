@@ -87,12 +87,18 @@ def test_another_request_is_refused(
 ) -> None:
     out = tmp_path / "out.jsonl"
     saved = interrupt(shell, pico_ner, records, out, b'{"id": "r0", "entities": []}\n')
+    request = json.loads(saved.request_file.read_text())
     resumed = ("predict", pico_ner, records, "--out", out, "--resume")
     assert "other values of keep_fields; repeat" in shell(*resumed, "--keep-fields").err
     assert "other values of max_length; repeat" in shell(*resumed, "--max-length", "8").err
     assert "other values of backend" in shell(*resumed, "--backend", "torch:bf16").err
     records.write_text(records.read_text().replace("hepti", "neu"))
     assert "other values of input" in shell(*resumed).err
+    saved.request_file.write_text(json.dumps(request | {"input": content_hash(records)}))
+    saved.path.write_text('{"id": "r1", "entities": []}\n')
+    refused = shell(*resumed).err
+    assert "prediction 1 has the id 'r1', and" in refused and "--resume continues" not in refused
+    saved.path.write_text('{"id": "r0", "entities": []}\n')
     saved.request_file.unlink()
     assert f"{saved.request_file} is missing" in shell(*resumed).err
     assert saved.path.read_text() == '{"id": "r0", "entities": []}\n'
