@@ -51,10 +51,10 @@ class Checkpoint:
         if self.members:
             names = ", ".join(self.members)
             return f"{self.name} holds {len(self.members)} checkpoints (shrink --family); name one: {names}"
-        if other := checkpoint_files.other_format(self.path):
-            return f"{self.path} holds {other}"
         inside = sorted(str(config.parent) for config in self.path.glob("*/config.json"))
         listed = f"{', '.join(inside[:_LISTED])}{', ...' if len(inside) > _LISTED else ''}"
+        if not inside and (other := checkpoint_files.other_format(self.path)):
+            return f"{self.path} holds {other}"
         advice = f"name one of those in it: {listed}" if inside else "name the directory that holds one"
         return f"{self.path} has no config.json, so it is not a checkpoint; {advice}"
 

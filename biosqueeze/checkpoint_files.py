@@ -19,7 +19,7 @@ _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
 _DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
 # What other programs write: a pattern of file names, what it is, and how it becomes a checkpoint.
-_CONVERT = "convert it with transformers 4 (CLASS.from_pretrained(DIRECTORY, {}=True).save_pretrained(OUT))"
+_CONVERT = "convert it with transformers 4 (AutoModel...from_pretrained(DIRECTORY, {}=True).save_pretrained(OUT))"
 _OTHER_FORMATS = (
     (
         "adapter_config.json",
@@ -35,8 +35,7 @@ _OTHER_FORMATS = (
         "take a version of the model for PyTorch, as the Hub has of most, or convert it with transformers 4 "
         "(load_tf_weights_in_bert)",
     ),
-    ("onnx/*.onnx", "ONNX graphs alone", "take the model that they were exported from"),
-    ("*.onnx", "ONNX graphs alone", "take the model that they were exported from"),
+    ("**/*.onnx", "ONNX graphs alone", "give the checkpoint that they were exported from"),
 )
 _INDEX_ADVICE = "fetch or copy the checkpoint again in full"
 

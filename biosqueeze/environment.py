@@ -60,6 +60,11 @@ def cpu_name() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
+def is_intel() -> bool:
+    """Return whether the processor is one of Intel's."""
+    return "intel" in (_cpuinfo("vendor_id") or platform.processor()).lower()
+
+
 def cpu_flags() -> tuple[str, ...]:
     """Return those of the processor's instruction sets that matter for speed."""
     present = set((_cpuinfo("flags") or _cpuinfo("Features")).split())

@@ -231,7 +231,7 @@ class ProgressBar:
         done_here = self.done - self._done_before
         if not self.total or done_here <= 0:
             return ""
-        seconds = (time.monotonic() - self._started) / done_here * (self.total - self.done)
+        seconds = (time.monotonic() - self._started) / done_here * max(self.total - self.done, 0)
         return f", {'at most ' if self.at_most else ''}{duration(seconds)} left"
 
 

@@ -2,15 +2,15 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from biosqueeze.annotation.saved import SavedPredictions
+from biosqueeze.annotation.saved import Mark, SavedPredictions
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import check_absent, flush, rename, write_json
+from biosqueeze.files import check_absent, flush, rename, write_text
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.system.os_errors import explained_writes
 
@@ -81,38 +81,62 @@ def reserved(out: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def write_file(
-    target: SavedPredictions, request: Mapping[str, Any], before: Iterable[str], lines: Iterator[str], *, force: bool
-) -> None:
-    """Write the lines of an interrupted run and all others to FILE.partial; rename it to FILE when all are written.
+@contextmanager
+def growing_file(
+    target: SavedPredictions, request: Mapping[str, Any], before: Iterable[tuple[str, Mark]], *, force: bool
+) -> Iterator[Callable[[str, Mark], None]]:
+    """Write predictions of an interrupted run, and those of the body, to FILE.partial; rename it to FILE at the end.
 
-    FILE.partial has the former lines until all of them are copied, and stays where `lines` raises an error.
+    FILE.partial has the former predictions until all of them are copied. It stays where the body raises an error, and
+    where the process is killed, with what was appended.
 
     Args:
         target: names of the files, of which this process holds the lock.
-        request: what the lines are made by, for FILE.partial.json.
-        before: the lines that an interrupted run has written; they may come from FILE.partial.
-        lines: the others, with line ends.
+        request: what the predictions are made by, for the journal.
+        before: predictions of an interrupted run and their entries in the journal; they may come from FILE.partial.
         force: replace an existing FILE.
 
+    Yields:
+        the function that appends predictions and their entry.
+
     Raises:
-        SqueezeError: FILE exists, a file cannot be written, or `before` or `lines` raised one.
+        SqueezeError: FILE exists, or a file cannot be written.
     """
     copy = target.path.with_name(f"{target.path.name}.copy")
-    try:
-        with _explained(target.out):
-            with copy.open("wb") as file, _compressed(file, target.out) as stream:
-                for text in before:
+    with _explained(target.out), ExitStack() as stack:
+        stack.callback(copy.unlink, missing_ok=True)
+        file = stack.enter_context(copy.open("wb"))
+        with _compressed(file, target.out) as stream:
+            marks = []
+            for text, mark in before:
+                stream.write(text.encode())
+                marks.append(mark)
+            if not marks:  # what lies there is of another request
+                target.path.unlink(missing_ok=True)
+            write_text(target.journal, "".join(f"{json.dumps(each)}\n" for each in (request, *marks)))
+            rename(copy, target.path)
+            with target.journal.open("a", encoding="utf-8") as journal:
+
+                def append(text: str, mark: Mark) -> None:
                     stream.write(text.encode())
-                write_json(target.request_file, request)
-                rename(copy, target.path)
-                _write_all(lines, stream, file)
-            flush(target.path)
-            check_free(target.out, force=force)  # where there are no locks, another process may have been faster
-            rename(target.path, target.out)
-            target.request_file.unlink()
-    finally:
-        copy.unlink(missing_ok=True)
+                    stream.flush()
+                    file.flush()
+                    journal.write(f"{json.dumps(mark)}\n")
+                    journal.flush()
+                    marks.append(mark)
+
+                try:
+                    yield append
+                except BaseException:
+                    if not marks:  # nothing was predicted
+                        target.path.unlink()
+                        target.journal.unlink()
+                    raise
+        file.close()
+        flush(target.path)
+        check_free(target.out, force=force)  # where there are no locks, another process may have been faster
+        rename(target.path, target.out)
+        target.journal.unlink()
 
 
 def check_free(out: Path, *, force: bool) -> None:

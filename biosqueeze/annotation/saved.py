@@ -1,48 +1,50 @@
-"""FILE.partial: the predictions that an interrupted run has written, and what they were made by (FILE.partial.json)."""
+"""What an interrupted run has left of FILE: predictions (FILE.partial), and of which records they are (a journal).
+
+The journal, FILE.partial.journal, has a JSON object on each line: first what the predictions are made by, then, after
+each chunk of records, how many there are so far, how many of them are bad, and a hash of what they contain. A run that
+continues reads its records from the beginning, and takes over the predictions of those that are the same.
+"""
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from biosqueeze.annotation.tally import Tally
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
 from biosqueeze.progress import track
 
-_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
-
-
-@dataclass(frozen=True)
-class SavedPrediction:
-    """The prediction of one record: its lines, and the id in them."""
-
-    text: str
-    id: Any
+Mark = dict[str, Any]  # an entry of the journal: records, bad and sha256
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
+_OVER = "start over with --force instead of --resume"
 
 
 @dataclass(frozen=True)
 class SavedPredictions:
-    """What an interrupted run has left beside FILE.
+    """The files beside FILE that hold unfinished predictions.
 
     Args:
         out: FILE; the predictions of a .gz are compressed.
+        is_pubtator: whether a prediction is a PubTator document, and not a line.
     """
 
     out: Path
+    is_pubtator: bool = False
 
     @property
     def path(self) -> Path:
-        """The file of the predictions so far."""
+        """The predictions so far."""
         return self.out.with_name(f"{self.out.name}.partial")
 
     @property
-    def request_file(self) -> Path:
-        """The file that says what they were made by."""
-        return self.out.with_name(f"{self.out.name}.partial.json")
+    def journal(self) -> Path:
+        """Of which records they are."""
+        return self.out.with_name(f"{self.out.name}.partial.journal")
 
     def continues(self, *, resume: bool | Literal["auto"], force: bool) -> bool:
         """Return whether there are predictions to continue.
@@ -54,85 +56,78 @@ class SavedPredictions:
         Raises:
             SqueezeError: there are none to continue, or some that would be lost.
         """
-        if self.path.exists() and not (resume or force):
+        if self.path.is_dir():
+            raise SqueezeError(f"{self.path} is a directory; remove it, or give another --out")
+        exists = self.path.is_file() and self.path.stat().st_size > 0
+        if exists and not (resume or force):
             raise SqueezeError(
-                f"{self.path} holds the predictions of an interrupted run; continue it with --resume, or start over "
+                f"{self.path} holds the predictions of an interrupted run; continue it with --resume, or discard them "
                 "with --force"
             )
-        if resume is True and not self.path.exists():
+        if resume is True and not exists:
             raise SqueezeError(f"there is no {self.path} to continue; leave --resume out")
-        return bool(resume) and self.path.exists()
+        return bool(resume) and exists
 
-    def check_request(self, request: Mapping[str, Any]) -> None:
-        """Check that they were made by the same model in the same way.
+    def marks(self, request: Mapping[str, Any]) -> list[Mark]:
+        """Return the entries of the journal on records.
 
         Raises:
-            SqueezeError: by another, or it is not known by which.
+            SqueezeError: the predictions were made by something else than the request, or the journal is damaged.
         """
-        if not self.request_file.is_file():
-            raise SqueezeError(f"{self.request_file} is missing, which says what made {self.path}; give --force")
-        saved = read_json(self.request_file)
-        names = [name for name, value in json.loads(json.dumps(request)).items() if saved.get(name) != value]
+        try:
+            made_by, *marks = map(json.loads, _whole_lines(self.journal.open("rb")))
+            names = [name for name, value in json.loads(json.dumps(request)).items() if made_by.get(name) != value]
+        except (OSError, ValueError, AttributeError) as error:
+            raise SqueezeError(
+                f"{self.journal} is missing or damaged, which says what made {self.path}; {_OVER}"
+            ) from (error)
         if names:
             raise SqueezeError(
-                f"{self.path} was made with other values of {', '.join(names)}; repeat the command as it was, or start "
-                "over with --force instead of --resume"
+                f"{self.path} was made with another {', another '.join(names)}; give the same, or {_OVER}"
             )
+        return marks
 
-    def read(self, *, is_pubtator: bool) -> Iterator[SavedPrediction]:
-        """Yield the whole predictions; what follows the first damaged or unfinished one is left out."""
-        with self.path.open("rb") as file:
-            lines = _whole_lines(file, compressed=self.out.suffix == ".gz")
-            yield from _documents(lines) if is_pubtator else _json_lines(lines)
+    def take_over(self, marks: list[Mark], records: Iterator[InputRecord], tally: Tally) -> Iterator[tuple[str, Mark]]:
+        """Yield the whole chunks of predictions and their entries, take their records from the input, and count them.
+
+        Raises:
+            SqueezeError: these are other records.
+        """
+        with self.path.open("rb") as file, track("read the predictions so far") as tracker:
+            lines = _whole_lines(gzip.GzipFile(fileobj=file) if self.out.suffix == ".gz" else file)
+            predictions = _documents(lines) if self.is_pubtator else lines
+            for mark in marks:
+                wanted = mark["records"] - tally.records
+                texts = list(islice(predictions, wanted))
+                if len(texts) < wanted:
+                    return
+                tally.count(list(islice(records, wanted)), bad=mark["bad"] - tally.bad)
+                if tally.mark() != mark:
+                    raise SqueezeError(
+                        f"{self.path} holds predictions of other records: among the first {mark['records']:,} of the "
+                        f"input one has changed, or is missing; give the input as it was, or {_OVER}"
+                    )
+                tally.before = tally.records
+                yield "".join(texts), mark
+                tracker.advance(wanted)
 
 
-def matched(saved: Iterable[SavedPrediction], records: Iterator[InputRecord], where: Path) -> Iterator[str]:
-    """Yield the lines of saved predictions, and take their records from the input.
-
-    Raises:
-        SqueezeError: a record has another id, or the input has fewer records.
-    """
-    with track("read the predictions so far") as tracker:
-        for number, prediction in enumerate(saved, start=1):
-            record = next(records, None)
-            if record is None or prediction.id not in (record.id, str(record.id)):
-                has = "the input has no such record" if record is None else f"{record.where} has the id {record.id!r}"
-                raise SqueezeError(
-                    f"{where}: prediction {number:,} has the id {prediction.id!r}, and {has}; give the input of the "
-                    "interrupted run, or start over with --force instead of --resume"
-                )
-            yield prediction.text
-            tracker.advance()
-
-
-def _whole_lines(file: BinaryIO, *, compressed: bool) -> Iterator[str]:
-    """Yield the lines up to one that was cut off, or is not UTF-8."""
-    stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
+def _whole_lines(stream: "BinaryIO | gzip.GzipFile") -> Iterator[str]:
+    """Yield the lines up to one that was cut off or damaged."""
     try:
         for line in stream:
             if not line.endswith(b"\n"):
                 return
             yield line.decode()
-    except (*_DAMAGE, UnicodeDecodeError):
+    except _DAMAGE:
         return
 
 
-def _json_lines(lines: Iterator[str]) -> Iterator[SavedPrediction]:
-    for line in lines:
-        try:
-            values = json.loads(line)
-        except ValueError:
-            return
-        if not isinstance(values, dict) or "id" not in values:
-            return
-        yield SavedPrediction(line, values["id"])
-
-
-def _documents(lines: Iterator[str]) -> Iterator[SavedPrediction]:
+def _documents(lines: Iterator[str]) -> Iterator[str]:
     """Yield PubTator documents, each with the empty line that ends it."""
     document: list[str] = []
     for line in lines:
         document.append(line)
         if line == "\n":
-            yield SavedPrediction("".join(document), document[0].partition("|")[0])
+            yield "".join(document)
             document = []

@@ -1,11 +1,14 @@
 """Counts of annotated records, and warnings of many chunks reported once with their counts added up."""
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, note, warn
 
@@ -25,16 +28,29 @@ class Tally:
     bad: int = 0
     first_error: str = ""
     entities: int | None = None  # None for a task that finds none
+    is_complete: bool = False  # whether the input has been read to its end
+    _digest: Any = field(default_factory=hashlib.sha256)
     _started: float = field(default_factory=time.monotonic)
     _seen: set[str] = field(default_factory=set)  # warnings that were printed
     _counted: dict[str, CountedWarning] = field(default_factory=dict)  # the first of each kind
     _chunks: Counter[str] = field(default_factory=Counter)  # number of chunks with this kind of warning
     _sums: Counter[str] = field(default_factory=Counter)  # of their counts
 
+    def count(self, records: Sequence[InputRecord], *, bad: int) -> None:
+        """Count records, of which some are bad, and hash their content."""
+        self.records += len(records)
+        self.bad += bad
+        for record in records:
+            self._digest.update(json.dumps([record.id, record.values], default=str).encode())
+
+    def mark(self) -> dict[str, Any]:
+        """Return the number of records and of bad ones so far, and the hash of their content."""
+        return {"records": self.records, "bad": self.bad, "sha256": self._digest.hexdigest()}
+
     def add(self, chunk: "RecordChunk", warnings: Sequence[str | CountedWarning]) -> None:
         """Count the records of a chunk, and print its warnings of a new kind."""
-        self.records += len(chunk.records)
-        self.bad += len(chunk.records) - len(chunk.valid)
+        bad = len(chunk.records) - len(chunk.valid)
+        self.count([each.record for each in chunk.records], bad=bad)
         self.first_error = self.first_error or chunk.first_error or ""
         if chunk.entities is not None:
             self.entities = (self.entities or 0) + chunk.entities
@@ -66,16 +82,18 @@ class Tally:
         Raises:
             SqueezeError: there is no record, or every one is bad.
         """
+        self.is_complete = True
         for warning in self.sums():
             note(f"in all, {warning}")
         if not self.records:
             raise SqueezeError(f"{source} has no record; check that it was written in full")
         if self.bad == self.records:
-            raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error}")
+            raise SqueezeError(f"{source}: every record is bad; the first: {self.first_error or 'see its predictions'}")
         new = self.records - self.before
         if self.entities == 0 and new >= _SUSPICIOUS:
             warn(f"no entity was found in any of {new:,} records; is this the checkpoint that was fine-tuned?")
-        bad = f", {self.bad:,} of them bad (the first: {self.first_error})" if self.bad else ""
+        first = f" (the first: {self.first_error})" if self.first_error else ""
+        bad = f", {self.bad:,} of them bad{first}" if self.bad else ""
         records = "1 record" if self.records == 1 else f"{self.records:,} records"
         former = f", {self.before:,} of them by the interrupted run" if self.before else ""
         note(f"{records}{former}{bad}, {self.speed}")

@@ -19,6 +19,7 @@ from biosqueeze.api.result import Result
 from biosqueeze.cli.streams import clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.options import Argument, Hidden, OptionField, StageOptions, Syntax, option_fields
+from biosqueeze.options.values import joined
 
 __all__ = ["STAGES", "Result", "stage_function"]
 
@@ -97,7 +98,7 @@ def _converted(field: OptionField, value: Any) -> Any:
         return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in items)
     syntax = field.marker(Syntax)
     if syntax and syntax.is_list and is_sequence:
-        return ",".join(map(str, value))
+        return joined(field.name, value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if field.type is str and is_number else value
 

@@ -14,6 +14,7 @@ from biosqueeze.command_line import option_flags
 from biosqueeze.errors import UsageError
 from biosqueeze.options import Argument, Syntax
 from biosqueeze.options.rules import alternatives
+from biosqueeze.options.values import joined
 
 _REFERENCE = "@"
 
@@ -91,7 +92,7 @@ def _value(step: RecipeStep, key: str, value: Any) -> Any:
         return value
     if syntax is None or not syntax.is_list:
         raise UsageError(f"[{step.name}]: {key} = {value!r} is a list; leave the brackets out, it takes one value")
-    return ",".join(map(str, value))
+    return joined(f"[{step.name}]: {key}", value)
 
 
 def _override_flags(step: RecipeStep, outputs: Mapping[str, Path]) -> list[str]:

@@ -52,8 +52,9 @@ def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path)
     """Let a step replace or continue what is no checkpoint, such as predictions, in the run's directory."""
     replacing = with_replaced_output(step, options, directory)
     is_own = replacing is not options
-    continues = is_own and "resume" in step.fields and step.module.can_continue(replacing)
-    return replace(replacing, resume=True) if continues else replacing  # type: ignore[call-arg]
+    if not is_own or "resume" not in step.fields:
+        return replacing
+    return replace(replacing, resume=step.module.can_continue(replacing))  # type: ignore[call-arg]
 
 
 def with_replaced_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:

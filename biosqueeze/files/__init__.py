@@ -226,7 +226,11 @@ def content_hash(path: Path) -> str:
         files = {file: file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file()}
         names = {file: str(relative) for file, relative in files.items() if not _is_left_out(relative.parts)}
     megabytes_of_all = sum(file.stat().st_size for file in names) // _MEGABYTE
-    with track(f"check {path.name}, MB", megabytes_of_all) if megabytes_of_all > _HASHED_SOON else nullcontext() as bar:
+    with (
+        track(f"check {path.resolve().name}, MB", megabytes_of_all)
+        if megabytes_of_all > _HASHED_SOON
+        else nullcontext() as bar
+    ):
         for file, name in names.items():
             digest.update(f"{name}\0".encode())
             digest.update(_digest(file, bar))
@@ -240,7 +244,7 @@ def _digest(file: Path, bar: ProgressBar | None) -> bytes:
         while block := stream.read(_MEGABYTE):
             digest.update(block)
             if bar:
-                bar.advance()
+                bar.advance(len(block) // _MEGABYTE)
     return digest.digest()
 
 

@@ -13,8 +13,10 @@ NAMELESS = (
     "the training, a tagger's as O and B-TYPE, I-TYPE, ...: biosqueeze relabel CHECKPOINT --labels NAME,NAME,..."
 )
 REMOVED = "-"  # in place of the name of an output that is no label
-_NO_LABELS = {"X", "[CLS]", "[SEP]", "[PAD]", "<pad>", "<PAD>"}  # of BioBERT's first taggers, and of their offspring
-_LETTER_FIRST = re.compile(rf"(?P<letter>[{LETTERS}{LETTERS.lower()}])[-_ ](?P<type>.+)")
+# Outputs for special tokens and for the other pieces of a word, of BioBERT's first taggers and their offspring.
+_NO_LABEL = re.compile(r"X|PAD|\[.*\]|<.*>")
+_UNKNOWN = re.compile(r"LABEL_\d+|\d+|.*,.*")
+_LETTER_FIRST = re.compile(rf"(?P<letter>[{LETTERS}])[-_ ](?P<type>.+)")
 _LETTER_LAST = re.compile(rf"(?P<type>.+)[-_ ](?P<letter>[{LETTERS}])")
 
 
@@ -49,15 +51,18 @@ def suggested_tags(labels: Sequence[str]) -> tuple[str, ...]:
     IO), and outputs that are no label. Empty where that makes no tags.
     """
     outside = next((name for name in (OUTSIDE, "0", "o") if name in labels), None)
-    tags = tuple(OUTSIDE if label == outside else _tag(label) for label in labels)
-    kept = [tag for tag in tags if tag != REMOVED]
-    return () if tag_fault(kept) or len(set(kept)) < len(kept) else tags
+    names = [label for label in labels if label != outside and not _NO_LABEL.fullmatch(label)]
+    if any(map(_UNKNOWN.fullmatch, names)):
+        return ()
+    is_lower = all(_LETTER_FIRST.fullmatch(name.capitalize()) for name in names)
+    tags = {name: _tag(name.capitalize() if is_lower and name[0].islower() else name) for name in names}
+    if tag_fault([*tags.values(), *([OUTSIDE] if outside else [])]) or len(set(tags.values())) < len(tags):
+        return ()
+    return tuple(OUTSIDE if label == outside else tags.get(label, REMOVED) for label in labels)
 
 
 def _tag(label: str) -> str:
-    if label in _NO_LABELS:
-        return REMOVED
     if is_tag(label):
         return label
     match = _LETTER_FIRST.fullmatch(label) or _LETTER_LAST.fullmatch(label)
-    return f"{match['letter'].upper()}-{match['type']}" if match else f"I-{label}"
+    return f"{match['letter']}-{match['type']}" if match else f"I-{label}"

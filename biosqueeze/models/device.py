@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from biosqueeze.environment import cpu_name
+from biosqueeze.environment import is_intel
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options.values import AUTO_DEVICE
 from biosqueeze.progress import warn
@@ -59,7 +59,7 @@ def has_bf16() -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if torch.cpu._is_amx_tile_supported():
         return True
-    return torch.cpu._is_avx512_bf16_supported() and "Intel" not in cpu_name()
+    return torch.cpu._is_avx512_bf16_supported() and not is_intel()
 
 
 def warn_of_slow_bf16(instead: str) -> None:

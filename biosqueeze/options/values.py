@@ -2,6 +2,10 @@
 
 import math
 import re
+from collections.abc import Iterable
+from typing import Any
+
+from biosqueeze.errors import UsageError
 
 AUTO_DEVICE = "auto"
 _AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMB]?)", re.IGNORECASE)
@@ -31,6 +35,23 @@ def positive_numbers(text: str) -> tuple[float, ...]:
     if not all(0 < number < math.inf for number in numbers):
         raise ValueError(text)
     return numbers
+
+
+def joined(name: str, items: Iterable[Any]) -> str:
+    """Return the items of a list as one text with commas.
+
+    Args:
+        name: of the option, for the error.
+        items: numbers or texts.
+
+    Raises:
+        UsageError: an item has a comma.
+    """
+    texts = list(map(str, items))
+    wrong = next((text for text in texts if "," in text), None)
+    if wrong is not None:
+        raise UsageError(f"{name}: {wrong!r} has a comma, which separates the items")
+    return ",".join(texts)
 
 
 def named_number(text: str) -> tuple[str, float]:

@@ -1,7 +1,9 @@
 """Annotate records with a fine-tuned checkpoint, in order and as they arrive."""
 
+import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,16 +12,17 @@ from biosqueeze import registry
 from biosqueeze.annotation.output import (
     RecordFormatter,
     check_free,
+    growing_file,
     is_standard_output,
     is_stream,
     reserved,
-    write_file,
     write_to_stream,
 )
-from biosqueeze.annotation.saved import SavedPrediction, SavedPredictions, matched
+from biosqueeze.annotation.saved import Mark, SavedPredictions
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint_files import ARTEFACTS, weight_files
 from biosqueeze.data.records.incoming import NAMES, STDIN, InputStream, given_texts, open_input
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
@@ -67,8 +70,11 @@ _PAIRS = {
     "similarity": "sentence1 and sentence2",
     "qa": "question and context",
 }  # the fields of the tasks that read two texts
-# Options that change the predictions, or how they are written.
-_OF_PREDICTIONS = ("text", "max_length", "column", "format", "keep_fields")
+# Options that do not change the predictions, or that are compared in another form.
+_INCIDENTAL = frozenset(
+    {"checkpoint", "input", "text", "out", "force", "resume", "skip_bad", "batch_size", "threads", "device"}
+    | {"task", "backend"}
+)
 _FORMAT_NAMES = {"jsonl": "a JSON object a line", "pubtator": "PubTator"}
 
 
@@ -106,10 +112,13 @@ class Options(InferenceOptions):
         OnDisk(is_output=True),
         Group.OUTPUT,
     ] = None
-    force: Annotated[bool, "Replace an existing file, and FILE.partial.", Requires("out"), Group.OUTPUT] = False
+    force: Annotated[
+        bool, "Replace an existing file; without --resume discard FILE.partial.", Requires("out"), Group.OUTPUT
+    ] = False
     resume: Annotated[
         bool | Literal["auto"],
-        "Continue the FILE.partial of an interrupted run with the same input. With auto, start where there is none.",
+        "Continue the FILE.partial of an interrupted run; the input is read from its beginning. With auto, start where "
+        "there is none.",
         Requires("out"),
         Group.OUTPUT,
     ] = False
@@ -156,7 +165,9 @@ def plan(options: Options) -> Plan:
     target = request.out or "standard output"
     step = f"predict {request.kind} with {request.checkpoint.name} on {request.backend} for every record of {source}"
     out = None if request.out is None or is_stream(request.out) else request.out
-    return Plan(out=out, steps=(step, f"write {_FORMAT_NAMES[options.format]} to {target}"))
+    return Plan(
+        out=out, steps=(*_continued(options, request), step, f"write {_FORMAT_NAMES[options.format]} to {target}")
+    )
 
 
 def run(options: Options) -> Outcome:
@@ -177,72 +188,83 @@ def run(options: Options) -> Outcome:
     note(f"{read_as}{request.kind} with {request.backend}")
     tally = Tally()
     started = time.monotonic()
-    if request.out is None or is_stream(request.out):
-        formatter = RecordFormatter(options.format, options.keep_fields)
-        lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
-        if request.out is None:
-            return Outcome(request.checkpoint.path, lines=lines)
+    formatter = RecordFormatter(options.format, options.keep_fields)
+    lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
+    if request.out is None:
+        return Outcome(request.checkpoint.path, lines=lines)
+    if is_stream(request.out):
         write_to_stream(request.out, lines)
     else:
         with reserved(request.out):
-            _write_file(options, request, source, annotator, tally)
+            _write_file(options, request, source, lines, tally)
     facts = {"task": request.kind, "backend": request.backend, "records": tally.records, "bad": tally.bad}
     facts |= {"seconds": round(time.monotonic() - started, 3)}
     return Outcome(request.out, facts, summary=Summary(machine=f"{request.backend} on {request.device}"))
 
 
 def can_continue(options: Options) -> bool:
-    """Return whether --resume would continue an interrupted run of the same model and input."""
-    request = _resolve(replace(options, force=True))
+    """Return whether --resume would continue an interrupted run with the same model."""
+    request = _resolve(replace(options, resume=False, force=True))
     if request.out is None or is_stream(request.out):
         return False
-    saved = SavedPredictions(request.out)
+    saved = _saved(request.out, options)
     try:
-        saved.check_request(_made_by(options, request))
+        saved.marks(_made_by(options, request))
     except SqueezeError:
         return False
-    return saved.path.exists()
+    return saved.path.is_file()
+
+
+def _continued(options: Options, request: _PredictionRequest) -> tuple[str, ...]:
+    """Return what is said of the interrupted run that would be continued, after the check that it can be."""
+    if request.out is None or is_stream(request.out):
+        return ()
+    saved = _saved(request.out, options)
+    if not saved.continues(resume=options.resume, force=options.force):
+        return ()
+    if weight_files(request.checkpoint.path):  # else only the small files were fetched
+        saved.marks(_made_by(options, request))
+    return (f"take over the predictions in {saved.path}",)
+
+
+def _saved(out: Path, options: Options) -> SavedPredictions:
+    return SavedPredictions(out, is_pubtator=options.format == "pubtator")
 
 
 def _write_file(
-    options: Options, request: _PredictionRequest, source: InputStream, annotator: "Annotator", tally: Tally
+    options: Options, request: _PredictionRequest, source: InputStream, lines: Iterator[str], tally: Tally
 ) -> None:
-    """Annotate the records that an interrupted run has left, or all, to the file of --out."""
-    saved = SavedPredictions(Path(str(request.out)))
+    """Write the predictions of the records that an interrupted run has left, or of all."""
+    saved = _saved(Path(str(request.out)), options)
     made_by = _made_by(options, request)
-    before: Iterator[str] = iter(())
+    before: Iterator[tuple[str, Mark]] = iter(())
     if saved.continues(resume=options.resume, force=options.force):
-        saved.check_request(made_by)
-        before = _before(saved.read(is_pubtator=options.format == "pubtator"), source, saved.path, tally)
-    formatter = RecordFormatter(options.format, options.keep_fields)
-    lines = annotate_stream(annotator, source, formatter, tally, skip_bad=options.skip_bad)
-    try:
-        write_file(saved, made_by, before, lines, force=options.force)
-    except (SqueezeError, KeyboardInterrupt) as error:
-        is_copying = bool(options.resume) and tally.records == tally.before
-        if is_copying or not saved.path.exists():
-            raise
-        number = "" if isinstance(error.__cause__, OSError) else f" of the first {tally.records:,} records"
-        kept = f"{saved.path} holds the predictions{number}; --resume continues"
-        raise type(error)(f"{error}; {kept}" if str(error) else kept) from error
-
-
-def _before(saved: Iterator[SavedPrediction], source: InputStream, where: Path, tally: Tally) -> Iterator[str]:
-    """Yield the lines of an interrupted run, count them, and take their records from the source."""
-    for text in matched(saved, source.records, where):
-        tally.records, tally.before = tally.records + 1, tally.before + 1
-        yield text
+        before = saved.take_over(saved.marks(made_by), source.records, tally)
+    with growing_file(saved, made_by, before, force=options.force) as append:
+        try:
+            for text in lines:
+                append(text, tally.mark())
+        except (SqueezeError, KeyboardInterrupt, OSError) as error:
+            if tally.is_complete or not tally.records:
+                raise
+            kept = f"{saved.path} holds the predictions of the first {tally.records:,} records; --resume continues"
+            if isinstance(error, OSError):
+                note(kept)
+                raise
+            raise type(error)(f"{error}; {kept}" if str(error) else kept) from error
 
 
 def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
-    """Return what the predictions depend on, but for rounding."""
-    path = Path(options.input or "").expanduser()
+    """Return what the predictions depend on beside the records."""
+    checkpoint = request.checkpoint
+    graphs = {name: content_hash(checkpoint.path / name) for name in ARTEFACTS if (checkpoint.path / name).is_dir()}
     return {
-        "checkpoint": content_hash(request.checkpoint.path),  # its graphs too
+        "checkpoint": checkpoint.weights_sha256(),
+        "record of its task": checkpoint.task.as_json() if checkpoint.task else None,
+        "graph": None if request.backend.startswith("torch") else graphs,
         "task": request.kind,
         "backend": request.backend,
-        "input": content_hash(path) if path.is_file() else None,
-        **{name: value for name, value in resolved(options).items() if name in _OF_PREDICTIONS},
+        **{f"--{n.replace('_', '-')}": value for n, value in resolved(options).items() if n not in _INCIDENTAL},
     }
 
 
@@ -269,14 +291,18 @@ def _output_file(options: Options) -> Path | None:
     """
     if options.out in (None, STDIN):
         return None
-    out = Path(str(options.out)).expanduser()
+    out = Path(os.path.expanduser(str(options.out)))  # noqa: PTH111 - unlike Path's, it keeps unknown names
+    if options.resume and (is_standard_output(out) or is_stream(out)):
+        raise UsageError(f"--resume: {out} is no file, so an interrupted run leaves nothing there")
     if is_standard_output(out):
         return None
     if not is_stream(out):
         if options.input and out.exists() and Path(options.input).expanduser().resolve() == out.resolve():
             raise SqueezeError(f"{out} is the input; give another --out")
         check_free(out, force=options.force)
-        SavedPredictions(out).continues(resume=options.resume, force=options.force)
+        saved = SavedPredictions(out)
+        with reserved(out) if saved.path.exists() else nullcontext():
+            saved.continues(resume=options.resume, force=options.force)
     return out
 
 

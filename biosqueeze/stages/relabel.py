@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint_files import ARTEFACTS
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.label_names import REMOVED, tag_fault
 from biosqueeze.manifest import TaskRecord
-from biosqueeze.models.custom_heads.files import check_custom_head, copy_head, label_count, task_head_in
+from biosqueeze.models.custom_heads.files import label_count, task_head_in
 from biosqueeze.options import CheckpointArgument, Outcome, Plan, Purpose, Summary, Syntax, WritingOptions
 from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
-from biosqueeze.progress import note
-from biosqueeze.sentence_layout import copy_sentence_layout
+from biosqueeze.progress import note, warn
 from biosqueeze.summaries import size_of
-from biosqueeze.tasks.encoding.tag_schemes import scheme_of
+from biosqueeze.tasks.encoding.tag_schemes import scheme_of, split_tag
 
 PURPOSE = Purpose.TRAIN
 EXAMPLES = (
@@ -36,7 +36,7 @@ class Options(WritingOptions):
     """Name the labels of a fine-tuned checkpoint.
 
     Published taggers and classifiers often have LABEL_0, LABEL_1, ... in config.json, or labels from which no entities
-    can be read. The weights of the outputs that remain are unchanged. ONNX graphs are left out.
+    can be read. The weights of the outputs that remain are unchanged; where some are removed, graphs are left out.
     """
 
     NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = ("labels", "multi_label")
@@ -44,11 +44,12 @@ class Options(WritingOptions):
     checkpoint: CheckpointArgument
     labels: Annotated[
         str | None,
-        "Names of all outputs in their order; - removes an output. Those of a tagger are O, B-TYPE, I-TYPE, ...",
+        "Names of all outputs in the order of id2label in config.json; - removes an output. Those of a tagger are O, "
+        "B-TYPE, I-TYPE, ...",
         Syntax("NAME,NAME,...", is_list=True),
     ] = None
     multi_label: Annotated[
-        bool, "The outputs of a classifier are independent: a text has any number of labels (problem_type)."
+        bool, "Mark a classifier as one that gives a text any number of labels (problem_type in config.json)."
     ] = False
 
 
@@ -66,9 +67,14 @@ class _Names:
         return tuple(self.given[number] for number in self.kept)
 
     @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The old and the new name of the outputs that remain."""
+        return tuple(zip((self.old[number] for number in self.kept), self.new, strict=True))
+
+    @property
     def changes(self) -> tuple[str, ...]:
         """What is done to the outputs."""
-        pairs = zip(self.old, self.given, strict=True)
+        pairs = [(old, new) for old, new in zip(self.old, self.given, strict=True) if old != new]
         return tuple(f"remove {old}" if new == REMOVED else f"{old} -> {new}" for old, new in pairs)
 
 
@@ -87,23 +93,24 @@ def run(options: Options) -> Outcome:
         UsageError: these are no names for its outputs.
         SqueezeError: it has no labels.
     """
-    from biosqueeze.data.output_types import MULTI
-    from biosqueeze.models.loading.load import load_model, load_tokenizer
-    from biosqueeze.models.relabelling import with_outputs
+    from biosqueeze.backends.onnx_export import copy_stock
+    from biosqueeze.models.relabelling import remove_outputs, write_labels
 
     source = open_checkpoint(options.checkpoint)
     names = _names(options, source)
     with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
-        problem_type = MULTI.problem_type if options.multi_label else None
-        with_outputs(load_model(source).model, names.kept, names.new, problem_type).save_pretrained(output.path)
-        load_tokenizer(source).save_pretrained(output.path)
-        copy_sentence_layout(source.path, output.path)
-        copy_head(source, output.path)
+        if len(names.new) < len(names.old):
+            remove_outputs(source, output.path, names.kept)
+        else:
+            copy_stock(source, output.path)
+        write_labels(output.path, names.new, is_multi_label=options.multi_label)
         record = StageRecord(stage="relabel", parent=source, options=options, task=_task(options, source, names))
         written = output.finish(record)
     for step in _steps(options, names):
         note(step)
-    summary = Summary(size=size_of(written), next_words=("evaluate", str(written.path), "--data", "DIRECTORY"))
+    if len(names.new) < len(names.old) and any((source.path / folder).is_dir() for folder in ARTEFACTS):
+        warn(f"the graphs of {source.name} have the outputs that were removed, and are left out; export it again")
+    summary = Summary(size=size_of(written), next_words=("predict", str(written.path), "--text", "TEXT"))
     return Outcome(written.path, {"labels": list(names.new)}, summary=summary)
 
 
@@ -124,36 +131,37 @@ def _names(options: Options, source: Checkpoint) -> _Names:
         SqueezeError: it has no labels, or a custom head that depends on them.
     """
     head = task_head_in(source)
-    check_custom_head(source, "relabel", allowed=("crf",))
     old = source.labels or tuple(f"LABEL_{number}" for number in range(label_count(source)))
     if head not in _HEADS or len(old) == 1:
         raise SqueezeError(f"{source.name} has no classifier or tagger, and so no labels")
-    if options.multi_label and head == "token-classification":
-        raise UsageError(f"--multi-label: {source.name} is a tagger, which has one tag for each word")
+    kind = source.task.name if source.task else None
+    if options.multi_label and (head == "token-classification" or kind not in (None, "classification")):
+        raise UsageError(f"--multi-label: {source.name} is no classifier of texts, but one for {kind or 'tags'}")
     if options.labels is None:
         return _Names(old, old)
     names = _Names(old, tuple(name.strip() for name in options.labels.split(",")))
-    fault = _fault(names, is_tagger=head == "token-classification", has_crf=source.custom_head is not None)
+    fault = _fault(names, is_tagger=head == "token-classification", custom_head=source.custom_head)
     if fault:
         raise UsageError(f"--labels {options.labels}: {fault}")
     return names
 
 
-def _fault(names: _Names, *, is_tagger: bool, has_crf: bool) -> str:
+def _fault(names: _Names, *, is_tagger: bool, custom_head: str | None) -> str:
     """Return what is wrong with the names, "" for nothing."""
-    if len(names.given) != len(names.old):
-        given, outputs = len(names.given), len(names.old)
+    given, outputs = len(names.given), len(names.old)
+    if given != outputs:
         return f"{given} names, and there are {outputs} outputs: {', '.join(names.old)}; - removes one"
-    if "" in names.given:
-        return "a name is empty; - removes an output"
-    if len(set(names.new)) < len(names.new):
-        return "two names are equal"
-    if len(names.new) < 2:
-        return "at least two outputs must remain"
-    if has_crf and len(names.new) < len(names.old):
-        return "no output of a CRF can be removed"
     unread = tag_fault(names.new) if is_tagger else ""
-    return unread and f"{unread}; entities are read from tags, such as O, B-Disease and I-Disease"
+    faults = {
+        "a name is empty; - removes an output": "" in names.given,
+        "two names are equal": len(set(names.new)) < len(names.new),
+        "at least two outputs must remain": len(names.new) < 2,
+        f"no output of a {custom_head} head can be removed": custom_head and len(names.new) < outputs,
+        "LABEL_0, ... are no names": any(name.startswith("LABEL_") for name in names.new),
+        f"{unread}; entities are read from tags, such as O, B-Disease and I-Disease": unread,
+        "these are its names already": not names.changes,
+    }
+    return next((fault for fault, holds in faults.items() if holds), "")
 
 
 def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | None:
@@ -162,7 +170,15 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
 
     if source.task is None:
         return None
-    scheme = MULTI.name if options.multi_label else source.task.scheme
+    scheme, formulation = source.task.scheme, dict(source.task.formulation)
+    if options.multi_label:
+        scheme = MULTI.name
     if task_head_in(source) == "token-classification":
         scheme = scheme_of(names.new)
-    return replace(source.task, labels=names.new, scheme=scheme)
+        if options.labels and formulation.pop("merge_types", None) is None and "types" in formulation:
+            renamed = {split_tag(old)[1]: split_tag(new)[1] for old, new in names.pairs}
+            formulation["types"] = [renamed[kind] for kind in formulation["types"] if kind in renamed]
+    elif formulation.get("negative"):
+        formulation["negative"] = dict(names.pairs).get(formulation["negative"])
+    formulation = {name: value for name, value in formulation.items() if value not in (None, [])}
+    return replace(source.task, labels=names.new, scheme=scheme, formulation=formulation)

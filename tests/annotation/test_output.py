@@ -7,11 +7,12 @@ import stat
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 
-from biosqueeze.annotation.output import is_standard_output, is_stream, reserved, write_file, write_to_stream
+from biosqueeze.annotation.output import growing_file, is_standard_output, is_stream, reserved, write_to_stream
 from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.errors import SqueezeError
 
@@ -26,8 +27,9 @@ def write_all(out, lines, *, force=False, before=()):
     if is_stream(out):
         write_to_stream(out, lines)
         return
-    with reserved(out):
-        write_file(SavedPredictions(out), {"task": "ner"}, before, lines, force=force)
+    with reserved(out), growing_file(SavedPredictions(out), {"task": "ner"}, before, force=force) as append:
+        for number, text in enumerate(lines):
+            append(text, {"records": number + 1})
 
 
 def test_second_writer_is_refused_and_the_first_is_whole(tmp_path):
@@ -44,21 +46,25 @@ def test_second_writer_is_refused_and_the_first_is_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_lines_of_a_killed_writer_are_kept(tmp_path):
-    out = tmp_path / "a[1].jsonl"
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a.jsonl.gz"])
+def test_lines_of_a_killed_writer_are_kept(name, tmp_path):
+    out = tmp_path / name
     code = (
-        "import os, signal, sys; from pathlib import Path; from biosqueeze.annotation.output import *\n"
-        "from biosqueeze.annotation.saved import SavedPredictions\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from tests.annotation.test_output import write_all\n"
         "def lines():\n    yield 'a\\n'\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "with reserved(Path(sys.argv[1])):\n"
-        "    write_file(SavedPredictions(Path(sys.argv[1])), {'task': 'ner'}, (), lines(), force=False)"
+        "write_all(Path(sys.argv[1]), lines())"
     )
-    subprocess.run([sys.executable, "-c", code, str(out)], check=False)
+    subprocess.run([sys.executable, "-c", code, str(out)], check=False, cwd=Path(__file__).parents[2])
     saved = SavedPredictions(out)
     assert not out.exists()
-    assert (saved.path.read_text(), json.loads(saved.request_file.read_text())) == ("a\n", {"task": "ner"})
-    write(out, "b\n", before=["a\n"])
-    assert out.read_text() == "a\nb\n"
+    journal = [json.loads(line) for line in saved.journal.read_text().splitlines()]
+    assert journal == [{"task": "ner"}, {"records": 1}]
+    content = saved.path.read_bytes()
+    assert (zlib.decompressobj(31).decompress(content) if name.endswith("gz") else content) == b"a\n"
+    write(out, "b\n", before=[("a\n", {"records": 1})])
+    written = out.read_bytes()
+    assert (gzip.decompress(written) if name.endswith("gz") else written) == b"a\nb\n"
     assert list(tmp_path.iterdir()) == [out]
 
 
@@ -78,13 +84,23 @@ def test_file_published_meanwhile_is_not_replaced(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_nothing_is_left_where_nothing_was_predicted(tmp_path):
+    def lines():
+        raise SqueezeError("bad")
+        yield
+
+    with pytest.raises(SqueezeError, match="bad"):
+        write_all(tmp_path / "all.jsonl", lines())
+    assert not list(tmp_path.iterdir())
+
+
 def test_former_lines_stay_until_all_are_copied(tmp_path):
     out = tmp_path / "all.jsonl"
     saved = SavedPredictions(out)
     saved.path.write_text("a\nb\n")
 
     def before():
-        yield "a\n"
+        yield "a\n", {"records": 1}
         raise SqueezeError("another input")
 
     with pytest.raises(SqueezeError, match="another input"):

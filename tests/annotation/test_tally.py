@@ -1,25 +1,28 @@
 """Warnings of many chunks: printed once, and their counts added up."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from biosqueeze.annotation.tally import Tally
+from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning
 
 
 @dataclass
 class Chunk:
-    """Counts of a chunk, without any record behind them."""
+    """Counts of a chunk; its records are numbers."""
 
-    records: list[int]
+    records: list
     bad: int = 0
     first_error: str | None = None
     entities: int | None = None
-    valid: list[int] = field(init=False)
+    valid: list = field(init=False)
 
     def __post_init__(self):
+        self.records = [SimpleNamespace(record=InputRecord("", {"id": number})) for number in self.records]
         self.valid = self.records[self.bad :]
 
 

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.annotation.saved import SavedPredictions, matched
-from biosqueeze.data.records.input_record import InputRecord
-from biosqueeze.errors import SqueezeError
-from biosqueeze.files import content_hash
+from biosqueeze.annotation.saved import SavedPredictions
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.records.incoming import open_input
+from tests import pico
 from tests.cli.run import Shell
+from tests.manifests import write_manifest
 from tests.stages.predicting import write_records
 from tests.standard_input import pipe_in
 
 RECORDS = [{"id": f"r{number}", "text": f"car ci hepti {number}"} for number in range(9)]
+BAD = {"id": "bad"}
+SMALL = ("--batch-size", "2")
 
 
 @pytest.fixture
@@ -27,83 +30,100 @@ def records(tmp_path: Path) -> Path:
     return write_records(tmp_path / "records.jsonl", *RECORDS)
 
 
-def interrupt(shell: Shell, pico_ner: Path, records: Path, out: Path, whole: bytes, *words: str) -> SavedPredictions:
-    """Leave what a run leaves that is killed: the beginning of its output."""
-    broken = write_records(records.with_name("broken.jsonl"), *RECORDS[:1], "{")
-    content = records.read_bytes()
-    records.write_bytes(broken.read_bytes())
-    failed = shell("predict", pico_ner, records, "--out", out, *words)
-    records.write_bytes(content)
-    saved = SavedPredictions(out)
-    assert f"{saved.path} holds the predictions of the first 1 records; --resume continues" in failed.err
-    request = json.loads(saved.request_file.read_text())
-    saved.path.write_bytes(whole)
-    again = shell("predict", pico_ner, records, "--out", out, *words)
-    assert again.code == 1
-    assert f"{saved.path} holds the predictions of an interrupted run; continue it with --resume" in again.err
-    saved.request_file.write_text(json.dumps({**request, "input": content_hash(records)}))
-    return saved
+@pytest.fixture
+def begun(pico_ner: Path, tmp_path: Path, shell: Shell) -> tuple[object, ...]:
+    """The command of a run that has ended after six records."""
+    path = write_records(tmp_path / "records.jsonl", *RECORDS[:6], BAD)
+    words = ("predict", pico_ner, path, "--out", tmp_path / "out.jsonl", *SMALL)
+    assert "out.jsonl.partial holds the predictions of the first 6 records; --resume continues" in shell(*words).err
+    write_records(path, *RECORDS)
+    return words
+
+
+def unpacked(path: Path) -> bytes:
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix == ".gz" else content
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.pubtator"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.999])
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 def test_the_rest_is_predicted(
     name: str, share: float, pico_ner: Path, records: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    words = ("--format", "pubtator") if name.endswith("pubtator") else ()
-    clean = tmp_path / f"clean-{name}"
-    assert shell("predict", pico_ner, records, "--out", clean, *words).code == 0
-    content = clean.read_bytes()
-    out = tmp_path / name
-    saved = interrupt(shell, pico_ner, records, out, content[: int(len(content) * share)], *words)
-    count = len(list(saved.read(is_pubtator=bool(words))))
-    done = shell("predict", pico_ner, records, "--out", out, "--resume", *words)
+    more = ("--format", "pubtator") if name.endswith("pubtator") else ()
+    out, clean = tmp_path / name, tmp_path / f"clean-{name}"
+    assert shell("predict", pico_ner, records, "--out", clean, *SMALL, *more).code == 0
+    words = ("predict", pico_ner, records, "--out", out, *SMALL, *more)
+    write_records(records, *RECORDS[:8], BAD)
+    shell(*words)
+    write_records(records, *RECORDS)
+    saved = SavedPredictions(out, is_pubtator=bool(more))
+    content = saved.path.read_bytes()
+    saved.path.write_bytes(content[: int(len(content) * share)])  # as a lost connection to the disk leaves it
+    again = shell(*words)
+    assert again.code == 1
+    assert f"{saved.path} holds the predictions of an interrupted run; continue it with --resume" in again.err
+    done = shell(*words, "--resume")
     assert done.code == 0, done.err
-    assert out.read_bytes() == content
-    assert "9 records, " + (f"{count} of them by the interrupted run, " if count else "") in done.err
-    assert count > 0 or share < 0.5 or name.endswith(".gz")
+    assert unpacked(out) == unpacked(clean)
+    assert "9 records, " in done.err
+    assert ("8 of them by the interrupted run" in done.err) == (share == 1.0)
     assert not list(tmp_path.glob("*.partial*")) and not list(tmp_path.glob(".*.lock"))
 
 
-def test_a_killed_run_goes_on(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+def test_a_killed_run_goes_on(name: str, pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     records = write_records(tmp_path / "many.jsonl", *[{"id": n, "text": "car ci hepti " * 8} for n in range(1500)])
-    out, saved = tmp_path / "out.jsonl", SavedPredictions(tmp_path / "out.jsonl")
+    out, saved = tmp_path / name, SavedPredictions(tmp_path / name)
     words = ["predict", str(pico_ner), str(records), "--out", str(out), "--batch-size", "4"]
     with subprocess.Popen([sys.executable, "-m", "biosqueeze", *words], stderr=subprocess.DEVNULL) as running:
-        while running.poll() is None and not (saved.path.exists() and saved.path.stat().st_size > 1000):
+        while running.poll() is None and not (saved.journal.exists() and saved.journal.read_text().count("\n") > 2):
             time.sleep(0.01)
         os.kill(running.pid, signal.SIGKILL)
     assert saved.path.exists() and not out.exists()
-    before = len(saved.path.read_text().splitlines())
     done = shell(*words, "--resume", "auto")
     assert done.code == 0, done.err
-    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == list(range(1500))
-    assert 0 < before < 1500
+    assert [json.loads(line)["id"] for line in unpacked(out).decode().splitlines()] == list(range(1500))
     assert "of them by the interrupted run" in done.err
 
 
-def test_another_request_is_refused(
-    pico_ner: Path, pico_root: Path, records: Path, tmp_path: Path, shell: Shell
+def test_another_request_is_refused(begun: tuple[object, ...], pico_root: Path, tmp_path: Path, shell: Shell) -> None:
+    saved = SavedPredictions(tmp_path / "out.jsonl")
+    content = saved.path.read_bytes()
+    resumed = (*begun, "--resume")
+    for dry in ((), ("--dry-run",)):
+        assert "made with another --keep-fields; give the same" in shell(*resumed, "--keep-fields", *dry).err
+        assert "made with another --max-length; give" in shell(*resumed, "--max-length", "8", *dry).err
+        assert "made with another backend; give" in shell(*resumed, "--backend", "torch:bf16", *dry).err
+    other = pico.save("bert", tmp_path / "other", head="token-classification", labels=("O", "B", "I"), seed=3)
+    assert "made with another checkpoint" in shell("predict", other, *resumed[2:]).err
+    records = write_records(tmp_path / "records.jsonl", RECORDS[0], {"id": "r1", "text": "other"}, *RECORDS[2:])
+    assert "among the first 2 of the input one has changed" in shell(*resumed).err
+    write_records(records, *RECORDS[:3])
+    assert "among the first 6 of the input one has changed, or is missing" in shell(*resumed).err
+    write_records(records, *RECORDS)
+    journal = saved.journal.read_text()
+    for damaged in ("", "3\n", "{}\n{"):
+        saved.journal.write_text(damaged)
+        assert "--force instead of --resume" in shell(*resumed).err
+    saved.journal.write_text(journal)
+    assert saved.path.read_bytes() == content
+    assert "take over the predictions" in shell(*resumed, "--dry-run").err + shell(*resumed, "--dry-run").out
+    assert shell(*begun, "--force").code == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 9
+
+
+def test_the_record_of_the_task_is_compared(
+    begun: tuple[object, ...], pico_ner: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    out = tmp_path / "out.jsonl"
-    saved = interrupt(shell, pico_ner, records, out, b'{"id": "r0", "entities": []}\n')
-    request = json.loads(saved.request_file.read_text())
-    resumed = ("predict", pico_ner, records, "--out", out, "--resume")
-    assert "other values of keep_fields; repeat" in shell(*resumed, "--keep-fields").err
-    assert "other values of max_length; repeat" in shell(*resumed, "--max-length", "8").err
-    assert "other values of backend" in shell(*resumed, "--backend", "torch:bf16").err
-    records.write_text(records.read_text().replace("hepti", "neu"))
-    assert "other values of input" in shell(*resumed).err
-    saved.request_file.write_text(json.dumps(request | {"input": content_hash(records)}))
-    saved.path.write_text('{"id": "r1", "entities": []}\n')
-    refused = shell(*resumed).err
-    assert "prediction 1 has the id 'r1', and" in refused and "--resume continues" not in refused
-    saved.path.write_text('{"id": "r0", "entities": []}\n')
-    saved.request_file.unlink()
-    assert f"{saved.request_file} is missing" in shell(*resumed).err
-    assert saved.path.read_text() == '{"id": "r0", "entities": []}\n'
-    over = shell("predict", pico_ner, records, "--out", out, "--force")
-    assert over.code == 0 and len(out.read_text().splitlines()) == 9
+    checkpoint = pico_ner.parent / "renamed"
+    checkpoint.symlink_to(pico_ner)
+    assert open_checkpoint(str(checkpoint)).task is None
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(pico_ner), str(copy)], check=True)
+    write_manifest(copy, stage="finetune", task={"name": "ner", "formulation": {"types": ["Gene"]}})
+    assert "another record of its task" in shell("predict", copy, *begun[2:], "--resume").err
+    checkpoint.unlink()
 
 
 def test_nothing_to_continue(pico_ner: Path, records: Path, tmp_path: Path, shell: Shell) -> None:
@@ -114,48 +134,54 @@ def test_nothing_to_continue(pico_ner: Path, records: Path, tmp_path: Path, shel
     assert shell(*words, "auto").code == 0
     assert "exists already" in shell(*words, "auto").err
     assert shell("predict", pico_ner, records, "--resume").code == 2
+    assert shell("predict", pico_ner, records, "--resume", "--out", "/dev/stdout").code == 2
 
 
-def test_a_bad_record_is_skipped_when_resumed(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
-    records = write_records(tmp_path / "records.jsonl", *RECORDS[:2], {"id": "bad"}, *RECORDS[2:])
+def test_a_failed_first_run_leaves_nothing(pico_ner: Path, records: Path, tmp_path: Path, shell: Shell) -> None:
     words = ("predict", pico_ner, records, "--out", tmp_path / "out.jsonl")
-    assert "of the first 2 records; --resume continues" in shell(*words).err
-    done = shell(*words, "--resume", "--skip-bad")
+    write_records(records, BAD, *RECORDS)
+    assert "--resume" not in shell(*words).err
+    write_records(records, *RECORDS)
+    assert shell(*words).code == 0
+
+
+def test_a_bad_record_is_skipped_when_resumed(begun: tuple[object, ...], tmp_path: Path, shell: Shell) -> None:
+    write_records(tmp_path / "records.jsonl", *RECORDS[:6], BAD, *RECORDS[6:])
+    done = shell(*begun, "--resume", "--skip-bad", "--json")
     assert done.code == 0, done.err
-    assert "10 records, 2 of them by the interrupted run, 1 of them bad" in done.err
+    assert "10 records, 6 of them by the interrupted run, 1 of them bad" in done.err
+    assert (json.loads(done.out)["records"], json.loads(done.out)["bad"]) == (10, 1)
     ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert ids == ["r0", "r1", "bad", *[record["id"] for record in RECORDS[2:]]]
+    assert ids == [*[f"r{n}" for n in range(6)], "bad", "r6", "r7", "r8"]
+
+
+def test_only_bad_records_stay_an_error(pico_ner: Path, records: Path, tmp_path: Path, shell: Shell) -> None:
+    write_records(records, BAD, BAD)
+    words = ("predict", pico_ner, records, "--out", tmp_path / "out.jsonl", "--skip-bad")
+    for more in ((), ("--resume",), ("--resume",)):
+        failed = shell(*words, *more)
+        assert (failed.code, "every record is bad" in failed.err, "continues" in failed.err) == (1, True, False)
 
 
 def test_standard_input_is_read_again(
     pico_ner: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
-    words = ("predict", pico_ner, "-", "--out", tmp_path / "out.jsonl")
-    pipe_in(monkeypatch, lines[:60])
-    assert shell(*words).code == 1
-    pipe_in(monkeypatch, lines)
+    lines = [f"car ci hepti {number}\n" for number in range(9)]
+    words = ("predict", pico_ner, "-", "--out", tmp_path / "out.jsonl", "--batch-size", "1")
+    pipe_in(monkeypatch, "".join(lines[:4]).encode() + b"\xff\n")
+    assert "of the first 4 records" in shell(*words).err
+    pipe_in(monkeypatch, "".join(["another\n", *lines[1:]]).encode())
+    assert "holds predictions of other records" in shell(*words, "--resume").err
+    pipe_in(monkeypatch, "".join(lines).encode())
     assert shell(*words, "--resume").code == 0
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 9
 
 
 @pytest.mark.parametrize(
-    ("ids", "says"),
-    [([1, 3], "prediction 2 has the id 2, and file:1 has the id 3"), ([1], "the input has no such record")],
-)
-def test_other_records_are_refused(ids: list[int], says: str, tmp_path: Path) -> None:
-    saved = SavedPredictions(tmp_path / "out.jsonl.gz")
-    saved.path.write_bytes(gzip.compress(b'{"id": 1}\n{"id": 2}\n'))
-    records = (InputRecord(f"file:{place}", {"id": number}) for place, number in enumerate(ids))
-    with pytest.raises(SqueezeError, match=says):
-        list(matched(saved.read(is_pubtator=False), records, saved.path))
-
-
-@pytest.mark.parametrize(
     ("out", "more"), [("p-run/found.jsonl", ()), ("found.jsonl", ("--set", "predict.resume=true"))]
 )
-def test_a_recipe_goes_on(out: str, more: tuple[str, ...], pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
-    write_records(Path("records.jsonl"), *RECORDS[:2], {"id": "bad"}, *RECORDS[2:])
+def test_a_recipe_goes_on(out: str, more: tuple[str, ...], pico_ner: Path, shell: Shell) -> None:
+    write_records(Path("records.jsonl"), *RECORDS[:2], BAD, *RECORDS[2:])
     step = f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "records.jsonl"\nout = "{out}"\n'
     Path("p.toml").write_text(step)
     assert shell("run", "p.toml").code == 1
@@ -165,3 +191,17 @@ def test_a_recipe_goes_on(out: str, more: tuple[str, ...], pico_ner: Path, tmp_p
     assert "10 records, 2 of them by the interrupted run" in done.err
     assert len(Path(out).read_text().splitlines()) == 10
     assert "unchanged, skipped" in shell("run", "p.toml", "--set", "predict.skip_bad=true").err
+
+
+def test_a_recipe_starts_over_with_another_model(pico_ner: Path, shell: Shell) -> None:
+    write_records(Path("records.jsonl"), *RECORDS[:2], BAD)
+    step = (
+        f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "records.jsonl"\nout = "p-run/found.jsonl"\nresume = "auto"\n'
+    )
+    Path("p.toml").write_text(step)
+    assert shell("run", "p.toml").code == 1
+    write_records(Path("records.jsonl"), *RECORDS)
+    done = shell("run", "p.toml", "--set", "predict.max_length=8")
+    assert done.code == 0, done.err
+    assert "by the interrupted run" not in done.err
+    assert len(list(open_input("p-run/found.jsonl").records)) == 9

@@ -1,6 +1,7 @@
 """`relabel`: names for outputs, and the removal of those that are no label."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 import biosqueeze
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.label_names import suggested_tags
 from tests import pico
 from tests.cli.run import Shell
@@ -70,6 +72,7 @@ def test_the_record_of_the_task_has_the_new_names(tmp_path: Path, shell: Shell) 
         ("O,B-X,B-X", "two names are equal"),
         ("O,-,-", "at least two outputs must remain"),
         ("O,Gene,Disease", "the label 'Gene'; entities are read from tags"),
+        ("LABEL_0,LABEL_1,LABEL_2", "LABEL_0, ... are no names"),
         ("B,I,-", "no label O"),
     ],
 )
@@ -81,6 +84,39 @@ def test_names_that_do_not_fit(names: str, says: str, dry_run: bool, tmp_path: P
     assert refused.code == 2
     assert f"--labels {names}: {says}" in refused.err
     assert not (tmp_path / "new").exists()
+
+
+def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "ner", head=TAGGER, labels=("O", "B-Gene", "I-Gene", "B-X", "I-X"))
+    write_manifest(path, stage="finetune", task={"name": "ner", "formulation": {"types": ["Gene", "X"]}})
+    assert shell("relabel", path, "--labels", "O,B-Protein,I-Protein,-,-", "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.formulation == {"types": ["Protein"]}
+    path = pico.save("bert", tmp_path / "re", head=CLASSIFIER, labels=("a", "b", "c"))
+    write_manifest(path, stage="finetune", task={"name": "relation", "formulation": {"negative": "a"}})
+    for names, negative in (("NEG,up,down", {"negative": "NEG"}), ("-,up,down", {})):
+        assert shell("relabel", path, "--labels", names, "--out", tmp_path / "re2", "--force").code == 0
+        task = open_checkpoint(str(tmp_path / "re2")).task
+        assert task is not None and task.formulation == negative
+    assert "is no classifier of texts" in shell("relabel", path, "--multi-label").err
+
+
+def test_a_new_name_keeps_the_graphs(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+    path = shutil.copytree(pico_ner, tmp_path / "tagger")
+    old = open_checkpoint(str(path)).labels
+    (path / "onnx").mkdir()
+    (path / "onnx" / "model.onnx").write_bytes(b"graph")
+    names = [name.replace("Disease", "Disorder") for name in old]
+    renamed = shell("relabel", path, "--labels", ",".join(names), "--out", tmp_path / "new", "--dry-run")
+    assert "B-Disease -> B-Disorder" in renamed.out + renamed.err
+    assert "O -> O" not in renamed.out + renamed.err
+    assert shell("relabel", path, "--labels", ",".join(names), "--out", tmp_path / "new").code == 0
+    assert (tmp_path / "new/onnx/model.onnx").read_bytes() == b"graph"
+    assert (tmp_path / "new/model.safetensors").read_bytes() == (path / "model.safetensors").read_bytes()
+    less = ",".join(["O", *["-"] * (len(names) - 2), names[-1]])
+    removed = shell("relabel", path, "--labels", less, "--out", tmp_path / "less")
+    assert "are left out; export it again" in removed.err
+    assert not (tmp_path / "less/onnx").exists()
 
 
 def test_without_labels_there_is_nothing_to_name(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
@@ -101,7 +137,7 @@ def test_several_labels_for_a_text(tmp_path: Path, shell: Shell) -> None:
     evaluated = shell("evaluate", tmp_path / "new", "--data", tmp_path, "--task", "classification", "--json")
     assert "f1" in json.loads(evaluated.out)["metrics"]
     tagger = pico.save("bert", tmp_path / "tagger", head=TAGGER, labels=("O", "B", "I"))
-    assert "one tag for each word" in shell("relabel", tagger, "--multi-label", "--out", tmp_path / "no").err
+    assert "is no classifier of texts" in shell("relabel", tagger, "--multi-label", "--out", tmp_path / "no").err
     assert "--labels or --multi-label" in shell("relabel", tagger, "--out", tmp_path / "no").err
 
 
@@ -109,6 +145,8 @@ def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
     path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=PUBLISHED)
     result = biosqueeze.relabel(path, labels=["no", "maybe", "yes"], out=tmp_path / "new", quiet=True)
     assert result["labels"] == ["no", "maybe", "yes"]
+    with pytest.raises(UsageError, match="'b, c' has a comma"):
+        biosqueeze.relabel(path, labels=["a", "b, c"], out=tmp_path / "no", quiet=True)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +160,9 @@ def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
         (("o", "b-disease", "i-disease"), ("O", "B-disease", "I-disease")),
         (("No Disease", "Disease", "Disease Continuation"), ()),
         (("B", "I"), ()),
+        (("0", "1", "2"), ()),
+        (("O", "LABEL_1", "LABEL_2"), ()),
+        (("PAD", "<s>", "O", "B-X"), ("-", "-", "O", "B-X")),
     ],
 )
 def test_tags_are_suggested(labels: tuple[str, ...], tags: tuple[str, ...]) -> None:

@@ -76,11 +76,11 @@ def first_records(source: str, count: int) -> list[DataRecord]:
 
 def _load_hub(source: str) -> "Mapping[str, Dataset]":
     name, _, config = source.removeprefix(PREFIX).partition(":")
-    if not name:
-        raise UsageError(f"{source!r} names no data set; write hub:NAME or hub:NAME:CONFIG")
+    plain, revision = split_revision(name)
+    if not plain or name.endswith("@"):
+        raise UsageError(f"{source!r} names no data set; write hub:NAME, hub:NAME@REVISION or hub:NAME:CONFIG")
     datasets = require("datasets", "hub")
     try:
-        plain, revision = split_revision(name)
         loaded: Mapping[str, Dataset] = datasets.load_dataset(plain, config or None, revision=revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise SqueezeError(

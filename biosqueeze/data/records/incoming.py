@@ -70,7 +70,7 @@ class FilePosition:
         """Return about how many records the file has, if it had so many until here; None while that tells nothing."""
         if self.read < _TELLING_BYTES or self.read >= self.size:
             return None
-        return int(float(f"{records * self.size / self.read:.2e}"))
+        return max(records, int(float(f"{records * self.size / self.read:.2e}")))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class HubCorpus:
             SqueezeError: `datasets` is not installed.
         """
         name, *others = source.removeprefix(PREFIX).split(":")
-        if not name or len(others) > 2 or not all(others):
+        if not split_revision(name)[0] or name.endswith("@") or len(others) > 2 or not all(others):
             raise UsageError(f"{source!r} names no corpus; write hub:NAME, hub:NAME:FIELD or hub:NAME:CONFIG:FIELD")
         require("datasets", EXTRA)
         return cls(source, name, others[0] if len(others) == 2 else None, others[-1] if others else None)
