@@ -120,7 +120,6 @@ def growing_file(
                 def append(text: str, mark: Mark) -> None:
                     stream.write(text.encode())
                     stream.flush()
-                    file.flush()
                     journal.write(f"{json.dumps(mark)}\n")
                     journal.flush()
                     marks.append(mark)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.annotation import output
 from biosqueeze.annotation.output import growing_file, is_standard_output, is_stream, reserved, write_to_stream
 from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.errors import SqueezeError
@@ -82,6 +83,20 @@ def test_file_published_meanwhile_is_not_replaced(tmp_path):
     write(out, "b\n", force=True)
     assert out.read_text() == "b\n"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_starting_over_never_mixes_two_runs(tmp_path, monkeypatch):
+    out = tmp_path / "all.jsonl"
+    saved = SavedPredictions(out)
+    saved.path.write_text("of another model\n")
+
+    def killed(*_names):
+        raise SystemExit
+
+    monkeypatch.setattr(output, "rename", killed)
+    with pytest.raises(SystemExit):
+        write(out, "a\n", force=True)
+    assert saved.journal.exists() and not saved.path.exists()
 
 
 def test_nothing_is_left_where_nothing_was_predicted(tmp_path):
