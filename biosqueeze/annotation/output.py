@@ -110,6 +110,7 @@ def growing_file(
             marks = []
             for text, mark in before:
                 stream.write(text.encode())
+                stream.flush()  # as after each chunk, so that the same chunks give the same bytes
                 marks.append(mark)
             if not marks:  # what lies there is of another request
                 target.path.unlink(missing_ok=True)

@@ -190,7 +190,7 @@ AREAS = {
                 "annotation/output.py",
                 ("                marks.append(mark)\n            if", "                pass\n            if"),
                 ("                target.path.unlink(missing_ok=True)", "                pass"),
-                ("stream.flush()", "pass"),
+                ("stream.flush()\n                    journal", "pass\n                    journal"),
                 ("journal.flush()", "pass"),
                 ("                    if not marks:  # nothing", "                    if False:  # nothing"),
                 ("check_free(target.out, force=force)", "pass"),
