@@ -107,28 +107,22 @@ def growing_file(
         stack.callback(copy.unlink, missing_ok=True)
         file = stack.enter_context(copy.open("wb"))
         with _compressed(file, target.out) as stream:
-            marks = []
-            for text, mark in before:
-                stream.write(text.encode())
-                stream.flush()  # as after each chunk, so that the same chunks give the same bytes
-                marks.append(mark)
-            if not marks:  # what lies there is of another request
+            written = [_written(text, mark, stream) for text, mark in before]
+            if not written:  # what lies there is of another request
                 target.path.unlink(missing_ok=True)
-            write_text(target.journal, "".join(f"{json.dumps(each)}\n" for each in (request, *marks)))
+            write_text(target.journal, "".join(map(_entry, (request, *written))))
             rename(copy, target.path)
             with target.journal.open("a", encoding="utf-8") as journal:
 
                 def append(text: str, mark: Mark) -> None:
-                    stream.write(text.encode())
-                    stream.flush()
-                    journal.write(f"{json.dumps(mark)}\n")
+                    written.append(_written(text, mark, stream))
+                    journal.write(_entry(mark))
                     journal.flush()
-                    marks.append(mark)
 
                 try:
                     yield append
                 except BaseException:
-                    if not marks:  # nothing was predicted
+                    if not written:  # nothing was predicted
                         target.path.unlink()
                         target.journal.unlink()
                     raise
@@ -137,6 +131,17 @@ def growing_file(
         check_free(target.out, force=force)  # where there are no locks, another process may have been faster
         rename(target.path, target.out)
         target.journal.unlink()
+
+
+def _written(text: str, mark: Mark, stream: BinaryIO) -> Mark:
+    """Write the predictions of a chunk so that they outlive the process, and return their entry in the journal."""
+    stream.write(text.encode())
+    stream.flush()
+    return mark
+
+
+def _entry(values: Mapping[str, Any]) -> str:
+    return f"{json.dumps(values)}\n"
 
 
 def check_free(out: Path, *, force: bool) -> None:
