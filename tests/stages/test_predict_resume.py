@@ -205,3 +205,13 @@ def test_a_recipe_starts_over_with_another_model(pico_ner: Path, shell: Shell) -
     assert done.code == 0, done.err
     assert "by the interrupted run" not in done.err
     assert len(list(open_input("p-run/found.jsonl").records)) == 9
+
+
+def test_a_run_that_fails_again_keeps_all(begun: tuple[object, ...], tmp_path: Path, shell: Shell) -> None:
+    for count in (6, 8):
+        write_records(tmp_path / "records.jsonl", *RECORDS[:count], BAD)
+        for _ in range(2):
+            failed = shell(*begun, "--resume")
+            assert f"of the first {count} records; --resume continues" in failed.err
+    write_records(tmp_path / "records.jsonl", *RECORDS)
+    assert "9 records, 8 of them by the interrupted run" in shell(*begun, "--resume").err
