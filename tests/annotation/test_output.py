@@ -99,6 +99,18 @@ def test_starting_over_never_mixes_two_runs(tmp_path, monkeypatch):
     assert saved.journal.exists() and not saved.path.exists()
 
 
+def test_former_entries_stay_in_the_journal(tmp_path):
+    def lines():
+        raise SqueezeError("bad")
+        yield
+
+    saved = SavedPredictions(tmp_path / "all.jsonl")
+    with pytest.raises(SqueezeError, match="bad"):
+        write_all(saved.out, lines(), before=[("a\n", {"records": 1})])
+    assert saved.path.read_text() == "a\n"
+    assert [json.loads(line) for line in saved.journal.read_text().splitlines()] == [{"task": "ner"}, {"records": 1}]
+
+
 def test_nothing_is_left_where_nothing_was_predicted(tmp_path):
     def lines():
         raise SqueezeError("bad")
