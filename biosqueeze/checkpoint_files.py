@@ -20,6 +20,7 @@ _DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
 # What other programs write: a pattern of file names, what it is, and how it becomes a checkpoint.
 _CONVERT = "convert it with transformers 4 (AutoModel...from_pretrained(DIRECTORY, {}=True).save_pretrained(OUT))"
+_EXPORTED = "give the checkpoint that they were exported from"
 _OTHER_FORMATS = (
     (
         "adapter_config.json",
@@ -35,7 +36,8 @@ _OTHER_FORMATS = (
         "take a version of the model for PyTorch, as the Hub has of most, or convert it with transformers 4 "
         "(load_tf_weights_in_bert)",
     ),
-    ("**/*.onnx", "ONNX graphs alone", "give the checkpoint that they were exported from"),
+    ("*.onnx", "ONNX graphs alone", _EXPORTED),
+    ("onnx/*.onnx", "ONNX graphs alone", _EXPORTED),
 )
 _INDEX_ADVICE = "fetch or copy the checkpoint again in full"
 

@@ -58,7 +58,7 @@ class SavedPredictions:
         """
         if self.path.is_dir():
             raise SqueezeError(f"{self.path} is a directory; remove it, or give another --out")
-        exists = self.path.is_file() and self.path.stat().st_size > 0
+        exists = self.path.is_file() and not self._is_empty()
         if exists and not (resume or force):
             raise SqueezeError(
                 f"{self.path} holds the predictions of an interrupted run; continue it with --resume, or discard them "
@@ -68,6 +68,10 @@ class SavedPredictions:
             raise SqueezeError(f"there is no {self.path} to continue; leave --resume out")
         return bool(resume) and exists
 
+    def _is_empty(self) -> bool:
+        """Return whether the journal says that there are no predictions yet."""
+        return self.journal.is_file() and self.journal.read_bytes().count(b"\n") == 1
+
     def marks(self, request: Mapping[str, Any]) -> list[Mark]:
         """Return the entries of the journal on records.
 
@@ -75,7 +79,8 @@ class SavedPredictions:
             SqueezeError: the predictions were made by something else than the request, or the journal is damaged.
         """
         try:
-            made_by, *marks = map(json.loads, _whole_lines(self.journal.open("rb")))
+            with self.journal.open("rb") as file:
+                made_by, *marks = map(json.loads, _whole_lines(file))
             names = [name for name, value in json.loads(json.dumps(request)).items() if made_by.get(name) != value]
         except (OSError, ValueError, AttributeError) as error:
             raise SqueezeError(

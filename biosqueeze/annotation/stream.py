@@ -46,7 +46,8 @@ def annotate_stream(
                 chunk = chunk if error is None else chunk.before_first_error()
                 annotator.annotate(chunk)
             tally.add(chunk, warnings)
-            yield "".join(map(formatter.lines, chunk.records))
+            if chunk.records:
+                yield "".join(map(formatter.lines, chunk.records))
             if error is not None:
                 way_out = "with --format jsonl, --skip-bad skips bad records" if as_document else "or give --skip-bad"
                 raise SqueezeError(f"{error} ({way_out})")

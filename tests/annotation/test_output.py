@@ -85,6 +85,17 @@ def test_file_published_meanwhile_is_not_replaced(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_what_was_only_begun_is_not_in_the_way(tmp_path):
+    saved = SavedPredictions(tmp_path / "all.jsonl.gz")
+    saved.path.write_bytes(gzip.compress(b"")[:10])
+    assert saved.continues(resume="auto", force=False)  # without a journal it may be anything
+    saved.journal.write_text('{"task": "ner"}\n')
+    assert not saved.continues(resume="auto", force=False)
+    assert not saved.continues(resume=False, force=False)
+    with pytest.raises(SqueezeError, match=r"there is no .* to continue"):
+        saved.continues(resume=True, force=False)
+
+
 def test_starting_over_never_mixes_two_runs(tmp_path, monkeypatch):
     out = tmp_path / "all.jsonl"
     saved = SavedPredictions(out)

@@ -178,7 +178,7 @@ AREAS = {
                 "annotation/saved.py",
                 ("exists and not (resume or force)", "False"),
                 ("resume is True and not exists", "False"),
-                ("self.path.stat().st_size > 0", "True"),
+                ("self.path.is_file() and not self._is_empty()", "self.path.is_file()"),
                 ("if made_by.get(name) != value", "if False"),
                 ("if len(texts) < wanted", "if False"),
                 ("if tally.mark() != mark", "if False"),

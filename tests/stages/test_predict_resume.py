@@ -103,7 +103,7 @@ def test_another_request_is_refused(begun: tuple[object, ...], pico_root: Path, 
     assert "among the first 6 of the input one has changed, or is missing" in shell(*resumed).err
     write_records(records, *RECORDS)
     journal = saved.journal.read_text()
-    for damaged in ("", "3\n", "{}\n{"):
+    for damaged in ("", "3\n{}\n", "{}\n{\n"):
         saved.journal.write_text(damaged)
         assert "--force instead of --resume" in shell(*resumed).err
     saved.journal.write_text(journal)
@@ -141,6 +141,7 @@ def test_a_failed_first_run_leaves_nothing(pico_ner: Path, records: Path, tmp_pa
     words = ("predict", pico_ner, records, "--out", tmp_path / "out.jsonl")
     write_records(records, BAD, *RECORDS)
     assert "--resume" not in shell(*words).err
+    assert list(tmp_path.glob("out*")) == []
     write_records(records, *RECORDS)
     assert shell(*words).code == 0
 
