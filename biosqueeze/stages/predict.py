@@ -208,11 +208,13 @@ def can_continue(options: Options) -> bool:
     if request.out is None or is_stream(request.out):
         return False
     saved = _saved(request.out, options)
+    if not saved.continues(resume="auto", force=True):
+        return False
     try:
         saved.marks(_made_by(options, request))
     except SqueezeError:
         return False
-    return saved.path.is_file()
+    return True
 
 
 def _continued(options: Options, request: _PredictionRequest) -> tuple[str, ...]:
@@ -257,11 +259,12 @@ def _write_file(
 def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
     """Return what the predictions depend on beside the records."""
     checkpoint = request.checkpoint
-    graphs = {name: content_hash(checkpoint.path / name) for name in ARTEFACTS if (checkpoint.path / name).is_dir()}
+    folders = () if request.backend.startswith("torch") else (checkpoint.path / name for name in ARTEFACTS)
     return {
         "checkpoint": checkpoint.weights_sha256(),
+        "list of labels": list(checkpoint.labels),
         "record of its task": checkpoint.task.as_json() if checkpoint.task else None,
-        "graph": None if request.backend.startswith("torch") else graphs,
+        "graph": [content_hash(folder) for folder in folders if folder.is_dir()],
         "task": request.kind,
         "backend": request.backend,
         **{f"--{n.replace('_', '-')}": value for n, value in resolved(options).items() if n not in _INCIDENTAL},

@@ -14,6 +14,7 @@ import pytest
 from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.records.incoming import open_input
+from biosqueeze.stages import predict
 from tests import pico
 from tests.cli.run import Shell
 from tests.manifests import write_manifest
@@ -123,6 +124,9 @@ def test_the_record_of_the_task_is_compared(
     subprocess.run(["cp", "-r", str(pico_ner), str(copy)], check=True)
     write_manifest(copy, stage="finetune", task={"name": "ner", "formulation": {"types": ["Gene"]}})
     assert "another record of its task" in shell("predict", copy, *begun[2:], "--resume").err
+    names = [name.replace("Disease", "Disorder") for name in open_checkpoint(str(pico_ner)).labels]
+    assert shell("relabel", pico_ner, "--labels", ",".join(names), "--out", tmp_path / "named").code == 0
+    assert "another list of labels" in shell("predict", tmp_path / "named", *begun[2:], "--resume").err
     checkpoint.unlink()
 
 
@@ -202,6 +206,12 @@ def test_a_recipe_starts_over_with_another_model(pico_ner: Path, shell: Shell) -
     Path("p.toml").write_text(step)
     assert shell("run", "p.toml").code == 1
     write_records(Path("records.jsonl"), *RECORDS)
+    saved = SavedPredictions(Path("p-run/found.jsonl"))
+    for journal in (saved.journal.read_text().splitlines()[0] + "\n", None):  # killed before any prediction; damaged
+        saved.journal.write_text(journal) if journal else saved.journal.unlink()
+        assert not predict.can_continue(
+            predict.Options(checkpoint=str(pico_ner), input="records.jsonl", out=str(saved.out))
+        )
     done = shell("run", "p.toml", "--set", "predict.max_length=8")
     assert done.code == 0, done.err
     assert "by the interrupted run" not in done.err
