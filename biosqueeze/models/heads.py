@@ -50,7 +50,7 @@ def decoder_inputs(model: PreTrainedModel, hidden: Tensor) -> tuple[Tensor, nn.L
         model: of a family whose head ends with one affine map, so not MobileBERT.
         hidden: (rows, hidden).
     """
-    decoder: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    decoder: Any = model.get_output_embeddings()
     decoder.forward = lambda inputs: inputs
     try:
         return mlm_logits(model, hidden), decoder
@@ -76,7 +76,7 @@ def vocabulary_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
     """Return the trained parameters that the vocabulary's logits depend on: the head's own and the tied embedding."""
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     own = [parameter for parameter in model.parameters() if id(parameter) not in encoder]
-    output: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    output: Any = model.get_output_embeddings()
     tied = [output.weight] if output is not None and id(output.weight) in encoder else []
     return [parameter for parameter in (*own, *tied) if parameter.requires_grad]
 

@@ -98,7 +98,7 @@ def with_dense_attention(model: PreTrainedModel) -> PreTrainedModel:
     return use_dense_attention(copy.deepcopy(model, weights))
 
 
-class _DenseModel(LongformerModel):  # type: ignore[no-untyped-call]
+class _DenseModel(LongformerModel):
     """The trunk, without padding to whole windows, and without a look at the data for tokens with global attention."""
 
     def forward(

@@ -172,7 +172,7 @@ def _pass(learner: PretrainingLearner, options: PretrainingOptions, batch: Batch
     with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(options) == "bf16"):
         terms = learner(**batch)
     loss: Tensor = torch.stack([learner.weights[name] * term for name, term in terms.items()]).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
 
 
 def _now(device: torch.device) -> float:

@@ -28,8 +28,8 @@ def load_pair(setting: Setting) -> tuple[Any, Any]:
 
     set_seed(setting.seed)
     attention = "eager" if setting.losses.layers else "sdpa"
-    student = BertForMaskedLM.from_pretrained(setting.model(setting.student), attn_implementation=attention)
-    teacher = BertForMaskedLM.from_pretrained(setting.model("teacher"), attn_implementation=attention)
+    student: Any = BertForMaskedLM.from_pretrained(setting.model(setting.student), attn_implementation=attention)
+    teacher: Any = BertForMaskedLM.from_pretrained(setting.model("teacher"), attn_implementation=attention)
     teacher.requires_grad_(requires_grad=False)
     return student.to(setting.device).train(), teacher.to(setting.device).eval()
 
@@ -41,7 +41,9 @@ def padded_batches(setting: Setting) -> Any:
 
     tokenizer = AutoTokenizer.from_pretrained(setting.model("teacher"))
     lines = setting.corpus.read_text(encoding="utf-8").splitlines()
-    items = [{"input_ids": ids} for ids in tokenizer(lines, truncation=True, max_length=setting.length)["input_ids"]]
+    items: Any = [
+        {"input_ids": ids} for ids in tokenizer(lines, truncation=True, max_length=setting.length)["input_ids"]
+    ]
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASK_RATE)
     return DataLoader(
         items, sentences_in_batch(setting), shuffle=True, drop_last=True, collate_fn=lambda items: dict(collator(items))

@@ -74,7 +74,7 @@ def run_biosqueeze(setting: Setting, cache: Path | None = None) -> StepTimes:
                 seed=setting.seed,
                 save_every=1_000_000,
                 out=str(out),
-                **({"cache_teacher": str(cache)} if cache else {}),
+                cache_teacher=str(cache) if cache else None,
             )
         )
         return step_times(out / "metrics.jsonl")

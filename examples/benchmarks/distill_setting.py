@@ -145,15 +145,15 @@ def prepare(text: str, sentences: int, field_name: str, work: Path) -> None:
 
 def make_tokenizer(lines: list[str]) -> Any:
     """Train a cased WordPiece tokenizer on the text; fill its vocabulary up to 28,996 with unused tokens."""
-    from tokenizers.implementations import BertWordPieceTokenizer
-    from transformers import BertTokenizerFast
+    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+    from transformers import BertTokenizer
 
     trained = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
-    trained.train_from_iterator(lines, vocab_size=VOCABULARY, show_progress=False)
+    trained.train_from_iterator(iter(lines), vocab_size=VOCABULARY, show_progress=False)
     vocabulary: dict[str, int] = trained.get_vocab()
     for number in range(len(vocabulary), VOCABULARY):
         vocabulary[f"[unused{number}]"] = number
-    return BertTokenizerFast(vocab=vocabulary, do_lower_case=False, strip_accents=False, model_max_length=512)
+    return BertTokenizer(vocab=vocabulary, do_lower_case=False, strip_accents=False, model_max_length=512)
 
 
 def _write_models(tokenizer: Any, work: Path) -> None:

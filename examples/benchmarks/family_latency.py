@@ -37,7 +37,7 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "mpnet": _BERT | {"max_position_embeddings": 514},
     "albert": _BERT | {"embedding_size": 384},
     "distilbert": {"n_layers": 6, "dim": 384, "n_heads": HEADS, "hidden_dim": FFN},
-    "deberta-v2": full_size.CONFIGS["deberta-v3-base"][1] | _BERT,
+    "deberta-v2": {**full_size.CONFIGS["deberta-v3-base"][1], **_BERT},
     "modernbert": _GATED | _IDS | {"max_position_embeddings": 8192},
     "eurobert": _GATED | _IDS | {"num_key_value_heads": HEADS, "max_position_embeddings": 8192},
     "longformer": _ROBERTA | {"attention_window": 512, "max_position_embeddings": 4098},

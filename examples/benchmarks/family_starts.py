@@ -15,7 +15,12 @@ from biosqueeze.checkpoint import open_checkpoint
 
 Weights = dict[str, Tensor]
 LAYERS, POSITIONS, MAX_LENGTH = 6, 512, 512
-_SHAPE = {"num_hidden_layers": LAYERS, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+_SHAPE: dict[str, Any] = {
+    "num_hidden_layers": LAYERS,
+    "hidden_size": 384,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
 _BERT_SPECIALS = {"[PAD]": "pad", "[UNK]": "unk", "[CLS]": "cls", "[SEP]": "sep", "[MASK]": "mask"}
 _XLM_SPECIALS = {"<s>": "cls", "<pad>": "pad", "</s>": "sep", "<unk>": "unk", "<mask>": "mask"}
 _RELATIVE_SCALE = 0.1  # of DeBERTa's relative positions, which MiniLM lacks: too small to disturb what was copied
@@ -113,13 +118,14 @@ def _embeddings(core: Tokenizer, specials: dict[str, str], pieces: Any, known: T
 
 def _embeddings_of(model: Any) -> str:
     weight = model.get_input_embeddings().weight
-    return next(name for name, parameter in model.named_parameters() if parameter is weight)
+    names: Iterator[str] = (name for name, parameter in model.named_parameters() if parameter is weight)
+    return next(names)
 
 
-def _xlm_roberta(source: Weights, size: int, ids: dict[str, int]) -> tuple[Any, Weights]:
+def _xlm_roberta(source: Weights, size: int, ids: dict[str, Any]) -> tuple[Any, Weights]:
     """XLM-RoBERTa's layers are BERT's; its first position has the number 2."""
-    options = {"type_vocab_size": 1, "max_position_embeddings": POSITIONS + 2, "layer_norm_eps": 1e-12}
-    special = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
+    options: dict[str, Any] = {"type_vocab_size": 1, "max_position_embeddings": POSITIONS + 2, "layer_norm_eps": 1e-12}
+    special: dict[str, Any] = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
     config = transformers.XLMRobertaConfig(
         vocab_size=size, pad_token_id=ids["pad_token_id"], **_SHAPE, **options, **special
     )
@@ -138,25 +144,21 @@ _DEBERTA_NAMES = {
 }
 
 
-def _deberta_v3(source: Weights, size: int, ids: dict[str, int]) -> tuple[Any, Weights]:
+def _deberta_v3(source: Weights, size: int, ids: dict[str, Any]) -> tuple[Any, Weights]:
     """DeBERTa-v3's layers are BERT's, with relative positions in place of absolute ones.
 
     Its products of queries and keys are divided by sqrt(3 x head size), 3 for the kinds of positions.
     """
-    config = transformers.DebertaV2Config(
-        vocab_size=size,
-        pad_token_id=ids["pad_token_id"],
-        **_SHAPE,
-        max_position_embeddings=POSITIONS,
-        type_vocab_size=0,
-        relative_attention=True,
-        position_buckets=256,
-        norm_rel_ebd="layer_norm",
-        share_att_key=True,
-        pos_att_type=["p2c", "c2p"],
-        position_biased_input=False,
-        layer_norm_eps=1e-12,
-    )
+    relative: dict[str, Any] = {
+        "relative_attention": True,
+        "position_buckets": 256,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+    }
+    sizes = _SHAPE | {"max_position_embeddings": POSITIONS, "type_vocab_size": 0, "layer_norm_eps": 1e-12}
+    config = transformers.DebertaV2Config(vocab_size=size, pad_token_id=ids["pad_token_id"], **sizes, **relative)
     model = transformers.DebertaV2Model(config)
     weights: Weights = {}
     for name, tensor in source.items():
@@ -171,14 +173,14 @@ def _deberta_v3(source: Weights, size: int, ids: dict[str, int]) -> tuple[Any, W
     return model, weights
 
 
-def _modernbert(source: Weights, size: int, ids: dict[str, int]) -> tuple[Any, Weights]:
+def _modernbert(source: Weights, size: int, ids: dict[str, Any]) -> tuple[Any, Weights]:
     """ModernBERT with the biases that its config allows: then a gate of weight 0 and bias 1 makes its FFN that of BERT.
 
     Its norms stand before attention and FFN instead of behind them: each gets the weights of MiniLM's preceding one.
     Rotary positions replace absolute ones. So the layers are MiniLM's and the network is not.
     """
-    special = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
-    biases = {"attention_bias": True, "mlp_bias": True, "norm_bias": True}
+    special: dict[str, Any] = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids["sep_token_id"]}
+    biases: dict[str, Any] = {"attention_bias": True, "mlp_bias": True, "norm_bias": True}
     config = transformers.ModernBertConfig(vocab_size=size, **_SHAPE, **biases, **ids, **special, norm_eps=1e-12)
     model = transformers.ModernBertModel(config)
     weights: Weights = {}

@@ -181,7 +181,7 @@ class Cell:
         return self.runs.make(name, "distill", str(student), *words, "--batch-size", "16")
 
 
-def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str) -> float:
+def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str = "torch") -> float:
     """Return the F1 on the test split, in percent; of a run with a record, that of the record."""
     record = runs.record(name)
     if record is None:

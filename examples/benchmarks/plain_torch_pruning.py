@@ -20,7 +20,6 @@ import torch
 import torch_pruning as tp
 from importance_repair import f1_of, fine_tune
 from stage_runs import StageRuns
-from torch import nn
 
 from biosqueeze.text_table import markdown
 
@@ -114,7 +113,7 @@ def _prune_channels(model: Any, example: dict[str, torch.Tensor], ratio: float, 
         each.num_attention_heads = pruner.num_heads[each.query]
         each.all_head_size = each.query.out_features
         each.attention_head_size = each.all_head_size // each.num_attention_heads
-    first: nn.Module = model.base_model.encoder.layer[0]
+    first: Any = model.base_model.encoder.layer[0]
     model.config.hidden_size = model.get_input_embeddings().embedding_dim
     model.config.num_attention_heads = attention[0].num_attention_heads
     model.config.intermediate_size = first.intermediate.dense.out_features

@@ -77,8 +77,8 @@ def batches_of(setting: "Setting", tokenizer: Any) -> Any:
     documents = documents_of(setting, tokenizer)
     if setting.objective == "rtd":
         texts = joined(documents, setting.length - 2)
-        items = [_item(tokenizer, text, None) for text in texts]
-        shares = {"mask_replace_prob": 0.85, "random_replace_prob": 0.0}
+        items: Any = [_item(tokenizer, text, None) for text in texts]
+        shares: dict[str, Any] = {"mask_replace_prob": 0.85, "random_replace_prob": 0.0}
     else:
         items = [
             {**_item(tokenizer, first, second), "next_sentence_label": label}

@@ -37,11 +37,13 @@ from distill_runs import Monitor, step_times
 from distill_setting import LEARNING_RATE, VOCABULARY, WARM_UP, StepTimes, make_tokenizer
 from distill_throughput import machine, ratios_of
 
-SHAPES = {
+from biosqueeze.pretraining.options import Objective
+
+SHAPES: dict[str, dict[str, Any]] = {
     "bioformer-8l": {"num_hidden_layers": 8, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048},
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
-OBJECTIVES = ("mlm+nsp", "rtd")
+OBJECTIVES: tuple[Objective, ...] = ("mlm+nsp", "rtd")
 GENERATOR_SHARE = 0.25
 ROWS = ",".join(f"{model}:{objective}" for model in SHAPES for objective in OBJECTIVES)
 SPEED_BAR, MEMORY_BAR = 2.5, 1 / 3  # on two cores with bf16 units
@@ -55,7 +57,7 @@ class Setting:
 
     engine: str
     shape: str
-    objective: str
+    objective: Objective
     work: str
     length: int
     batch_size: int
@@ -137,7 +139,7 @@ def run_biosqueeze(setting: Setting) -> StepTimes:
                 seed=setting.seed,
                 save_every=1_000_000,
                 out=str(out),
-                **({"generator": setting.model + "-generator"} if setting.objective == "rtd" else {}),
+                generator=setting.model + "-generator" if setting.objective == "rtd" else None,
             )
         )
         return step_times(out / "metrics.jsonl")
@@ -173,11 +175,12 @@ def setting_of(arguments: argparse.Namespace, row: str) -> Setting:
     """
     engine, _, rest = row.partition(":")
     shape, _, objective = rest.partition(":")
-    if engine not in ENGINES or shape not in SHAPES or objective not in OBJECTIVES:
+    objectives = [known for known in OBJECTIVES if known == objective]
+    if engine not in ENGINES or shape not in SHAPES or not objectives:
         raise SystemExit(f"{row!r}: give ENGINE:MODEL:OBJECTIVE of {list(ENGINES)}, {list(SHAPES)}, {OBJECTIVES}")
     names = ("length", "batch_size", "accumulate", "steps", "precision", "device", "threads", "tokens_per_step")
     values = {name: getattr(arguments, name) for name in names}
-    return Setting(engine=engine, shape=shape, objective=objective, work=str(arguments.work), **values)
+    return Setting(engine=engine, shape=shape, objective=objectives[0], work=str(arguments.work), **values)
 
 
 def run_one(arguments: argparse.Namespace, row: str, tokens_per_step: float) -> Result:

@@ -11,15 +11,18 @@ import argparse
 import time
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.data.text.mask_rate import MaskUnit
 from biosqueeze.models.loading.load import load_tokenizer
 from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
 
 ITEMS, PASSES = 3000, 3
+PAIRS: tuple[Literal["nsp", "sop"] | None, ...] = (None, "nsp", "sop")
+UNITS: tuple[MaskUnit, ...] = ("piece", "word", "span")
 
 
 def best_seconds(run: Callable[[], object]) -> float:
@@ -53,7 +56,7 @@ def main() -> None:
     given = parser.parse_args()
     tokenizer = load_tokenizer(open_checkpoint(given.checkpoint))
     print("| text | length | masked | masking, M tokens/s | items/s | M tokens/s |\n|---|---|---|---|---|---|")
-    for pairs, length, unit in product((None, "nsp", "sop"), (128, 512), ("piece", "word", "span")):
+    for pairs, length, unit in product(PAIRS, (128, 512), UNITS):
         settings = PretrainingDataSettings(corpus=(given.corpus,), pairs=pairs, mask_unit=unit)
         alone, items, tokens = rates(load_pretraining_data(settings, tokenizer, length).source)
         row = f"| {pairs or 'packed'} | {length} | {unit} | {alone / 1e6:.1f} | {items:,.0f} | {tokens / 1e6:.1f} |"

@@ -76,7 +76,12 @@ def build_xlm_roberta(runs: StageRuns, data: Path) -> Path:
         tokenizer_object=core, model_max_length=512, **{f"{role}_token": token for role, token in roles.items()}
     )
     torch.manual_seed(0)
-    sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+    sizes: dict[str, Any] = {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+    }
     config = XLMRobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=514, type_vocab_size=1, **sizes)
     XLMRobertaForMaskedLM(config).save_pretrained(out)
     tokenizer.save_pretrained(out)
@@ -148,7 +153,7 @@ class Test:
         """Return the tokens of each sentence."""
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer: Any = AutoTokenizer.from_pretrained(path)
         ids = tokenizer([list(each.words) for each in self.examples], is_split_into_words=True)["input_ids"]
         return [tokenizer.convert_ids_to_tokens(row) for row in ids]
 

@@ -140,7 +140,7 @@ def _compare(model: PreTrainedModel, changed: PreTrainedModel, sources: Sequence
 
 def _outputs(model: PreTrainedModel, batch: Mapping[str, Tensor], tokens: Tensor) -> tuple[Tensor, ...]:
     """Return `float_outputs`, logits over the vocabulary of some tokens alone."""
-    has_logits = model.get_output_embeddings() is not None  # type: ignore[no-untyped-call]
+    has_logits = model.get_output_embeddings() is not None
     outputs = float_outputs(model, batch)
     rows = model.config.vocab_size
     return tuple(part[..., tokens] if has_logits and part.shape[-1] == rows else part for part in outputs)
