@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.options import Summary
 
@@ -67,14 +68,14 @@ def share_of(score: float | None, reference: float | None) -> float | None:
     return None if score is None or reference is None or reference <= 0 else score / reference
 
 
-def measured_on(result: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return task, data and split of a result of `evaluate`: results with equal ones are comparable.
+def measured_on(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return task, data, split and restriction of a result of `evaluate`: results with equal ones are comparable.
 
     Data that are there are named by their absolute path, however the path was written.
     """
     task, data, split = (str(result.get(key, "")) for key in ("task", "data", "split"))
     place = Path(data).expanduser()
-    return task, str(place.resolve()) if data and place.exists() else data, split
+    return task, str(place.resolve()) if data and place.exists() else data, split, restriction_of(result)
 
 
 def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:

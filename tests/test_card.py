@@ -16,6 +16,7 @@ import pytest
 import transformers
 
 from biosqueeze import card, manifest
+from biosqueeze.benchmarks.suite import load_suite, suite_names
 from biosqueeze.card import markdown, metadata
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.options import WritingOptions
@@ -74,6 +75,22 @@ def test_base_model_is_named_only_if_on_the_hub(
     matter = yaml.safe_load(card.render("x", manifest.parse_manifest(values, "x"), tmp_path).split("---\n", 2)[1])
     assert (matter.get("base_model"), matter["pipeline_tag"]) == (wanted, "text-classification")
     assert matter["model-index"][0]["results"][0]["task"] == {"type": "text-classification"}
+
+
+def test_a_card_shows_what_a_score_counts() -> None:
+    result = {"data": "NCBI", "types": ["Disease", "Drug"], "metric": "f1-Drug"}
+    assert metadata.data_shown(result) == "NCBI (types Disease, Drug)"
+    assert metadata.data_shown({"data": "NCBI", "merge_types": True}) == "NCBI (types as one)"
+    assert metadata.data_shown({"data": "DDI", "negative": "none"}) == "DDI (negative none)"
+    assert metadata.data_shown({"data": "NCBI", "types": []}) == "NCBI"
+    scores = {"f1": 0.5, "f1-Disease": 0.4, "f1-Drug": 0.6, "mrr": 0.3, "blue_f1": 0.2, "support": 7}
+    shown = metadata.main_scores({**result, "metrics": scores})
+    assert shown == {"f1": 0.5, "f1-Drug": 0.6, "mrr": 0.3, "blue_f1": 0.2}
+
+
+@pytest.mark.parametrize("suite", suite_names())
+def test_a_card_shows_the_metric_of_every_benchmark(suite: str) -> None:
+    assert {benchmark.metric for benchmark in load_suite(suite).benchmarks} <= set(metadata.SCORES)
 
 
 def test_commands_can_be_typed() -> None:

@@ -62,7 +62,7 @@ def test_score_of_evaluate_is_beside_the_teachers(pico_ner, tmp_path, monkeypatc
 
     def evaluation(split, backend, f1):
         measured = {"checkpoint": "t", "own": False, "task": "ner", "data": "d", "split": split, "backend": backend}
-        return Evaluation(**measured, metric="f1", metrics={"f1": f1}, megabytes=1.0)
+        return Evaluation(**measured, restriction="", metric="f1", metrics={"f1": f1}, megabytes=1.0)
 
     known = [evaluation("dev", "torch", 0.9), evaluation("test", "torch", 0.8), evaluation("test", "onnxruntime", 0.5)]
     monkeypatch.setattr("biosqueeze.reporting.report_data.teacher_evaluations", lambda _: known)

@@ -21,7 +21,10 @@ PIPELINE_TAGS = {
 }
 # The Hub's task types of the kinds of task that do not classify whole texts.
 _TASK_TYPES = {"ner": "token-classification", "pico": "token-classification", "qa": "question-answering"}
-SCORES = ("precision", "recall", "f1", "micro_f1", "macro_f1", "accuracy", "exact", "pearson", "spearman")
+SCORES = (
+    *("precision", "recall", "f1", "micro_f1", "macro_f1", "blue_f1", "example_f1", "accuracy"),
+    *("exact", "strict_accuracy", "lenient_accuracy", "mrr", "pearson", "spearman"),
+)
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _INHERITED = {
     "base_model": _HUB_ID,
@@ -96,7 +99,9 @@ def _stage_scores(manifest: Manifest) -> "list[EvalResult]":
     task, metrics = manifest.task, manifest.metrics
     if task is None:
         return []
-    return _scores({"task": task.name, "data": task.data, "split": metrics.get("split", "dev"), "metrics": metrics})
+    counted = {name: task.formulation.get(name) for name in ("types", "merge_types")}
+    measured = {"task": task.name, "data": task.data, "split": metrics.get("split", "dev"), "metric": task.metric}
+    return _scores({**measured, **counted, "metrics": metrics})
 
 
 def _scores(result: Mapping[str, Any]) -> "list[EvalResult]":
@@ -108,7 +113,7 @@ def _scores(result: Mapping[str, Any]) -> "list[EvalResult]":
         EvalResult(
             task_type=_TASK_TYPES.get(task, "text-classification"),
             dataset_type=task,
-            dataset_name=str(result.get("data") or "unknown"),
+            dataset_name=data_shown(result) if result.get("data") else "unknown",
             dataset_split=str(result.get("split")),
             dataset_args={"backend": str(backend)} if backend else None,
             metric_type=score,
@@ -118,8 +123,26 @@ def _scores(result: Mapping[str, Any]) -> "list[EvalResult]":
     ]
 
 
+def restriction_of(result: Mapping[str, Any]) -> str:
+    """Return what of the labels a result of `evaluate` counts, such as "types Disease"; "" for all as they are."""
+    types, negative = result.get("types"), result.get("negative")
+    parts = (
+        f"types {', '.join(map(str, types))}" if types and isinstance(types, list) else "",
+        "types as one" if result.get("merge_types") else "",
+        f"negative {negative}" if negative else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def data_shown(result: Mapping[str, Any]) -> str:
+    """Return the name of the data of a result, with the restriction to some labels."""
+    restriction = restriction_of(result)
+    return f"{result.get('data')} ({restriction})" if restriction else str(result.get("data"))
+
+
 def main_scores(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return the scores of a result that a card shows: not those of each class."""
+    """Return the scores of a result that a card shows: not those of each class, but for one that it is compared by."""
     metrics = result.get("metrics")
     values = metrics if isinstance(metrics, Mapping) else {}
-    return {name: float(values[name]) for name in SCORES if isinstance(values.get(name), float)}
+    names = dict.fromkeys([*SCORES, str(result.get("metric"))])
+    return {name: float(values[name]) for name in names if isinstance(values.get(name), float)}

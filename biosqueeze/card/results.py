@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.card.markdown import html_block, table
-from biosqueeze.card.metadata import main_scores
+from biosqueeze.card.metadata import data_shown, main_scores
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
 
@@ -23,7 +23,7 @@ def results_block(directory: Path, evaluations: Sequence[Mapping[str, Any]]) -> 
 
 def _scores(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
-        (*(result.get(key) for key in ("task", "data", "split", "backend")), name, f"{score:.4f}")
+        (result.get("task"), data_shown(result), result.get("split"), result.get("backend"), name, f"{score:.4f}")
         for result in evaluations
         for name, score in main_scores(result).items()
     ]

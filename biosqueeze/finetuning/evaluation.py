@@ -7,6 +7,7 @@ from typing import Any
 
 from biosqueeze import registry
 from biosqueeze.backends import canonical_spec, check_runnable, default_spec, use_device
+from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of, unknown_labels
@@ -51,14 +52,20 @@ class Evaluation:
     kind: str
     """Of the task."""
     task: Task
+    benchmark: Benchmark | None
+    """The one that --task names."""
     data: str
     split: str
+    reading: ReadingOptions
+    """Of the request."""
     inference: InferenceSettings
     floors: Mapping[str, float]
 
     @property
     def metric(self) -> str:
-        """The score that checkpoints are compared by: the one that the fine-tuning was selected by."""
+        """The score that checkpoints are compared by: that of the benchmark, or of the fine-tuning."""
+        if self.benchmark:
+            return self.benchmark.metric
         recorded = self.checkpoint.task
         return (recorded and recorded.name == self.kind and recorded.metric) or self.task.METRIC
 
@@ -100,12 +107,23 @@ class Evaluation:
             "data": self.data,
             "split": self.split,
             "backend": self.inference.backend,
+            **self._restriction(),
             "metric": self.metric,
             "metrics": self.task.score(gold, predicted),
             "examples": len(examples),
             "max_length": model.max_length,
             "seconds": round(time.monotonic() - started, 3),
         }
+
+    def _restriction(self) -> dict[str, Any]:
+        """Return which labels are counted, where those are not all as they are: see `summaries.restriction_of`."""
+        formulation = self.task.formulation
+        restriction = {
+            "types": list(formulation.types),
+            "merge_types": formulation.merge_types,
+            "negative": self.reading.negative,
+        }
+        return {name: value for name, value in restriction.items() if value}
 
 
 def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> Evaluation:
@@ -128,6 +146,9 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         )
     name = request.task or (recorded.name if recorded else DEFAULT_TASK)
     kind, task = task_of(checkpoint, name, "to score", request.reading)
+    benchmark = resolve_task(name)[1]
+    if benchmark:
+        _check_benchmark(checkpoint, task, benchmark)
     backend = canonical_spec(request.backend) if request.backend else default_spec(checkpoint)
     inference = InferenceSettings(
         backend=backend,
@@ -140,11 +161,29 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         checkpoint=checkpoint,
         kind=kind,
         task=task,
+        benchmark=benchmark,
         data=str(data),
         split=request.split,
+        reading=request.reading,
         inference=inference,
         floors=request.floors,
     )
+
+
+def _check_benchmark(checkpoint: Checkpoint, task: Task, benchmark: Benchmark) -> None:
+    """Check that the checkpoint's labels can be scored as the benchmark scores them.
+
+    Raises:
+        UsageError: one of them counts all types of entities as one, and the other does not.
+    """
+    merges = bool(benchmark.formulation.get("merge_types"))
+    if merges != task.formulation.merge_types:
+        counted = ("by their types", "as one") if merges else ("as one", "by their types")
+        raise UsageError(
+            f"--task {benchmark.key}: {checkpoint.name} was fine-tuned on types of entities {counted[0]}, and the "
+            f"benchmark counts them {counted[1]}; fine-tune with --task {benchmark.key}, or score with "
+            f"--task {benchmark.kind}"
+        )
 
 
 def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None:

@@ -10,6 +10,8 @@ from biosqueeze.options import OptionField
 from biosqueeze.registry import closest
 
 GridPoint = Mapping[str, Any]  # option values by field name
+# Options that change the dev examples or the score: runs with different values cannot be compared.
+_INCOMPARABLE = ("data", "task", "metric", "dev_share", "with_dev", "types", "negative", "column", "merge_types")
 
 
 def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[GridPoint]:
@@ -20,7 +22,8 @@ def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[G
         fields: the options that a grid may have, by name.
 
     Raises:
-        UsageError: there is no such option, or a value does not fit its type or is given twice.
+        UsageError: there is no such option, a value does not fit its type or is given twice, or runs with different
+            values could not be compared.
     """
     values_by_name: dict[str, list[Any]] = {}
     for text in axes:
@@ -28,6 +31,11 @@ def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[G
         if not equals or not all(values.split(",")):
             raise UsageError(f"--grid {text!r} is not of the form NAME=VALUE,VALUE, like lr=1e-5,3e-5")
         option = find_option(name, fields, "--grid")
+        if option.name in _INCOMPARABLE:
+            raise UsageError(
+                f"--grid: runs with another {option.name.replace('_', '-')} cannot be compared by their dev scores; "
+                "fine-tune once for each"
+            )
         if option.name in values_by_name:
             raise UsageError(f"--grid: {option.name} is given twice; give all its values in one: {name}=A,B,C")
         values_by_name[option.name] = _parse_axis(name, values.split(","), option)

@@ -113,7 +113,8 @@ def _evaluation_panels(evaluations: Sequence[Evaluation]) -> list[Panel]:
 
 
 def _data_text(evaluation: Evaluation) -> str:
-    return f"{PurePath(evaluation.data).name} ({evaluation.split})"
+    restriction = f"; {evaluation.restriction}" if evaluation.restriction else ""
+    return f"{PurePath(evaluation.data).name} ({evaluation.split}{restriction})"
 
 
 def evaluation_table(evaluations: Sequence[Evaluation]) -> EvaluationTable | None:
@@ -143,8 +144,10 @@ def _type_table(
     evaluations: Sequence[Evaluation], names: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return columns and rows of F1 by entity type; empty for a single type, whose F1 is that of the whole."""
-    own = [evaluation for evaluation in evaluations if evaluation.own and names and names[0] in evaluation.metrics]
-    if len(names) < 2 or not own:
+    typed = [each for each in evaluations if each.own and any(name in each.metrics for name in names)]
+    own = [each for each in typed if each.measured_on == typed[0].measured_on]  # counts are those of one data set
+    names = [name for name in names if any(name in each.metrics for each in own)]
+    if len(names) < 2:
         return (), ()
     rows = tuple(
         (

@@ -182,13 +182,19 @@ def describe_training(training: TrainingRun) -> TrainingSection:
         title=f"{training.name} · {stage}",
         facts=_training_facts(training),
         label=f"Training curves of {training.name}",
-        plot=training_plot(training.curves, _metric_of(training)),
+        plot=training_plot(training.curves, _metric_of(training), _kept_step(training)),
     )
 
 
 def _metric_of(training: TrainingRun) -> str:
     task = training.manifest.task if training.manifest else None
     return (task and task.metric) or "f1"
+
+
+def _kept_step(training: TrainingRun) -> int | None:
+    """Return the step whose weights were kept; None where no dev score selected them."""
+    step = training.manifest.metrics.get("best_step") if training.manifest else None
+    return step if isinstance(step, int) else None
 
 
 def _training_facts(training: TrainingRun) -> str:

@@ -89,12 +89,13 @@ class Panel:
     points: tuple[Point, ...]
 
 
-def training_plot(curves: Curves, metric: str | None = None) -> Markup:
+def training_plot(curves: Curves, metric: str | None = None, kept: int | None = None) -> Markup:
     """Draw losses, dev scores, learning rate and speed of one run against the optimiser's steps.
 
     Args:
         curves: of the run.
         metric: the score that selected the weights; where it is not among those on dev, the last one.
+        kept: the step whose weights were kept; None where no dev score selected them.
     """
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
@@ -102,7 +103,7 @@ def training_plot(curves: Curves, metric: str | None = None) -> Markup:
         has_scores = bool(curves.dev_names or curves.probes)
         _draw_losses(figure.add_subplot(grid[0, 0] if has_scores else grid[0, :]), curves)
         if has_scores:
-            _draw_scores(figure.add_subplot(grid[0, 1]), curves, metric)
+            _draw_scores(figure.add_subplot(grid[0, 1]), curves, metric, kept)
         _draw_rate(figure.add_subplot(grid[1, 0]), curves)
         _draw_speed(figure.add_subplot(grid[1, 1]), curves)
         return _as_markup(figure)
@@ -154,15 +155,18 @@ def _limit(axes: Axes, smooth: Sequence[Array], raw: Sequence[Array]) -> None:
         axes.set_ylim(min(0.0, low), high * 1.08)
 
 
-def _draw_scores(axes: Axes, curves: Curves, metric: str | None) -> None:
+def _draw_scores(axes: Axes, curves: Curves, metric: str | None, kept: int | None) -> None:
     """Draw the scores of the dev split; of the one that selected the weights, the step that was kept is ringed.
 
     The scores of a pretraining, which keeps its last weights, have no ring; those of its probes are drawn too.
     """
     keeps_last = bool(curves.dev_losses or curves.probes)
     steps = [step for step, _ in curves.dev]
-    selected_by = metric if metric in curves.dev_names else curves.dev_names[-1] if curves.dev_names else None
-    for index, name in enumerate(curves.dev_names):
+    names = list(curves.dev_names)
+    if metric and metric not in names and any(metric in scores for _, scores in curves.dev):
+        names.append(metric)  # the F1 of one label
+    selected_by = metric if metric in names else names[-1] if names else None
+    for index, name in enumerate(names):
         values = [scores.get(name, np.nan) for _, scores in curves.dev]
         strong = name == selected_by
         style: dict[str, Any] = (
@@ -170,12 +174,12 @@ def _draw_scores(axes: Axes, curves: Curves, metric: str | None) -> None:
         )
         style |= {"color": COLOURS[index % 8], "label": _legend_text(score_name(name))}
         axes.plot(steps, values, f"{_MARKERS[index % 8]}-", **style)
-        if strong and np.isfinite(values).any() and not keeps_last:
-            best = int(np.nanargmax(values))
-            axes.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
+        if strong and kept in steps and not keeps_last:
+            score = values[steps.index(kept)]
+            axes.plot(kept, score, "o", markersize=12, markerfacecolor="none", markeredgecolor=_INK)
     for index, name in enumerate(dict.fromkeys(name for _, scores in curves.probes for name in scores)):
         found = [(step, scores[name]) for step, scores in curves.probes if name in scores]
-        style = {"color": COLOURS[(index + len(curves.dev_names)) % 8], "label": _legend_text(f"probe {name}")}
+        style = {"color": COLOURS[(index + len(names)) % 8], "label": _legend_text(f"probe {name}")}
         axes.plot(*zip(*found, strict=True), f"{_MARKERS[index % 8]}:", **style)
     axes.margins(y=0.12)
     _finish(axes, curves, "Held-out scores" if keeps_last else "Dev scores", "score, 0 to 1")

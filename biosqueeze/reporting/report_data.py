@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, read_json
@@ -36,6 +37,7 @@ class Evaluation:
         task: the kind of task.
         data: the data set.
         split: of the data set.
+        restriction: to some labels, see `card.metadata.restriction_of`.
         backend: RUNTIME[:PRECISION].
         metric: the score that checkpoints are compared by.
         metrics: scores (float) and counts (int) by name.
@@ -47,15 +49,16 @@ class Evaluation:
     task: str
     data: str
     split: str
+    restriction: str
     backend: str
     metric: str
     metrics: Mapping[str, float]
     megabytes: float | None
 
     @property
-    def measured_on(self) -> tuple[str, str, str]:
+    def measured_on(self) -> tuple[str, ...]:
         """Evaluations with equal values are comparable."""
-        return measured_on({"task": self.task, "data": self.data, "split": self.split})
+        return *measured_on({"task": self.task, "data": self.data, "split": self.split})[:-1], self.restriction
 
     @property
     def score(self) -> float | None:
@@ -178,6 +181,7 @@ def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Ev
             task=json.optional("task", str) or "",
             data=json.optional("data", str) or "",
             split=json.optional("split", str) or "",
+            restriction=restriction_of(json.values),
             backend=backend,
             metric=json.optional("metric", str) or "f1",
             metrics={key: value for key, value in metrics.items() if isinstance(value, int | float)},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
+from biosqueeze.card.metadata import data_shown
 from biosqueeze.checkpoint import write_result
 from biosqueeze.errors import UsageError
 from biosqueeze.files import megabytes
@@ -167,7 +168,7 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    note(f"{result['task']} on {result['data']} ({result['split']}) with {result['backend']}:")
+    note(f"{result['task']} on {data_shown(result)} ({result['split']}) with {result['backend']}:")
     rows = [
         (name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}") for name, value in result["metrics"].items()
     ]

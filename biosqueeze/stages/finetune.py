@@ -150,13 +150,26 @@ class _FineTuningRequest:
     reason: str  # why this task, if it was not given
 
     def read(self) -> "tuple[Dataset, str]":
-        """Read train and dev; return them with the metric that selects the best checkpoint."""
+        """Read train and dev, of folds the first; return them with the metric that selects the best checkpoint."""
         from biosqueeze.finetuning.data import read_splits, select_metric
 
         data = read_splits(self.setup, _split_options(self.options))
         if self.reason:
             note(self.reason)
         return data, select_metric(self.setup.for_data(data), self.options.metric, data)
+
+    def checked(self) -> "Dataset":
+        """Return the data, and check what a training would refuse.
+
+        Raises:
+            SqueezeError: the data do not open.
+            UsageError: there is no such metric, or the data or the model do not fit the options.
+        """
+        from biosqueeze.finetuning.reinit import check_reinitialised
+        from biosqueeze.models.loading.load import load_config
+
+        check_reinitialised(self.options.reinit_layers, load_config(self.source))
+        return self.read()[0]
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
@@ -194,7 +207,7 @@ def _split_options(options: Options) -> "SplitOptions":
     from biosqueeze.finetuning.data import SplitOptions
 
     return SplitOptions(
-        data=options.data,
+        data=_folds(options)[0] if options.folds else options.data,
         seed=options.seed,
         dev_share=options.dev_share,
         with_dev=options.with_dev,
@@ -206,7 +219,6 @@ def _split_options(options: Options) -> "SplitOptions":
 def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
     from biosqueeze.data.lengths import fitting_length
-    from biosqueeze.finetuning.reinit import check_reinitialised
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
     from biosqueeze.models.families import longest_input
@@ -218,11 +230,10 @@ def plan(options: Options) -> Plan:
     out = check_output(request.out, inputs_of(options, source), force=options.force, resume=options.resume is True)
     check_tokenizer_files(source)
     fitting_length(options.max_length, longest_input(load_config(source)))
+    data = request.checked()
     if _is_search(options):
         runs = [run.name for run in _search_plan(options, out).runs()]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
-    data, _ = request.read()
-    check_reinitialised(options.reinit_layers, load_config(source))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     custom_head = custom_head_of(setup.task.formulation)
     labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
@@ -247,6 +258,7 @@ def run(options: Options) -> Outcome:
     request = _resolve(options)
     options, source, out = request.options, request.source, request.out
     if _is_search(options):
+        request.checked()
         return _search(options, source, out)
     if done := take_over(out, "finetune", options):
         return done

@@ -25,7 +25,6 @@ SHARED = {"checkpoint": "teacher", "data": "d", "task": "ner"}
         (["tagger=linear,crf", "label-all-pieces=true"], "--label-all-pieces is only for --tagger linear or bilstm"),
         (["hours=1"], "--grid hours=1: --hours needs --schedule plateau"),
         (["stride=64"], "--grid stride=64: --stride is not used by the task ner"),
-        (["task=ner,nre"], "Did you mean 'ner'?"),
     ],
 )
 def test_a_point_that_would_not_run_is_named(axes: list[str], says: str) -> None:

@@ -37,7 +37,10 @@ def test_names_are_drawn_as_they_are(tmp_path, name):
 
 def test_the_score_that_selected_the_step_is_ringed(tmp_path, monkeypatch):
     steps = [{"step": step, "loss": 1.0, "lr": 0.1} for step in range(1, 21)]
-    dev = {10: {"f1": 0.8, "accuracy": 0.7, "best_f1_thresh": -3.0}, 20: {"f1": 0.6, "accuracy": 0.9}}
+    dev = {
+        10: {"f1": 0.8, "f1-Disease": 0.3, "accuracy": 0.7, "best_f1_thresh": -3.0},
+        20: {"f1": 0.6, "f1-Disease": 0.2, "accuracy": 0.9},
+    }
     scores = [{"step": step, "dev": values} for step, values in dev.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*steps, *scores])))
     curves = read_curves(tmp_path)
@@ -51,6 +54,9 @@ def test_the_score_that_selected_the_step_is_ringed(tmp_path, monkeypatch):
         return plot(self, x, y, *args, **style)
 
     monkeypatch.setattr(Axes, "plot", record)
+    training_plot(curves, "f1", 20)
+    training_plot(curves, None, 20)
+    training_plot(curves, "f1-Disease", 10)
     training_plot(curves, "f1")
-    training_plot(curves)
-    assert rings == [(10, 0.8), (20, 0.9)]
+    training_plot(curves, "f1", 0)
+    assert rings == [(20, 0.6), (20, 0.9), (10, 0.3)]

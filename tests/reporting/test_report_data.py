@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.reporting.report_data import gather, short_names
+from biosqueeze.reporting.measurements import evaluation_table
+from biosqueeze.reporting.report_data import Evaluation, gather, short_names
 
 
 def test_names_are_short_unless_equal():
@@ -31,3 +33,19 @@ def test_damaged_results_are_explained(pico_bert, copy_of, file, content, cause)
     with pytest.raises(SqueezeError, match="measure again") as caught:
         gather(open_checkpoint(str(path)))
     assert f"{file}: {cause}" in str(caught.value)
+
+
+def evaluation(metrics: dict[str, float], **changes: Any) -> Evaluation:
+    measured = {"own": True, "task": "ner", "data": "d", "split": "test", "backend": "torch", "metric": "f1"}
+    values = {"checkpoint": "c", "restriction": "", "megabytes": None, **measured, **changes}
+    return Evaluation(metrics=metrics, **values)
+
+
+def test_types_are_those_of_the_checkpoint_on_one_data_set() -> None:
+    types = {"f1-Drug": 0.5, "support-Drug": 3, "f1-Gene": 0.6, "support-Gene": 4}
+    parent = evaluation({"f1-Cell": 0.9, "support-Cell": 9}, own=False)
+    other = evaluation({"f1-Drug": 0.1, "support-Drug": 300}, data="elsewhere")
+    table = evaluation_table([parent, evaluation(types), evaluation(types, backend="onnxruntime"), other])
+    assert table is not None
+    assert table.type_columns == ("type", "in the data", "torch, test", "onnxruntime, test")
+    assert table.type_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))

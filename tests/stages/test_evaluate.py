@@ -4,8 +4,12 @@ import shutil
 import numpy as np
 import pytest
 
+from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
+from biosqueeze.reporting.measurements import evaluation_table
+from biosqueeze.reporting.report_data import gather
 from biosqueeze.stages import evaluate
+from biosqueeze.summaries import measured_on
 from tests import pico
 from tests.manifests import write_manifest
 
@@ -269,3 +273,41 @@ def test_plan_loads_no_weights(checkpoint, data, monkeypatch):
     (checkpoint / "model.safetensors").unlink()
     with pytest.raises(SqueezeError, match="has no weights"):
         evaluate.plan(_options(checkpoint, data))
+
+
+def test_a_score_of_some_types_says_so(tmp_path, pico_ner, data, gold_but):
+    (data / "test.tsv").write_text(TEST + "\nfever\tB-Sign\n")
+    labels = (*pico.LABELS, "B-Sign", "I-Sign")
+    checkpoint = pico.save("bert", tmp_path / "signs", head="token-classification", labels=labels)
+    evaluate.run(_options(checkpoint, data))
+    assert "types" not in _result(checkpoint)
+    whole = measured_on(_result(checkpoint))
+    evaluate.run(_options(checkpoint, data, types=("Disease",)))
+    result = _result(checkpoint)
+    assert result["types"] == ["Disease"]
+    assert "support-Sign" not in result["metrics"]
+    assert measured_on(result) != whole
+    assert measured_on({**result, "types": None}) == whole
+    (shown,) = [each for each in gather(open_checkpoint(str(checkpoint))).evaluations if each.own]
+    assert shown.measured_on == measured_on(result)
+    (row, *_) = evaluation_table([shown]).rows
+    assert row.data == "data (test; types Disease)"
+
+
+@pytest.mark.parametrize(("task", "metric"), [("ner", "f1"), ("blurb/jnlpba", "f1")])
+def test_a_merged_checkpoint_is_scored_as_it_was_trained(tmp_path, data, gold_but, task, metric):
+    checkpoint = pico.save("bert", tmp_path / "merged", head="token-classification", labels=("O", "B", "I"))
+    record = {"name": "ner", "labels": ["O", "B", "I"], "formulation": {"merge_types": True}}
+    write_manifest(checkpoint, task=record)
+    evaluate.run(_options(checkpoint, data, task=task))
+    assert _result(checkpoint)["merge_types"] is True
+    assert _result(checkpoint)["metric"] == metric
+
+
+def test_a_benchmark_compares_by_its_own_metric(tmp_path):
+    lines = [json.dumps({"text": f"cell {number}", "label": ["a", "b"]}) for number in range(3)]
+    (tmp_path / "test.jsonl").write_text("\n".join(lines))
+    checkpoint = pico.save("bert", tmp_path / "texts", head="sequence-classification", labels=("a", "b"))
+    write_manifest(checkpoint, task={"name": "classification", "labels": ["a", "b"], "scheme": "multi"})
+    evaluate.run(_options(checkpoint, tmp_path, task="biolm/hoc"))
+    assert (_result(checkpoint)["task"], _result(checkpoint)["metric"]) == ("classification", "blue_f1")
