@@ -22,13 +22,14 @@ from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.device import own_device
 from biosqueeze.models.families import family_of
+from biosqueeze.models.int8_products import quantize_products
 from biosqueeze.models.loading.load import load_config, load_tokenizer, new_model
 from biosqueeze.system import processes
 from biosqueeze.system.memory import keep_freed_memory, limited_memory
 from biosqueeze.tasks import Task
 from biosqueeze.training.batches import Batch, BatchSchedule, loader
 from biosqueeze.training.encoder_layers import training_layers
-from biosqueeze.training.precision import precision_of
+from biosqueeze.training.precision import precision_of, teacher_precision_of
 from biosqueeze.training.sources import Mixture
 
 _EXAMPLES, _STEPS = 512, 4
@@ -46,6 +47,9 @@ def step_seconds(request: DistillationRequest) -> float:
     configs = [load_config(teacher) for teacher in models.teachers]
     student = _with_outputs_of(configs[0], student_of(models, configs[0])[0])
     teachers = [nn.Module.to(_random(config, models), device) for config in _run_in_each_step(models, configs)]
+    if teacher_precision_of(request.training) == "int8":
+        for teacher in teachers:
+            quantize_products(teacher)
     learner = FineTuner(_random(student, models), output_type).to(device).train()
     training = request.training
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16")

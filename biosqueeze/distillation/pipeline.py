@@ -19,6 +19,7 @@ from biosqueeze.distillation.teachers.setup import (
     set_up_teachers,
     teacher_source,
 )
+from biosqueeze.distillation.teachers.sources import LiveTeacher
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
@@ -118,6 +119,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
         **({"teacher_score": round(goal, 6)} if goal is not None else {}),
+        **({"teacher_compute": "int8"} if isinstance(teacher, LiveTeacher) and teacher.computes_in_int8 else {}),
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
         **_use_of_text(request, data.source, summary),
     }

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models import device
 from biosqueeze.training.accelerator import _selected_device
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.precision import precision_of
+from biosqueeze.training.precision import precision_of, teacher_precision_of
 from tests.cli.run import Shell
 
 
@@ -128,3 +129,23 @@ def test_auto_is_bf16_where_it_is_faster(
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(device, "is_intel", lambda: intel)
     assert precision_of(TrainingOptions(precision="auto")) == ("bf16" if faster else "fp32")
+
+
+@pytest.mark.parametrize(
+    ("precision", "bf16", "vnni", "sharded", "expected"),
+    [
+        ("auto", False, True, False, "int8"),
+        ("auto", False, False, False, "fp32"),
+        ("auto", False, True, True, "fp32"),
+        ("auto", True, True, False, "bf16"),
+        ("fp32", False, True, False, "fp32"),
+        ("bf16", False, True, False, "bf16"),
+    ],
+)
+def test_teachers_are_int8_where_nothing_else_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, precision: Any, bf16: bool, vnni: bool, sharded: bool, expected: str
+) -> None:
+    monkeypatch.setattr("biosqueeze.training.precision.has_bf16", lambda: bf16)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni)
+    monkeypatch.setattr("biosqueeze.system.processes.sharding", lambda: sharded)
+    assert teacher_precision_of(TrainingOptions(precision=precision)) == expected

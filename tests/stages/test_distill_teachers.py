@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import pico
 from tests.cli.run import Shell
@@ -53,3 +54,24 @@ def test_layers_of_the_first_of_several_teachers(tuned: Path, tags: Path, tmp_pa
     idle = shell(*words, "--loss", "hidden", "--steps", 1, "--out", "idle")
     assert (idle.code, "other would not be used" in " ".join(idle.err.split())) == (2, True), idle.err
     assert not Path("idle").exists()
+
+
+@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="needs a CPU with VNNI")
+def test_a_teacher_in_int8_says_so(tuned: Path, tags: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("biosqueeze.training.precision.has_bf16", lambda: False)
+    monkeypatch.setattr("biosqueeze.models.int8_products._LEAST_INPUTS", 1)
+
+    def losses(out: str, *more: object) -> tuple[str, list[float]]:
+        words = ("distill --teacher", tuned, "--student distil --data", tags, "--steps 3 --dropout 0 --out", out)
+        result = shell(*(part for word in words for part in str(word).split()), "--max-length", 32, *more)
+        assert result.code == 0, result.err
+        return result.err, [step["loss"] for step in read_log(Path(out)) if "loss" in step]
+
+    said, int8 = losses("int8")
+    assert "the teacher computes its matrix products in int8" in said
+    said, fp32 = losses("fp32", "--precision", "fp32")
+    assert "int8" not in said
+    assert int8 == pytest.approx(fp32, rel=0.02)
+    assert int8 != fp32
+    manifest = json.loads(Path("int8/biosqueeze.json").read_text())
+    assert manifest["metrics"]["teacher_compute"] == "int8"

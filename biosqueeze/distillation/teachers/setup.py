@@ -20,10 +20,11 @@ from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTea
 from biosqueeze.distillation.teachers.cut_vocabulary import vocabulary_mark
 from biosqueeze.distillation.teachers.sources import CachedTeacher, LiveTeacher, NoTeacher, ShardedTeacher, Teacher
 from biosqueeze.errors import UsageError
+from biosqueeze.models.int8_products import quantize_products
 from biosqueeze.progress import note
 from biosqueeze.system import processes
 from biosqueeze.training.batches import ItemSource
-from biosqueeze.training.precision import precision_of
+from biosqueeze.training.precision import precision_of, teacher_precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash
 
 
@@ -115,7 +116,7 @@ def teacher_source(
         free_teachers(models)
         return source, NoTeacher()
     if request.cache is None:
-        return source, _live_teacher(request, setup)
+        return source, _live_teacher(setup, teacher_precision_of(request.training))
     hashes = [
         checkpoint_hash(checkpoint)
         + vocabulary_mark(model, checkpoint)
@@ -135,17 +136,19 @@ def teacher_source(
         )
     )
     if not cache.complete:
-        fill_cache(cache, _live_teacher(request, setup))
+        fill_cache(cache, _live_teacher(setup, precision_of(request.training)))
     free_teachers(models)
     return cache.source, CachedTeacher(loss_config.output_spec)
 
 
-def _live_teacher(request: DistillationRequest, setup: TeacherSetup) -> LiveTeacher:
-    """Freeze the teachers and record what the losses read; with bf16 their matrices are stored in it."""
+def _live_teacher(setup: TeacherSetup, precision: str) -> LiveTeacher:
+    """Freeze the teachers and record what the losses read; their matrices are stored in bf16 or int8 if that is it."""
     loss_config, models = setup.loss_config, setup.models.teachers
-    if precision_of(request.training) == "bf16":
+    if precision == "bf16":
         for model in models:
             cast_products(model)
+    if precision == "int8" and sum(quantize_products(model) for model in models):
+        note("the teacher computes its matrix products in int8, faster here than fp32; --precision fp32 prevents it")
     kind = ShardedTeacher if processes.sharding() else LiveTeacher
     return kind(
         models,

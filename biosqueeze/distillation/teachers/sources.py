@@ -23,6 +23,7 @@ from biosqueeze.data.output_types import OutputType
 from biosqueeze.models.heads import main_output, mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks, States
 from biosqueeze.models.inputs import TextRows, model_inputs
+from biosqueeze.models.int8_products import Int8Linear
 from biosqueeze.models.output_tensors import OutputTensors, tensors_of
 from biosqueeze.models.row_kinds import RowKind
 from biosqueeze.objectives import LayerStates, TopK
@@ -139,6 +140,11 @@ class LiveTeacher:
         for model in self.models:
             model.train(mode=False)
             model.requires_grad_(requires_grad=False)
+
+    @property
+    def computes_in_int8(self) -> bool:
+        """Whether matrix products of a model are in int8."""
+        return any(isinstance(module, Int8Linear) for model in self.models for module in model.modules())
 
     @torch.no_grad()
     def outputs(self, batch: Batch) -> TeacherOutputs:
