@@ -43,7 +43,7 @@ BARS = (
     ("tiny", "biosqueeze", "textbrewer", 12.0),
     ("distil", "biosqueeze", "textbrewer", 7.0),
 )
-COMPARED = ("reference", "textbrewer")
+COMPARED = ("reference", "textbrewer", "biosqueeze")
 BY_ITSELF = ("reference", "biosqueeze", "biosqueeze-cached", "textbrewer", "textbrewer-autocast")
 
 Result = dict[str, Any]

@@ -147,7 +147,8 @@ def _live_teacher(setup: TeacherSetup, precision: str) -> LiveTeacher:
     if precision == "bf16":
         for model in models:
             cast_products(model)
-    if precision == "int8" and sum(quantize_products(model) for model in models):
+    replaced = [quantize_products(model) for model in models] if precision == "int8" else []
+    if any(replaced):
         note("the teacher computes its matrix products in int8, faster here than fp32; --precision fp32 prevents it")
     kind = ShardedTeacher if processes.sharding() else LiveTeacher
     return kind(
