@@ -1,8 +1,11 @@
 """Classification of texts: one label per text (single), or any number of labels (multi)."""
 
 import ast
+import io
+import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,12 +163,12 @@ def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
     """Return the style of all labels; a scheme that is not empty decides between single and multi."""
     if scheme == SINGLE.name:
         return _LabelStyle(SINGLE.name, "one label each")
-    values = [row.values["label"] for row in rows]
-    lists = [items for value in values if (items := _listed(value)) is not None]
+    lists = [items for row in rows if (items := _listed(row)) is not None]
     if lists:
         _check_names(lists, rows[0].where)
+        _check_all_listed(rows)
         return _LabelStyle(MULTI.name, "multi-label, as lists")
-    texts = [str(value) for value in values if value is not None]
+    texts = [str(row.values["label"]) for row in rows if row.values["label"] is not None]
     separator = next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
     if separator:
         return _LabelStyle(MULTI.name, f"multi-label, separated by {separator!r}", separator)
@@ -193,8 +196,13 @@ def _check_names(lists: Sequence[Sequence[Any]], where: str) -> None:
         )
 
 
-def _listed(value: Any) -> list[Any] | None:
-    """Return the items of a list, or of a list in a string as JSON or Python writes it; None for anything else."""
+def _listed(row: _rows.RoleValues) -> list[Any] | None:
+    """Return the labels of a list, or of a list in a string as JSON or Python writes it; None for anything else.
+
+    Raises:
+        SqueezeError: the list is in a string, and no comma is between two of its strings: Python would join them.
+    """
+    value = row.values["label"]
     if isinstance(value, list | tuple):
         return list(value)
     if not (isinstance(value, str) and value.lstrip().startswith("[") and len(value) <= _LONGEST_LIST):
@@ -202,10 +210,39 @@ def _listed(value: Any) -> list[Any] | None:
     for parse in (parse_json, ast.literal_eval):
         try:
             items = parse(value.strip())
-        except (ValueError, SyntaxError, TypeError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
+        if parse is ast.literal_eval and _has_joined_strings(value.strip()):
+            raise _without_commas(row)
         return items if isinstance(items, list) else None
     return None
+
+
+def _has_joined_strings(text: str) -> bool:
+    """Return whether a Python expression has strings with nothing but white space between them."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    kinds = [token.type for token in tokens if token.type not in (tokenize.NL, tokenize.COMMENT)]
+    return (tokenize.STRING, tokenize.STRING) in pairwise(kinds)
+
+
+def _check_all_listed(rows: Sequence[_rows.RoleValues]) -> None:
+    """Check that no value is a list in a string that cannot be read, beside others that can.
+
+    Raises:
+        SqueezeError: one is, such as [1 3].
+    """
+    for row in rows:
+        text = str(row.values["label"]).strip()
+        if text[:1] + text[-1:] == "[]" and _listed(row) is None:
+            raise _without_commas(row)
+
+
+def _without_commas(row: _rows.RoleValues) -> SqueezeError:
+    text = " ".join(str(row.values["label"]).split())
+    return SqueezeError(
+        f"{row.where}: the labels {text[:60]} are not a list of JSON or Python, as where numpy wrote it; separate the "
+        'items with commas, as in ["treatment", "diagnosis"]'
+    )
 
 
 def _example(row: _rows.RoleValues, style: _LabelStyle) -> TextExample:
@@ -214,8 +251,7 @@ def _example(row: _rows.RoleValues, style: _LabelStyle) -> TextExample:
 
 
 def _label_set(row: _rows.RoleValues, style: _LabelStyle) -> frozenset[str]:
-    value = row.values["label"]
-    items = _listed(value)
+    value, items = row.values["label"], _listed(row)
     if items is None:
         text = "" if value is None else str(value)
         items = text.split(style.separator) if style.separator else [text]

@@ -72,3 +72,31 @@ def test_line_ends_of_carriage_returns_alone_are_explained(tmp_path: Path) -> No
     explained(lambda: read(data, ("train",)), "carriage return", "tr '\\r' '\\n'")
     (data / "train.tsv").write_bytes(b"The\tO\rBRCA1\tB-Gene\rgene\tO\r\rp53\tB-Gene\r")
     explained(lambda: open_task("ner").read(str(data), ("train",)), "train.tsv:1", "carriage return")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("['cancer' 'gene']", "train.csv:2: the labels ['cancer' 'gene'] are not a list"),
+        ("['cancer' 'gene'\n 'cell']", "train.csv:2: the labels ['cancer' 'gene' 'cell'] are not a list"),
+        ("[1 3]", "train.csv:2: the labels [1 3] are not a list"),
+        ("['a' ... 'z']", "train.csv:2: the labels ['a' ... 'z'] are not a list"),
+        ("[{[]: 1}]", "train.csv:2: the labels [{[]: 1}] are not a list"),
+        (f"[{'-' * 9000}1]", "train.csv:2: the labels [---"),
+    ],
+)
+def test_lists_as_numpy_prints_them_are_refused(tmp_path: Path, value: str, found: str) -> None:
+    rows = f'text,labels\nA text.,"{value}"\nB text.,"[3]"\n'
+    write(tmp_path, "csv", train=rows, dev='text,labels\nC text.,"[3]"\n')
+    explained(lambda: read(tmp_path, ("train", "dev")), found, "separate the items with commas")
+
+
+def test_brackets_in_names_of_single_labels_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, "tsv", **table({"train": ["[A]", "B", "B"], "dev": ["B"], "test": ["[A]", "B"]}))
+    assert read(tmp_path).labels == ("B", "[A]")
+
+
+def test_adjacent_quotes_within_one_name_are_kept(tmp_path: Path) -> None:
+    rows = "text\tlabels\nA text.\t['a \\'b\\' c', \"d\"]\nB text.\t['d',]\n"
+    write(tmp_path, "tsv", train=rows, dev="text\tlabels\nC text.\t['d']\n")
+    assert read(tmp_path, ("train", "dev")).labels == ("a 'b' c", "d")

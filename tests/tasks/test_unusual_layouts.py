@@ -120,7 +120,6 @@ def test_lists_without_the_names_of_labels(tmp_path: Path, labels: list[Any], pr
         (([0], [1], [0, 1]), ("0", "1")),
         (("['care', 'cause']", "['care']", "[]"), ("care", "cause")),
         (('["care", "cause"]', '["care"]', "[]"), ("care", "cause")),
-        (([["care"]], "[{[]: 1}]"), ("['care']", "[{[]: 1}]")),  # odd, and no error of ours
     ],
 )
 def test_lists_of_labels(tmp_path: Path, labels: tuple[Any, ...], expected: tuple[str, ...]) -> None:
