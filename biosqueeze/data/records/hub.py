@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biosqueeze.data.records.parquet import load_parquet, parquet_splits
+from biosqueeze.data.records.parquet import load_parquet, parquet_files, parquet_splits
 from biosqueeze.data.records.record import DataRecord
-from biosqueeze.data.records.splits import SPELLINGS
+from biosqueeze.data.records.splits import SPELLINGS, files_named_as_splits
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.hub_names import split_revision
+from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 PREFIX = "hub:"
+_OF_DATASETS = ("dataset_dict.json", "dataset_info.json")  # files of `save_to_disk`
 
 
 def is_hub(source: str) -> bool:
@@ -25,11 +28,26 @@ def is_hub(source: str) -> bool:
 def is_saved(directory: Path) -> bool:
     """Return whether `datasets` saved this directory, or its splits are Parquet files as on the Hub.
 
+    A directory with files that are named for splits, such as train.tsv, is neither; warn of what is then not read.
+
     Raises:
         SqueezeError: Parquet files are missing, or there are two sets of them.
     """
-    saved = any((directory / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
-    return saved or bool(parquet_splits(directory))
+    saved = [path for name in _OF_DATASETS if (path := directory / name).is_file()]
+    if not (named := files_named_as_splits(directory)):
+        return bool(saved or parquet_splits(directory))
+    if others := saved + parquet_files(directory):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        _warn_once(
+            f"{directory}: the files named for splits, such as {named[0].name}, are read; not read: "
+            f"{others[0].relative_to(directory)}{more}"
+        )
+    return False
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warn(message)
 
 
 def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
@@ -47,11 +65,15 @@ def hub_splits(source: str) -> tuple[str, ...]:
 
 
 def read_saved(directory: Path, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
-    """Read splits of a data set that `DatasetDict.save_to_disk` wrote, or of Parquet files.
+    """Read splits of a data set that `DatasetDict.save_to_disk` wrote, or of Parquet files, which are logged.
 
     Raises:
         SqueezeError: `datasets` is not installed or cannot read it, or a split is missing or empty.
     """
+    for name, files in parquet_splits(directory).items():
+        if any(name in SPELLINGS[split] for split in splits):
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            note(f"{directory}: {name} is {files[0].relative_to(directory)}{more}")
     return _read_splits(_load_saved(directory), str(directory), splits)
 
 

@@ -29,9 +29,19 @@ def parquet_splits(directory: Path) -> dict[str, list[Path]]:
     return {}
 
 
-def _files(folder: Path, name: str) -> list[Path]:
+def parquet_files(directory: Path) -> list[Path]:
+    """Return the Parquet files of a directory and of its folder `data` that are named for a split."""
+    folders, names = (directory, directory / "data"), [name for names in SPELLINGS.values() for name in names]
+    return [path for folder in folders for name in names for paths in _forms(folder, name) for path in paths]
+
+
+def _forms(folder: Path, name: str) -> list[list[Path]]:
     patterns = (f"{name}.parquet", f"{name}-?????-of-?????.parquet", f"{name}/*.parquet")
-    forms = [sorted(paths) for pattern in patterns if (paths := list(folder.glob(pattern)))]
+    return [sorted(paths) for pattern in patterns if (paths := list(folder.glob(pattern)))]
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    forms = _forms(folder, name)
     if not forms:
         return []
     if len(forms) > 1:

@@ -13,19 +13,20 @@ from biosqueeze.data.lines import data_suffix, read_beginning
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import (
+    DATA_SUFFIXES,
     SPELLINGS,
     SPLITS,
+    SUFFIXES,
     has_split_word,
     open_directory,
     splits_named,
     splits_within,
 )
-from biosqueeze.data.records.tables import SUFFIXES, as_record, is_json_lines, parse_records, splits_of
+from biosqueeze.data.records.tables import as_record, is_json_lines, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
 
 RECORDS = 20  # records, sentences or documents of a sample
 _CHARACTERS = 1 << 20  # of a file; enough for as many full articles
-_SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
 _MOST_FILES = 3  # in a message
 _GOLDEN = "golden"  # in the names of BioASQ's test files, which have no other sign of their split
 _LIST_ITEM = re.compile(r"\s*,?\s*()")
@@ -126,8 +127,8 @@ def file_problems(directory: Path) -> str:
     if folders:
         problems.append(f"it holds the folders {', '.join(folders)}: name one, such as {directory / folders[0]}")
     for path in sorted(path for path in directory.iterdir() if path.is_file())[:_MOST_FILES]:
-        if data_suffix(path) not in _SUFFIXES:
-            problems.append(f"{path.name} has none of the suffixes {', '.join(_SUFFIXES)}")
+        if data_suffix(path) not in DATA_SUFFIXES:
+            problems.append(f"{path.name} has none of the suffixes {', '.join(DATA_SUFFIXES)}")
         else:
             problems.append(f"{path.name} has none of {', '.join(SPLITS)} in its name")
     return "; ".join(problems)
@@ -135,8 +136,8 @@ def file_problems(directory: Path) -> str:
 
 def _sampled_file(directory: Path) -> Path | None:
     """Return the file of the first split, by its exact name if there is one."""
-    files = [path for path in sorted(directory.iterdir()) if path.is_file() and data_suffix(path) in _SUFFIXES]
-    files.sort(key=lambda path: _SUFFIXES.index(data_suffix(path)))
+    files = [path for path in sorted(directory.iterdir()) if path.is_file() and data_suffix(path) in DATA_SUFFIXES]
+    files.sort(key=lambda path: DATA_SUFFIXES.index(data_suffix(path)))
     for matches in (_is_named, has_split_word, _is_within):
         for split in SPLITS:
             for path in files:

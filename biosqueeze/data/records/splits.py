@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from biosqueeze.data.lines import data_suffix
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn
 from biosqueeze.registry import closest
@@ -15,6 +16,9 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 """The names that the file of a split may have, up to the first dot; the first is the name of the split."""
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
+"""Of records."""
+DATA_SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
 # The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}
@@ -67,6 +71,13 @@ def open_directory(source: str) -> Path:
     if not directory.is_dir():
         raise SqueezeError(f"there is no directory {source}; name one with files called train, dev and test")
     return directory
+
+
+def files_named_as_splits(directory: Path) -> list[Path]:
+    """Return the files of a directory that are named for a split alone, as train.tsv; [] if there is no directory."""
+    paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    names = {name for spellings in SPELLINGS.values() for name in spellings}
+    return [p for p in paths if p.name.split(".")[0] in names and data_suffix(p) in DATA_SUFFIXES and p.is_file()]
 
 
 def find_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path | None:

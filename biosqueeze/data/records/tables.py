@@ -19,7 +19,15 @@ from biosqueeze.data.records.columns import (
     parse_column_options,
 )
 from biosqueeze.data.records.record import DataRecord
-from biosqueeze.data.records.splits import SPLITS, check_splits, find_split, folds, open_directory, require_split
+from biosqueeze.data.records.splits import (
+    SPLITS,
+    SUFFIXES,
+    check_splits,
+    find_split,
+    folds,
+    open_directory,
+    require_split,
+)
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
 from biosqueeze.progress import note
@@ -41,7 +49,6 @@ __all__ = [
 # The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
 # every platform accepts.
 _MAX_FIELD = 2**31 - 1
-SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 
 NumberedLines = Iterable[tuple[int, str]]
 
@@ -51,8 +58,8 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
 
     Args:
         source: a directory with train, dev (or devel, valid, validation, val) and test as .tsv, .csv, .jsonl, .json
-            or .txt (JSON lines or tabs), each plain or with .gz; a directory that `datasets` saved, or with Parquet
-            files as on the Hub; or hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
+            or .txt (JSON lines or tabs), each plain or with .gz; one without these that `datasets` saved, or with
+            Parquet files as on the Hub; or hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
         splits: of train, dev and test.
         header: names that mark a header: the first row of a table is a header if any of them occurs in it (letter
             case is ignored). A table without a header has columns "1", "2", ...

@@ -52,6 +52,33 @@ def test_layouts_of_the_hub(train, dev, write, tmp_path) -> None:
     assert len(take_sample(source).saved) == 3 * len(train)
 
 
+def test_files_that_are_read_are_logged(write, tmp_path, capsys) -> None:
+    for name in ("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/validation.parquet"):
+        write(name, 1)
+    read_records(str(tmp_path), ("train",))
+    said = capsys.readouterr().err
+    assert "train is data/train-00000-of-00002.parquet and 1 more" in said
+    assert "validation.parquet" not in said
+
+
+@pytest.mark.parametrize(
+    "other", ["train.parquet", "data/train-00001-of-00002.parquet", "dev/0.parquet", "dataset_info.json"]
+)
+def test_files_named_for_splits_win(other, write, tmp_path, capsys) -> None:
+    if other.endswith(".json"):
+        (tmp_path / other).write_text("{}")
+    else:
+        write(other, 3)
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\nA {split} text.\tx\n")
+    source = str(tmp_path)
+    assert splits_of(source) == ("train", "dev")
+    assert read_records(source, ("dev",), header=("text",))["dev"][0].values == {"text": "A valid text.", "label": "x"}
+    assert take_sample(source).path == tmp_path / "train.tsv"
+    said = capsys.readouterr().err
+    assert said.count(f"such as train.tsv, are read; not read: {other}") == 1
+
+
 def test_a_missing_shard_is_named(write, tmp_path) -> None:
     write("train-00000-of-00003.parquet", 1)
     write("train-00002-of-00003.parquet", 1)
