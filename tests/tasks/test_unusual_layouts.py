@@ -176,6 +176,8 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
         read("ner", tmp_path)
 
 
+TOKENS = {"tokens": ["TP53", "of"], "ner_tags": ["B-Gene", "O"]}
+TEXT = {"text": "TP53 of mice", "entities": [[0, 4, "Gene"]]}
 TRAINING = {"ner": columns("TP53\tB-Gene", "of\tO"), "relation": "index\tsentence\tlabel\n"}
 RELATIONS = [f"{n}\t@GENE$ binds @CHEMICAL$ in study {n}\t{label}" for n, label in enumerate(("yes", "no", "no"))]
 QUESTION = {"body": "Is it?", "type": "yesno", "snippets": [{"text": "It is."}], "id": "1"}
@@ -187,6 +189,11 @@ ANSWERED = json.dumps({"questions": [{**QUESTION, "id": answer, "exact_answer": 
     [
         ("ner", {**both(".tsv", TRAINING["ner"]), "test.tsv": "mice\nof\n\nEGFR\n"}),
         ("ner", {**both(".jsonl", [{"tokens": ["TP53"], "tags": ["B-Gene"]}]), "test.jsonl": [{"tokens": ["EGFR"]}]}),
+        ("ner", {**both(".jsonl", [TOKENS]), "test.jsonl": [{"tokens": ["EGFR", "of"], "ner_tags": []}]}),
+        ("ner", {**both(".jsonl", [TOKENS]), "test.jsonl": [{"tokens": ["EGFR"], "NER_tags": [None]}]}),
+        ("ner", {**both(".jsonl", [TEXT]), "test.jsonl": [{"text": "EGFR of mice"}]}),
+        ("ner", {**both(".jsonl", [TEXT]), "test.jsonl": [{"text": "EGFR of mice", "entities": None}]}),
+        ("pico", {**both(".jsonl", [TEXT]), "test.jsonl": [{"text": "EGFR of mice", "label": []}]}),
         (
             "relation",
             {
@@ -203,6 +210,12 @@ def test_a_test_split_without_labels(kind: str, files: Any, tmp_path: Path, caps
     assert "is not compared with train and dev" in capsys.readouterr().err
     with pytest.raises(SqueezeError):
         open_task(kind).read(str(tmp_path), ("test",))
+
+
+def test_texts_without_entities_are_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path, {**both(".jsonl", [TEXT]), "test.jsonl": [{"text": "Of mice", "entities": []}]})
+    assert set(read("ner", tmp_path).splits) == {"train", "dev"}
+    assert "is not compared" not in capsys.readouterr().err
 
 
 def test_files_of_other_spellings(tmp_path: Path) -> None:

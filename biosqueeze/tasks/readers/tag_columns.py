@@ -1,12 +1,13 @@
 """The columns of words, tags, texts and entities, and data that have no tags."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.annotations.documents import sentences_of, words_of
 from biosqueeze.data.lines import data_suffix, numbered_lines
 from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
@@ -25,8 +26,28 @@ def is_json(path: Path, text: str) -> bool:
     return kind in (".json", ".jsonl") or (kind == ".txt" and text.lstrip().startswith('{"'))
 
 
-def has_words_alone(path: Path, requested: Mapping[str, str]) -> bool:
-    """Return whether a file has words, and nothing that could be their tags: published test sets may be so.
+def has_no_labels(records: Sequence[DataRecord], requested: Mapping[str, str]) -> bool:
+    """Return whether records have no tags and no entities: published test sets may be so.
+
+    A list of entities may be empty because a text has none, and counts as one; a list of tags may not.
+
+    Args:
+        records: of one split.
+        requested: role -> column, of --column.
+    """
+    named = [requested[role] for role in ("tag", "entities") if role in requested]
+    names = {name.casefold() for name in named or (*WORDS.known["tag"], *TEXTS.known["entities"])}
+    lists = {"entities", requested.get("entities", "").casefold()}
+    values = ((name.casefold(), value) for record in records for name, value in record.values.items())
+    return not any(name in names and (_is_given(value) or (name in lists and value == [])) for name, value in values)
+
+
+def _is_given(value: Any) -> bool:
+    return any(item is not None for item in value) if isinstance(value, list) else value not in (None, "")
+
+
+def is_unlabelled_file(path: Path, requested: Mapping[str, str]) -> bool:
+    """Return whether a file has words alone, or records without labels; see `has_no_labels`.
 
     Args:
         path: columns, or records.
@@ -34,8 +55,7 @@ def has_words_alone(path: Path, requested: Mapping[str, str]) -> bool:
     """
     lines = [line for _, line in numbered_lines(path) if line.strip() and not line.startswith("-DOCSTART-")]
     if is_json(path, lines[0] if lines else ""):
-        tags = {*requested.values(), *WORDS.known["tag"], *TEXTS.known["entities"]}
-        return all("text" not in record.values and tags.isdisjoint(record.values) for record in read_file(path))
+        return has_no_labels(read_file(path), requested)
     return all(len(line.split()) == 1 for line in lines)
 
 

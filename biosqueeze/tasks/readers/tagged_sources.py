@@ -44,7 +44,7 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
 from biosqueeze.tasks.readers.split_overlap import check_files
-from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_words_alone, is_json
+from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_no_labels, is_json, is_unlabelled_file
 from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
 from biosqueeze.tasks.readers.tagged import SourceSentence, build_dataset
 
@@ -83,6 +83,9 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
         names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
         listed = () if is_hub(source) else _tag_names(Path(source).expanduser(), formulation)
         records = read_records(source, names)
+        if "test" in records and "test" not in splits and has_no_labels(records["test"], requested):
+            _note_unlabelled_test(source)
+            del records["test"]
         read = {split: _of_records(rows, formulation, listed, ranks) for split, rows in records.items()}
         return build_dataset(source, read, splits, formulation)
     files = _files(source, splits, requested)
@@ -167,10 +170,14 @@ def _files(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> 
     directory = open_directory(source)
     files = {split: _file(directory, split) or require_split(directory, split, _SUFFIXES) for split in splits}
     test = _file(directory, "test") if _test_beside_train(splits, available=True) else None
-    if test and not (test.is_dir() or detect_format(test)) and has_words_alone(test, requested):
-        note(f"{source}: test has no tags and is not compared with train and dev")
+    if test and not (test.is_dir() or detect_format(test)) and is_unlabelled_file(test, requested):
+        _note_unlabelled_test(source)
         return files
     return files | ({"test": test} if test else {})
+
+
+def _note_unlabelled_test(source: str) -> None:
+    note(f"{source}: test has no tags and is not compared with train and dev")
 
 
 def _file(directory: Path, split: str) -> Path | None:

@@ -3,6 +3,7 @@ import pytest
 from biosqueeze.data.records.sample import take_sample
 from biosqueeze.data.records.tables import read_records, splits_of
 from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks import open_task
 from tests import pico
 
 datasets = pytest.importorskip("datasets")
@@ -10,10 +11,10 @@ datasets = pytest.importorskip("datasets")
 TAGS = ["O", "B-Gene", "I-Gene"]
 
 
-def sentences(count: int):
+def sentences(count: int, tags_of_all=(0, 1, 0)):
     tags = datasets.Sequence(datasets.ClassLabel(names=TAGS))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
-    rows = {"tokens": [["gene", f"g{n}", "rises"] for n in range(count)], "ner_tags": [[0, 1, 0]] * count}
+    rows = {"tokens": [["gene", f"g{n}", "rises"] for n in range(count)], "ner_tags": [list(tags_of_all)] * count}
     return datasets.Dataset.from_dict(rows, features=features)
 
 
@@ -115,6 +116,18 @@ def test_tagged_sentences_train_a_tagger(write, tmp_path, shell) -> None:
     ran = shell("finetune", model, "--data", tmp_path, "--steps", "2", "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     assert "Gene" in (tmp_path / "out" / "config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "hidden", [sentences(3, (-1, -1, -1)), sentences(3, ()), sentences(3).remove_columns("ner_tags")]
+)
+def test_a_saved_test_split_without_tags_is_left_out(hidden, tmp_path, capsys) -> None:
+    source = str(tmp_path / "saved")
+    datasets.DatasetDict({"train": sentences(3), "validation": sentences(2), "test": hidden}).save_to_disk(source)
+    assert set(open_task("ner").read(source, ("train", "dev")).splits) == {"train", "dev"}
+    assert "test has no tags and is not compared with train and dev" in capsys.readouterr().err
+    with pytest.raises(SqueezeError):
+        open_task("ner").read(source, ("test",))
 
 
 def test_a_vocabulary_is_cut_to_labelled_sentences(write, tmp_path, shell) -> None:
