@@ -46,6 +46,8 @@ TWO_TEXTS = {"sentence1": "A study.", "sentence2": "Another one."}
         ("train.tsv", COLUMNS.replace("Drug", "INT"), ["pico", "ner"]),
         ("NCBItrainset_corpus.txt", PUBTATOR, ["ner", "pico"]),
         ("CDR_TrainingSet.PubTator.txt", PUBTATOR, ["ner", "pico"]),
+        ("train.pubtator", PUBTATOR.replace("Chemical\tD1", "INT"), ["pico", "ner"]),
+        ("train.pubtator", PUBTATOR.replace("Chemical", "INT") + "1\tBind\tD1\tD2\tNovel\n", ["pico", "ner"]),
         ("train.json", json.dumps(BIOC, indent=1), ["ner", "pico"]),
         ("train.jsonl", lines({"tokens": ["p53", "binds"], "tags": ["B-Gene", "O"]}), ["ner", "pico"]),
         ("train.jsonl", lines({"text": "p53", "entities": [{"start": 0, "end": 3, "label": "PAR"}]}), ["pico", "ner"]),

@@ -117,7 +117,9 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     kind = format_of_text(sample.path, sample.text) if splits_within(sample.path.name) else None
     if kind:
         rows = (line.split("\t") for _, line in sample.lines) if kind == "pubtator" else ()
-        return [(OUTSIDE,), *((f"B-{cells[4].strip()}",) for cells in rows if len(cells) > 5)]
+        # Five columns are an annotation without a concept, or a relation, which has no offsets.
+        annotations = (cells for cells in rows if len(cells) > 4 and cells[1].isdigit() and cells[2].isdigit())
+        return [(OUTSIDE,), *((f"B-{cells[4].strip()}",) for cells in annotations)]
     return _tags_of_file(sample, sample.path, formulation) if _is_usual_name(sample) else []
 
 
