@@ -1,11 +1,13 @@
 """Guess the task kind of a data source from its first records, and read the splits that it has."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biosqueeze import registry
 from biosqueeze.data.records.sample import SourceSample, file_problems, take_sample
 from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import warn
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
 
 # A guess is certain if its confidence is at least this, that of every other kind below, and the distance this large.
@@ -63,7 +65,7 @@ def _unreadable(sample: SourceSample, reasons: Mapping[str, Sequence[str]]) -> S
 
 
 def read_available(task: Task, source: str) -> Dataset:
-    """Read all splits that a source has.
+    """Read all splits that a source has; without a test split that a fine-tuning leaves out, and warn of that.
 
     Raises:
         SqueezeError: it has none, or some cannot be read; the message has the reason of each.
@@ -72,6 +74,11 @@ def read_available(task: Task, source: str) -> Dataset:
     try:
         return task.read(source, splits)
     except SqueezeError as error:
+        if "test" in splits and "train" in splits:
+            with contextlib.suppress(SqueezeError):
+                data = task.read(source, tuple(split for split in splits if split != "test"))
+                warn(f"{source}: test is left out, because it cannot be scored: {error}")
+                return data
         reasons = [str(error), *_reasons(task, source, splits)]
         raise type(error)(" | ".join(dict.fromkeys(reasons))) from error
 

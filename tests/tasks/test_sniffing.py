@@ -150,6 +150,16 @@ def test_a_damaged_split_is_an_error(tmp_path: Path) -> None:
         read_available(open_task("ner"), str(tmp_path))
 
 
+def test_a_test_split_without_labels_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_data(tmp_path, "classification")
+    (tmp_path / "test.tsv").unlink(missing_ok=True)
+    (tmp_path / "test.jsonl").write_text('{"text": "A drug was given."}\n')
+    assert list(read_available(open_task("classification"), str(tmp_path)).splits) == ["train", "dev"]
+    assert "warning: " in (said := capsys.readouterr().err)
+    assert "test is left out, because it cannot be scored: " in said
+    assert "test.jsonl:1: no column for 'label'" in said
+
+
 def test_all_splits_are_tried_if_no_name_shows_any(tmp_path: Path) -> None:
     assert list(read_available(open_task("ner"), "demo:ner").splits) == ["train", "dev", "test"]
     with pytest.raises(SqueezeError, match="no train split"):
