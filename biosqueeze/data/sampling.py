@@ -1,7 +1,7 @@
 """Draw a few of many examples with a seed, for few-shot training and learning curves."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,17 +39,50 @@ def draw_examples(examples: Sequence[Item], size: int, seed: int) -> tuple[Item,
 def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Divide examples in two, the second with about `share` of them, drawn as by `draw_examples`; at least one each.
 
+    Examples of one document, as its sentences, are not divided, unless it is the only one.
+
     Raises:
         UsageError: there are fewer than two examples.
     """
     if len(examples) < 2:
         raise UsageError("one training example cannot be divided into train and dev; give more")
     size = min(max(1, round(share * len(examples))), len(examples) - 1)
+    documents = _documents(examples)
+    if 1 < len(documents) < len(examples):
+        held = {id(example) for document in _draw_documents(documents, size, seed) for example in document}
+        return _divided(examples, held)
     # The only example of a class stays in train.
     counts = Counter(map(class_of, examples))
     candidates = [example for example in examples if counts[class_of(example)] > 1] or examples
     held = {id(example) for example in draw_examples(candidates, min(size, len(candidates)), seed)}
+    return _divided(examples, held)
+
+
+def _divided(examples: Sequence[Item], held: Set[int]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     return tuple(e for e in examples if id(e) not in held), tuple(e for e in examples if id(e) in held)
+
+
+def _documents(examples: Sequence[Item]) -> list[list[Item]]:
+    """Group examples by their document; one without, as a line of a table has none, is a group of its own."""
+    groups: dict[Hashable, list[Item]] = {}
+    for example in examples:
+        groups.setdefault(getattr(example, "document", "") or id(example), []).append(example)
+    return list(groups.values())
+
+
+def _draw_documents(documents: Sequence[Sequence[Item]], size: int, seed: int) -> list[Sequence[Item]]:
+    """Draw documents with about `size` examples together, and no class as a whole; at least one document."""
+    left = Counter(class_of(example) for document in documents for example in document)
+    drawn: list[Sequence[Item]] = []
+    count = 0  # of their examples
+    for index in np.random.default_rng(seed).permutation(len(documents)).tolist():
+        document, classes = documents[index], Counter(map(class_of, documents[index]))
+        is_near = count + len(document) / 2 <= size  # no further from `size` with this document than without it
+        if is_near and all(left[name] > number for name, number in classes.items()):
+            drawn.append(document)
+            count += len(document)
+            left -= classes
+    return drawn or [min(documents, key=len)]
 
 
 def class_of(example: Any) -> str | None:

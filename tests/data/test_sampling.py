@@ -16,6 +16,7 @@ from biosqueeze.errors import UsageError
 class Item:
     number: int
     gold: Any
+    document: str = ""
 
 
 def items(golds: list[Any]) -> list[Item]:
@@ -81,3 +82,47 @@ def test_the_only_example_of_a_class_is_not_held_out() -> None:
     for seed in range(9):
         rest, held = hold_out(examples, 0.2, seed)
         assert (len(held), examples[-1] in rest, examples[-1] in held) == (4, True, False)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=30), st.floats(0.05, 0.6), st.integers(0, 3), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_no_document_is_divided(lengths: list[int], share: float, seed: int, has_classes: bool) -> None:
+    examples = [
+        Item(0, "ab"[n % 2] if has_classes else ("O",), f"text {number}")
+        for number, n in enumerate(lengths)
+        for _ in range(n)
+    ]
+    rest, held = hold_out(examples, share, seed)
+    assert rest
+    assert held
+    assert sorted(map(id, rest + held)) == sorted(map(id, examples))
+    if max(lengths) > 1:
+        assert {item.document for item in rest}.isdisjoint(item.document for item in held)
+    assert (rest, held) == hold_out(examples, share, seed)
+
+
+def test_about_the_share_of_whole_documents_is_held_out() -> None:
+    examples = [Item(n, ("O",), f"text {n // 8}") for n in range(800)]
+    for seed in range(5):
+        held = hold_out(examples, 0.1, seed)[1]
+        assert len(held) == 80
+        assert list(held) == sorted(held, key=lambda item: item.number)
+    assert hold_out(examples, 0.1, 0) != hold_out(examples, 0.1, 1)
+
+
+def test_a_class_of_one_document_is_not_held_out() -> None:
+    examples = [Item(n, "rare" if n < 2 else "common", f"text {n // 2}") for n in range(20)]
+    for seed in range(9):
+        rest, held = hold_out(examples, 0.2, seed)
+        assert (len(held), examples[0] in rest) == (4, True)
+
+
+def test_the_only_document_is_divided() -> None:
+    rest, held = hold_out([Item(n, ("O",), "text") for n in range(10)], 0.2, 0)
+    assert (len(rest), len(held)) == (8, 2)
+
+
+@pytest.mark.parametrize("document", ["", "text {0}"])
+def test_examples_without_shared_documents_are_drawn_as_before(document: str) -> None:
+    examples = [Item(n, "ab"[n % 2], document.format(n)) for n in range(20)]
+    assert [item.number for item in hold_out(examples, 0.2, 0)[1]] == [5, 8, 12, 19]

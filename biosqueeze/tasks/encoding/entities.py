@@ -47,6 +47,11 @@ class Relation:
     replaced: bool = False  # whether the data have @TYPE$ in place of the entities
     where: str = ""  # file and line
 
+    @property
+    def document(self) -> str:
+        """The text, of which other pairs of entities may be examples too."""
+        return self.text
+
 
 @dataclass(frozen=True)
 class EntitySegment:

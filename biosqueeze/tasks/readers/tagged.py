@@ -41,6 +41,11 @@ class Sentence:
         """The gold tags."""
         return self.tags
 
+    @property
+    def document(self) -> str:
+        """What distinguishes the document that the sentence is from; "" if that is unknown."""
+        return self.text
+
 
 @dataclass(frozen=True)
 class SourceSentence:
