@@ -1,5 +1,6 @@
 """The task of a fine-tuning, its training and dev examples, and the metric that selects the best checkpoint."""
 
+import os
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -7,6 +8,7 @@ from biosqueeze.benchmarks.counts import warn_of_counts
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.data.sampling import describe_draw, draw_examples, hold_out
 from biosqueeze.errors import UsageError
+from biosqueeze.finetuning.run_processes import SPLIT_SEED
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options.rules import alternatives
 from biosqueeze.progress import note
@@ -89,6 +91,8 @@ class SplitOptions:
 def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
     """Read train and dev, hold out --dev-share of it as dev, and draw --train-size examples.
 
+    A run of a search holds out the same examples as the others, whatever its seed.
+
     Raises:
         SqueezeError: the data cannot be read.
     """
@@ -99,13 +103,18 @@ def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
         warn_of_counts(setup.benchmark, data, options.negative)
     if share:
         pool, name = (splits["train"], "train") if not options.with_dev else (splits["train"] + splits["dev"], "both")
-        splits["train"], splits["dev"] = hold_out(pool, share, options.seed)
+        splits["train"], splits["dev"] = hold_out(pool, share, _split_seed(options))
         note(f"{len(splits['dev']):,} examples of {name} are held out as dev, {len(splits['train']):,} are left")
     if options.train_size:
         total = len(splits["train"])
         splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
         note(f"trained on {describe_draw(splits['train'], total)}, drawn with seed {options.seed}")
     return replace(data, splits=splits)
+
+
+def _split_seed(options: SplitOptions) -> int:
+    text = os.environ.get(SPLIT_SEED, "")
+    return int(text) if text.isdecimal() else options.seed
 
 
 def select_metric(setup: TaskSetup, name: str | None, data: Dataset) -> str:
@@ -121,7 +130,9 @@ def select_metric(setup: TaskSetup, name: str | None, data: Dataset) -> str:
     """
     task = setup.task
     gold = [example.gold for example in data.splits["dev"]]
-    known = [score for score, value in task.score(gold, gold).items() if not isinstance(value, int)]
+    # A count is an int; a threshold is no score.
+    scores = task.score(gold, gold).items()
+    known = [name for name, value in scores if not (isinstance(value, int) or name.endswith("_thresh"))]
     metric = name or (setup.benchmark.metric if setup.benchmark else task.METRIC)
     if metric not in known:
         raise UsageError(f"--metric: there is no score {metric!r}.{closest(metric, known)} Known: {', '.join(known)}")

@@ -18,6 +18,8 @@ from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
 # Environment variables of this command, which must not set options of the commands that it starts.
 FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
+# The variable that gives all runs of a search one dev split of --dev-share, whatever their --seed.
+SPLIT_SEED = "BIOSQUEEZE_SPLIT_SEED"
 # Beginnings of the last lines by which a command says why it failed; all others are its progress.
 _MESSAGES = ("error: ", "bug: ", "interrupted")
 

@@ -12,7 +12,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.command_line import option_defaults, option_flags
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash, read_json, write_json
-from biosqueeze.finetuning.run_processes import RunProcesses, Slot, interrupted_on_termination, slots_for
+from biosqueeze.finetuning.run_processes import SPLIT_SEED, RunProcesses, Slot, interrupted_on_termination, slots_for
 from biosqueeze.manifest import Manifest, read_manifest
 from biosqueeze.output import clean
 from biosqueeze.progress import note, track, warn
@@ -33,6 +33,7 @@ class FineTuningRun:
     group: str = ""  # runs of which the best on dev is selected
     inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of weights and data; filled by `execute`
     test: bool = True
+    split_seed: int | None = None  # that --dev-share is drawn with, in place of the run's own
 
     @property
     def record(self) -> Path:
@@ -252,7 +253,8 @@ def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot, kee
     else:
         flags = option_flags(run.options, option_defaults("finetune"))
         arguments = [*flags, "--out", str(run.directory), "--resume", "auto"]
-        processes.call(run.name, ["finetune", run.checkpoint, *arguments], slot, run.log)
+        split = {} if run.split_seed is None else {SPLIT_SEED: str(run.split_seed)}
+        processes.call(run.name, ["finetune", run.checkpoint, *arguments], {**slot, **split}, run.log)
     written = _checked_manifest(run)
     test = None
     if run.test:

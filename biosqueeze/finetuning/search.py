@@ -19,7 +19,10 @@ _FINISHED = tuple[FineTuningRun, RunResult]
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The runs of a search: shared options, points of the grid, seeds and folds."""
+    """The runs of a search: shared options, points of the grid, seeds and folds.
+
+    All are compared on one dev split: --dev-share is drawn with the first seed.
+    """
 
     checkpoint: str
     directory: Path  # of the runs
@@ -35,7 +38,8 @@ class SearchPlan:
             words = [*(f"{k.replace('_', '-')}={format_value(v)}" for k, v in point.items()), *([fold] if fold else [])]
             name = ", ".join([*words, f"seed={seed}"])
             path = self.directory.joinpath(*(word.replace("/", "-") for word in words), f"seed-{seed}")
-            yield FineTuningRun(name, self.checkpoint, path, options, group=", ".join(words), test=False)
+            group = ", ".join(words)
+            yield FineTuningRun(name, self.checkpoint, path, options, group=group, test=False, split_seed=self.seeds[0])
 
     def _folds(self) -> list[tuple[GridPoint, str]]:
         return [({"data": fold}, f"fold-{Path(fold).name}") for fold in self.folds] or [({}, "")]

@@ -1,0 +1,73 @@
+"""The splits and the metric of a fine-tuning."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.finetuning.data import SplitOptions, open_task_setup, read_splits, select_metric
+from biosqueeze.finetuning.run_processes import SPLIT_SEED, RunProcesses
+from biosqueeze.finetuning.runs import _train_and_test
+from biosqueeze.finetuning.search import SearchPlan
+from biosqueeze.tasks.formulation import Formulation
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    rows = [json.dumps({"text": f"Text {n}.", "label": "ab"[n % 2]}) for n in range(60)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    return str(tmp_path)
+
+
+def splits(data: str, seed: int) -> dict[str, list[str]]:
+    options = SplitOptions(data, seed, dev_share=0.2, train_size=10)
+    read = read_splits(open_task_setup("classification", Formulation()), options)
+    return {split: [example.texts[0] for example in examples] for split, examples in read.splits.items()}
+
+
+def test_all_runs_of_a_search_have_one_dev_split(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dev: list[list[str]] = []
+    train: list[list[str]] = []
+
+    def call(self: RunProcesses, name: str, arguments: Sequence[str], slot: Mapping[str, str], log: Path) -> str:
+        with monkeypatch.context() as child:
+            for variable, value in slot.items():
+                child.setenv(variable, value)
+            found = splits(texts, int(arguments[arguments.index("--seed") + 1]))
+        dev.append(found["dev"])
+        train.append(found["train"])
+        raise SqueezeError("read")
+
+    monkeypatch.setattr(RunProcesses, "call", call)
+    plan = SearchPlan("teacher", tmp_path / "runs", {"data": texts}, [{"lr": 1}, {"lr": 2}], [3, 4])
+    for run in plan.runs():
+        with pytest.raises(SqueezeError, match="read"):
+            _train_and_test(run, RunProcesses(), {}, "best")
+    assert dev == [splits(texts, 3)["dev"]] * 4
+    assert train[0] == train[2] != train[1]  # --train-size draws with the seed of the run
+
+
+def test_single_runs_hold_out_with_their_own_seed(texts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert splits(texts, 0)["dev"] != splits(texts, 1)["dev"]
+    monkeypatch.setenv(SPLIT_SEED, "")
+    assert splits(texts, 0)["dev"] != splits(texts, 1)["dev"]
+
+
+def test_a_threshold_selects_no_checkpoint(tmp_path: Path) -> None:
+    context = "The protein p53 binds to DNA."
+    answers = {"1": [{"text": "p53", "answer_start": 12}], "2": []}
+    qas = [
+        {"id": n, "question": "Which protein binds?", "answers": items, "is_impossible": not items}
+        for n, items in answers.items()
+    ]
+    for split in ("train", "dev"):
+        text = json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
+        (tmp_path / f"{split}-v2.0.json").write_text(text)
+    setup = open_task_setup("qa", Formulation())
+    data = read_splits(setup, SplitOptions(str(tmp_path), 0))
+    assert select_metric(setup, "best_f1", data) == "best_f1"
+    with pytest.raises(UsageError, match="no score 'best_f1_thresh'") as caught:
+        select_metric(setup, "best_f1_thresh", data)
+    assert "thresh" not in str(caught.value).partition("Known: ")[2]
