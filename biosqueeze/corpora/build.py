@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
 from biosqueeze.corpora.gzip_files import gzip_without_time
-from biosqueeze.corpora.parts import Part, PartReport, SourceReport, group_files, parts_of, read_table, write_part
+from biosqueeze.corpora.parts import (
+    Part,
+    PartReport,
+    SourceReport,
+    group_files,
+    parts_of,
+    read_signatures,
+    read_table,
+    write_part,
+)
 from biosqueeze.corpora.request import REQUEST_FILE, CorpusRequest, can_resume, discard
 from biosqueeze.corpora.selection import ArticleTable, Decision, NearDuplicates, decide
 from biosqueeze.corpora.settings import CorpusSettings
@@ -31,7 +40,8 @@ from biosqueeze.progress import note, track, warn
 _PARTS = "parts"
 _CORPUS = "corpus"
 SOURCES = "sources.tsv.gz"
-"""Path, bytes, SHA-256, number of articles and damage of every file that was read, below OUT."""
+"""Path, bytes, SHA-256, number of articles and damage of every file that was read, and of every damaged file in an
+archive (ARCHIVE:MEMBER, without bytes and SHA-256); below OUT."""
 PART_BYTES = 1 << 28
 _LOST = {
     Decision.OLDER_VERSION: "older version",
@@ -131,7 +141,7 @@ def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.u
     tables = [read_table(part) for part in parts]
     near = None
     if settings.near_duplicates is not None:
-        signatures = [np.load(part.file("minhash.npy"), mmap_mode="r") for part in parts]
+        signatures = [read_signatures(part) for part in parts]
         near = NearDuplicates(signatures, settings.near_duplicates)
     table = ArticleTable.joined(tables)
     _warn_of_samples(table, settings)
@@ -209,7 +219,8 @@ def _write_sources(reports: Sequence[PartReport], path: Path) -> dict[str, Any]:
     with gzip_without_time(path) as listing:
         listing.write(table)
     total = sum(source["bytes"] for source in sources)
-    return {"list": path.name, "files": len(sources), "bytes": total, "sha256": hashlib.sha256(table).hexdigest()}
+    files = sum(bool(source["sha256"]) for source in sources)
+    return {"list": path.name, "files": files, "bytes": total, "sha256": hashlib.sha256(table).hexdigest()}
 
 
 def _counts(reports: Sequence[PartReport], decisions: NDArray[np.uint8]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 import gzip
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class Part:
 
 @dataclass
 class SourceReport:
-    """What a file of the sources held."""
+    """What a file of the sources held; a damaged file in an archive, ARCHIVE:MEMBER, has an entry of its own."""
 
     path: str
     bytes: int
@@ -106,16 +107,18 @@ class PartReport:
 
 @dataclass
 class _PartWriter:
-    """The open files of a part."""
+    """The open files of a part; its rows and signatures are written at once, so that they take no memory."""
 
     part: Part
     settings: CorpusSettings
     text: IO[bytes]
     names: IO[bytes]
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    signatures: list[NDArray[np.uint32]] = field(default_factory=list)
-    withdrawn: list[tuple[int, int]] = field(default_factory=list)
-    dropped: list[tuple[int, int]] = field(default_factory=list)
+    rows: IO[bytes]
+    signatures: IO[bytes]
+    count: int = 0  # rows
+    damaged: list[tuple[int, int]] = field(default_factory=list)  # first and end of rows of damaged files
+    withdrawn: "array[int]" = field(default_factory=lambda: array("Q"))  # of each an id, and the rows before it
+    dropped: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def add(self, article: Article, kept: KeptText) -> None:
         """Append one document."""
@@ -127,28 +130,57 @@ class _PartWriter:
         number = id_hash(article.kind, article.id)
         size = min(len(raw), int(_MOST_BYTES))
         kind = KINDS.index(article.kind)
-        self.rows.append((number, identity, priority, size, len(kept.sentences), kept.words, kind, False))
+        row = (number, identity, priority, size, len(kept.sentences), kept.words, kind, False)
+        self.rows.write(np.array([row], dtype=_ROW).tobytes())
+        self.count += 1
         if self.settings.near_duplicates is not None:
-            self.signatures.append(minhash(joined))
+            self.signatures.write(minhash(joined).tobytes())
 
     def drop(self, article: Article) -> None:
         """Note an article that a filter dropped: no older version of it may be kept in its place."""
         if number := id_hash(article.kind, article.id):
-            self.dropped.append((number, len(self.rows)))
+            self.dropped.extend((number, self.count))
 
-    def mark_damaged(self, first_row: int, first_dropped: int) -> None:
-        """Mark the rows from `first_row` on as those of a damaged file, and forget what was dropped of it."""
-        self.rows[first_row:] = [(*row[:-1], True) for row in self.rows[first_row:]]
-        del self.dropped[first_dropped:]
+    def withdraw(self, deletion: Deletion) -> None:
+        """Note an article that its source withdraws."""
+        self.withdrawn.extend((id_hash(deletion.kind, deletion.id), self.count))
 
     def finish(self) -> None:
-        """Write the tables."""
-        np.save(self.part.file("rows.npy"), np.array(self.rows, dtype=_ROW))
+        """Mark the rows of damaged files, and write the tables."""
+        self.rows.flush()
+        if self.damaged:
+            rows = np.memmap(self.part.file("rows"), dtype=_ROW, mode="r+")
+            for first, end in self.damaged:
+                rows["damaged"][first:end] = True
+            rows.flush()
         for name in _NOTED:
             np.save(self.part.file(f"{name}.npy"), np.array(getattr(self, name), dtype=np.uint64).reshape(-1, 2))
-        if self.settings.near_duplicates is not None:
-            signatures = np.array(self.signatures, dtype=np.uint32).reshape(-1, PERMUTATIONS)
-            np.save(self.part.file("minhash.npy"), signatures)
+
+
+class _Mark(NamedTuple):
+    """What was read before a file, for the case that it is damaged."""
+
+    articles: int
+    rows: int
+    withdrawn: int
+    dropped: int
+    contaminated: int
+    reasons: Counter[str]
+
+    @classmethod
+    def of(cls, writer: _PartWriter, filters: ArticleFilters, articles: int = 0) -> "_Mark":
+        """Return what was read by now."""
+        noted = len(writer.withdrawn), len(writer.dropped), len(filters.contaminated)
+        return cls(articles, writer.count, *noted, filters.dropped.copy())
+
+    def restore(self, writer: _PartWriter, filters: ArticleFilters) -> None:
+        """Mark the rows since then as those of a damaged file, and forget all else."""
+        if self.rows < writer.count:
+            writer.damaged.append((self.rows, writer.count))
+        del writer.withdrawn[self.withdrawn :], writer.dropped[self.dropped :]
+        del filters.contaminated[self.contaminated :]
+        filters.dropped.clear()
+        filters.dropped.update(self.reasons)
 
 
 def write_part(
@@ -169,11 +201,11 @@ def write_part(
     part.file("json").unlink(missing_ok=True)  # of an earlier run, whose files were others
     with _open_part(part, settings) as writer:
         for file in part.files:
-            report.sources.append(_read_file(file, writer, filters, advance))
-            if strict and report.sources[-1].damage:
-                raise SqueezeError(
-                    f"{file.path}: {report.sources[-1].damage}; download it again, or leave out --strict"
-                )
+            sources = _read_file(file, writer, filters, advance)
+            damaged = next((source for source in sources if source.damage), None)
+            if strict and damaged:
+                raise SqueezeError(f"{damaged.path}: {damaged.damage}; download it again, or leave out --strict")
+            report.sources += sources
             report.contaminated += [(str(file.path), *item) for item in filters.contaminated]
             filters.contaminated.clear()
         writer.finish()
@@ -186,36 +218,46 @@ def _open_part(part: Part, settings: CorpusSettings) -> Iterator[_PartWriter]:
     with (
         gzip_without_time(part.file("txt.gz"), FAST) as text,
         gzip_without_time(part.file("ids.gz"), FAST) as names,
+        part.file("rows").open("wb") as rows,
+        part.file("signatures").open("wb") as signatures,
     ):
-        yield _PartWriter(part, settings, text, names)
+        yield _PartWriter(part, settings, text, names, rows, signatures)
 
 
 def _read_file(
     source: SourceFile, writer: _PartWriter, filters: ArticleFilters, advance: Callable[[int], None]
-) -> SourceReport:
-    report = SourceReport(str(source.path), source.bytes)
-    first = len(writer.rows), len(writer.dropped)
-    before = filters.dropped.copy()
+) -> list[SourceReport]:
+    """Return the report of a file, and those of damaged files in it if it is an archive."""
+    report, members = SourceReport(str(source.path), source.bytes), list[SourceReport]()
+    start = member = _Mark.of(writer, filters)
     with open_source(source, advance) as file:
         try:
-            for article in read_source(file, source.path, filters.settings.field):
-                if isinstance(article, Deletion):
-                    writer.withdrawn.append((id_hash(article.kind, article.id), len(writer.rows)))
-                    continue
-                report.articles += 1
-                kept = filters.apply(article)
-                if kept is None:
-                    writer.drop(article)
+            for item in read_source(file, source.path, filters.settings.field):
+                if isinstance(item, Article):
+                    report.articles += 1
+                    _take(item, writer, filters)
+                elif isinstance(item, Deletion):
+                    writer.withdraw(item)
                 else:
-                    writer.add(article, kept)
+                    if item.damage:
+                        member.restore(writer, filters)
+                        report.articles = member.articles
+                        members.append(SourceReport(f"{source.path}:{item.name}", 0, damage=item.damage))
+                    member = _Mark.of(writer, filters, report.articles)
         except DamagedSourceError as error:
             report.damage = str(error)
-            writer.mark_damaged(*first)
-            filters.dropped.clear()
-            filters.dropped.update(before)
-            filters.contaminated.clear()
+            start.restore(writer, filters)
+            members.clear()
         report.sha256 = file.sha256()
-    return report
+    return [report, *members]
+
+
+def _take(article: Article, writer: _PartWriter, filters: ArticleFilters) -> None:
+    kept = filters.apply(article)
+    if kept is None:
+        writer.drop(article)
+    else:
+        writer.add(article, kept)
 
 
 def id_hash(kind: str, name: str) -> int:
@@ -244,13 +286,21 @@ def minhash(text: str) -> NDArray[np.uint32]:
 
 def read_table(part: Part) -> ArticleTable:
     """Return the rows of a part that is done."""
-    rows = np.load(part.file("rows.npy"))
+    rows = np.fromfile(part.file("rows"), dtype=_ROW)
     noted = {name: np.load(part.file(f"{name}.npy")) for name in _NOTED}
     return ArticleTable(
         **{name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names},
         **{name: pairs[:, 0] for name, pairs in noted.items()},
         **{f"{name}_at": pairs[:, 1].astype(np.int64) for name, pairs in noted.items()},
     )
+
+
+def read_signatures(part: Part) -> NDArray[np.uint32]:
+    """Return the MinHash signatures of a part that is done, (articles, PERMUTATIONS), which stay on disk."""
+    path = part.file("signatures")
+    if not path.stat().st_size:
+        return np.empty((0, PERMUTATIONS), dtype=np.uint32)
+    return np.memmap(path, dtype=np.uint32, mode="r").reshape(-1, PERMUTATIONS)
 
 
 def read_documents_of(part: Part) -> Iterator[tuple[bytes, str]]:

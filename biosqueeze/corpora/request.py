@@ -12,7 +12,7 @@ from biosqueeze.corpora.sources import SourceFile
 from biosqueeze.files import read_json
 
 REQUEST_FILE = "request.json"
-_FORMAT = 2  # of the files below OUT.partial: a new number, and no run continues older ones
+_FORMAT = 3  # of the files below OUT.partial: a new number, and no run continues older ones
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,22 @@ from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
 
-Articles = Iterator[Article | Deletion]
 JSON_LINES = (".jsonl", ".ndjson")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-_SUFFIXES = (".xml", ".nxml", *JSON_LINES, ".json", ".txt", ".text")
+_TEXT = (".txt", ".text")
+_SUFFIXES = (".xml", ".nxml", *JSON_LINES, ".json", *_TEXT)
 _BEGINNING = 1 << 16  # bytes that tell the format
+
+
+@dataclass(frozen=True)
+class MemberEnd:
+    """The end of a file in an archive: the articles since the former end are those of this file."""
+
+    name: str
+    damage: str | None = None
+
+
+Articles = Iterator[Article | Deletion | MemberEnd]
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,8 @@ def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[
 def read_source(file: OpenSource, path: Path, field: str) -> Articles:
     """Yield the articles of a file, whose format is told from its beginning; the file is never held whole.
 
+    After the articles of a file in an archive follows its `MemberEnd`, which says whether that file is damaged.
+
     Args:
         file: as `open_source` opens it.
         path: its name tells archives, and is part of messages.
@@ -198,17 +211,73 @@ def read_source(file: OpenSource, path: Path, field: str) -> Articles:
         return
     with _damage_explained():
         if path.name.lower().endswith(ARCHIVES):
-            yield from _read_archive(file, field)
+            yield from _read_archive(file, path, field)
         else:
             yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20), path.name), path.name, field)
 
 
-def _read_archive(file: HashedFile, field: str) -> Articles:
-    with tarfile.open(fileobj=file, mode="r|*") as archive:
-        for member in archive:
-            if member.isfile() and _is_source(Path(member.name)):
-                stream: Any = archive.extractfile(member)
-                yield from _read_stream(_unpacked(stream, member.name), member.name, field)
+class _Header(tarfile.TarInfo):
+    """A header of an archive; `tarfile` takes one that is damaged or cut short for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Header":
+        """Read the next header."""
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"a header is damaged or cut short: {error}") from error
+
+
+def _open_archive(file: HashedFile | BinaryIO) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="r|*", tarinfo=_Header)
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    while (member := archive.next()) is not None:
+        archive.members.clear()  # tarfile keeps every header
+        yield member
+
+
+def _read_archive(file: HashedFile, path: Path, field: str) -> Articles:
+    full_texts: set[Path] | None = None
+    with _open_archive(file) as archive:
+        for member in _members(archive):
+            name = Path(member.name)
+            if not member.isfile() or not _is_source(name):
+                continue
+            if data_suffix(name) in _TEXT:
+                # Searched for only here: few archives have text, and a package may have it before its article.
+                full_texts = _folders_of_full_texts(path) if full_texts is None else full_texts
+                if name.parent in full_texts:
+                    continue
+            yield from _read_member(archive.extractfile(member), member.name, field)
+
+
+def _folders_of_full_texts(path: Path) -> set[Path]:
+    """Return the folders of an archive with .nxml files, beside which PMC puts supplements in plain text."""
+    with path.open("rb") as file, _open_archive(file) as archive:
+        names = (Path(member.name) for member in _members(archive))
+        return {name.parent for name in names if data_suffix(name) == ".nxml"}
+
+
+def _read_member(stream: Any, name: str, field: str) -> Articles:
+    """Yield the articles of a file in an archive, and its end.
+
+    Raises:
+        DamagedSourceError: the archive itself is damaged.
+    """
+    damage = None
+    try:
+        with _damage_explained():
+            yield from _read_stream(_unpacked(stream, name), name, field)
+    except DamagedSourceError as error:
+        cause = error.__cause__
+        if isinstance(cause, tarfile.TarError | OSError) and not isinstance(cause, gzip.BadGzipFile):
+            raise
+        damage = str(error)
+    yield MemberEnd(name, damage)
 
 
 def _unpacked(stream: Any, name: str) -> Any:
