@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from biosqueeze.benchmarks.suite import Benchmark
-from biosqueeze.data.lines import NOT_DATA
+from biosqueeze.data.lines import is_beside_data
 from biosqueeze.suggestions import plain_name
 
 
@@ -32,4 +32,4 @@ def _matching(parent: Path, parts: list[str]) -> Iterable[Path]:
 def _has_data(directory: Path, folds: int) -> bool:
     if folds and (directory / "1").is_dir():
         return True
-    return any(path.is_file() and not path.name.casefold().startswith((*NOT_DATA, ".")) for path in directory.iterdir())
+    return any(path.is_file() and not is_beside_data(path) for path in directory.iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze.data.annotations.documents import detect_format, read_documents
-from biosqueeze.data.lines import NOT_DATA, data_suffix, numbered_lines, read_beginning
+from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning
 from biosqueeze.data.records.splits import has_split_word
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
@@ -96,7 +96,7 @@ def find_test_files(directory: Path) -> list[Path]:
 
 
 def _is_test(path: Path, root: Path) -> bool:
-    if data_suffix(path) not in _TABLES | _JSON | _DOCUMENTS or path.name.lower().startswith(NOT_DATA):
+    if data_suffix(path) not in _TABLES | _JSON | _DOCUMENTS or is_beside_data(path):
         return False
     relative = path.relative_to(root)
     return any(has_split_word(part, "test") for part in (relative.parent.name, relative.name)) or (

@@ -20,8 +20,9 @@ from biosqueeze.corpora.parquet_records import ParquetRecords
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
-from biosqueeze.data.lines import NOT_DATA, data_suffix, unpacked
+from biosqueeze.data.lines import data_suffix, is_beside_data, unpacked
 from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.text.corpus import files_below
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
 
@@ -90,8 +91,7 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")
-    found = (p for p in path.rglob("*") if p.is_file() and (is_parquet(p) or _is_source(p)))
-    files = sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts))
+    files = [p for p in files_below(path) if is_parquet(p) or _is_source(p)]
     if not files:
         expected = ", ".join((*_SUFFIXES, *ARCHIVES))
         raise SqueezeError(f"{path} holds no file of articles; expected {expected} or .gz, or {PARQUET}")
@@ -100,12 +100,11 @@ def _files_of(path: Path) -> list[Path]:
 
 def is_parquet(path: Path) -> bool:
     """Return whether a file has Parquet's suffix."""
-    return path.name.lower().endswith(PARQUET) and not path.name.lower().startswith((*NOT_DATA, "."))
+    return path.name.lower().endswith(PARQUET) and not is_beside_data(path)
 
 
 def _is_source(path: Path) -> bool:
-    name = path.name.lower()
-    return name.removesuffix(".gz").endswith((*_SUFFIXES, *ARCHIVES)) and not name.startswith((*NOT_DATA, "."))
+    return path.name.lower().removesuffix(".gz").endswith((*_SUFFIXES, *ARCHIVES)) and not is_beside_data(path)
 
 
 class HashedFile(io.RawIOBase):

@@ -16,8 +16,8 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
-NOT_DATA = ("readme", "license", "licence", "changelog", "notice")
-"""Beginnings of the names, in lower case, of files that lie beside data and are none."""
+_NOT_DATA = re.compile(r"readme|licen[sc]e|changelog|notice|\.|.*(?<![a-z])file_?list")
+"""The names, in lower case, of files that lie beside data and are none, such as PMC's oa_file_list.txt."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _OTHER_PACKED = {
     re.compile(rb"BZh\d1AY&SY"): "bzip2 -dc",
@@ -40,6 +40,11 @@ _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 def data_suffix(path: Path) -> str:
     """Return the suffix that determines the format: `.tsv` for x.tsv.gz."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def is_beside_data(path: Path) -> bool:
+    """Return whether a file is none of data by its name: hidden, or a README, a licence, or a list of files."""
+    return _NOT_DATA.match(path.name.lower()) is not None
 
 
 class ByteProgress(Protocol):

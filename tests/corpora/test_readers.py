@@ -198,7 +198,7 @@ def test_memory_of_a_large_file_is_flat(tmp_path: Path) -> None:
 
 
 def test_sources_of_a_directory(tmp_path: Path) -> None:
-    for name in ("b/2.xml.gz", "a.jsonl", "README.txt", ".hidden.txt", "notes.pdf"):
+    for name in ("b/2.xml.gz", "a.jsonl", "README.txt", ".hidden.txt", "notes.pdf", "b/oa.filelist.txt"):
         sources.packed(tmp_path / name, b"x")
     assert [file.path.name for file in find_sources((str(tmp_path),))] == ["a.jsonl", "2.xml.gz"]
     with pytest.raises(SqueezeError, match="given twice"):

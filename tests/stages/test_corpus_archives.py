@@ -145,3 +145,13 @@ def test_memory_does_not_grow_with_an_archive(tmp_path: Path) -> None:
         with open_source(SourceFile.of(path), lambda _: None) as file:
             peaks.append(peak_of(lambda file=file, path=path: list(read_source(file, path, "text"))))
     assert peaks[1] < peaks[0] + 500_000
+
+
+def test_a_built_corpus_as_a_source_is_its_train_share(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"Text {number} is here.\n" for number in range(60)))
+    built, again = tmp_path / "built", tmp_path / "again"
+    assert shell("corpus", tmp_path / "a.txt", "-o", built, "--workers", "1", "--held-out", "0.3").code == 0
+    result = shell("corpus", built, "-o", again, "--workers", "1")
+    assert result.code == 0 and "built is a built corpus" in " ".join(result.err.split())
+    assert manifest_of(built)["held-out"]["documents"] > 0
+    assert lines_of(again) == lines_of(built)

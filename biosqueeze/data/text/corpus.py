@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from biosqueeze.data.demo import demo_text
-from biosqueeze.data.lines import NOT_DATA, ByteProgress, check_characters, data_suffix, numbered_lines
+from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, is_beside_data, numbered_lines
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError, UsageError
@@ -45,7 +46,8 @@ def read_lines(source: str, field: str = "text") -> Iterator[str]:
 
     Args:
         source: a file (.txt, .jsonl, either with .gz; any other name is read as text), a directory of such
-            files (read recursively, in sorted order), hub:NAME[:FIELD], or `demo:text`.
+            files (read recursively, in sorted order; of a built corpus the shards to train on), hub:NAME[:FIELD],
+            or `demo:text`.
         field: the field of a record (JSONL, or of the Hub) that holds the text.
 
     Raises:
@@ -149,9 +151,36 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
     return files
 
 
+def files_below(directory: Path) -> list[Path]:
+    """Return the files below a directory in sorted order: of a built corpus its shards to train on, no hidden ones.
+
+    Raises:
+        SqueezeError: the manifest of a corpus is damaged, or a shard is missing.
+    """
+    files: list[Path] = []
+    for name, folders, names in os.walk(directory):
+        folder = Path(name)
+        is_built = _is_built(folder)
+        folders[:] = [] if is_built else [each for each in folders if not each.startswith(".")]
+        if is_built:
+            files += _shards_of(folder, "train")
+            if held_out := _shards_of(folder, "held-out"):
+                note(f"{folder} is a built corpus: its held-out documents ({len(held_out)} files) are not read")
+        else:
+            paths = (folder / each for each in names if not each.startswith("."))
+            files += [path for path in paths if path.is_file()]
+    return sorted(files)
+
+
+def _is_built(folder: Path) -> bool:
+    """Return whether a folder holds a corpus with its shards; any other file may have the name of the manifest."""
+    shards = (*folder.glob("*.txt.gz"), *folder.glob("held-out/*.txt.gz")) if (folder / MANIFEST).is_file() else ()
+    return any(_SHARD.fullmatch(path.name) for path in shards)
+
+
 def _files_in(directory: Path) -> tuple[Path, ...]:
-    visible = sorted(p for p in directory.rglob("*") if p.is_file() and not _is_hidden(p, directory))
-    files = tuple(p for p in visible if data_suffix(p) in _TEXT | _JSONL and not p.name.lower().startswith(NOT_DATA))
+    visible = files_below(directory)
+    files = tuple(p for p in visible if data_suffix(p) in _TEXT | _JSONL and not is_beside_data(p))
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
     skipped = [p.name for p in visible if p not in files]
@@ -159,10 +188,6 @@ def _files_in(directory: Path) -> tuple[Path, ...]:
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
         note(f"corpus {directory}: {len(files)} files read; skipped {', '.join(skipped[:3])}{more}")
     return files
-
-
-def _is_hidden(path: Path, directory: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(directory).parts)
 
 
 def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:

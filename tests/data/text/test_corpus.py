@@ -232,3 +232,28 @@ def test_a_field_is_of_use_where_a_corpus_has_records(tmp_path):
         check_field("--field", [str(plain), "demo:text"])
     for source in (str(records), str(tmp_path), "hub:owner/name"):
         check_field("--field", ["demo:text", source])
+
+
+def test_held_out_share_of_a_corpus_in_a_folder_is_not_read(tmp_path, capsys):
+    built = tmp_path / "all" / "one"
+    names = {"000000-000.txt.gz": "train", "held-out/000000-000.txt.gz": "held-out"}
+    for name, split in names.items():
+        (built / name).parent.mkdir(parents=True, exist_ok=True)
+        (built / name).write_bytes(gzip.compress(f"{split}\n\n".encode()))
+    (built / "corpus.json").write_text(json.dumps({"shards": [{"name": n, "split": s} for n, s in names.items()]}))
+    (tmp_path / "all" / "other").mkdir()
+    (tmp_path / "all" / "other" / "corpus.json").write_text("[]")  # of somebody else
+    (tmp_path / "all" / "other" / "a.txt").write_text("more\n")
+    assert list(read_lines(str(tmp_path / "all"))) == ["train", "more"]
+    assert "one is a built corpus: its held-out documents (1 files) are not read" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    (built / "000000-000.txt.gz").unlink()
+    with pytest.raises(SqueezeError, match="build the corpus again"):
+        read_lines(str(tmp_path / "all"))
+
+
+def test_lists_of_files_are_no_text(tmp_path):
+    for name in ("oa_file_list.txt", "oa.2024-06-17.filelist.txt", "profilelist.txt"):
+        (tmp_path / name).write_text("text\n")
+    assert corpus_files(str(tmp_path)) == (tmp_path / "profilelist.txt",)
