@@ -1,7 +1,7 @@
 """One article of a source, and the text of its parts."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from biosqueeze.corpora.sections import SECTIONS, Section, Sections
@@ -24,13 +24,15 @@ class Article:
     title: str = ""
     abstract: tuple[str, ...] = ()
     body: tuple[str, ...] = ()
-    language: str = ""
-    """Of three letters (eng), or empty where the source does not give it."""
+    languages: tuple[str, ...] = ()
+    """Of three letters (eng), or a value that is no code; empty where the source gives none."""
     retracted: bool = False
     sections: tuple[Sections, ...] = ()
     """The sections that each text of the body belongs to; empty where the source does not tell."""
     has_parts: bool = True
     """False for plain text, which is kept whole."""
+    lacking: tuple[str, ...] | None = field(default=None, compare=False)
+    """The fields of a record that has not the one with the text; None for any other article."""
 
     def paragraphs(self, parts: Collection[Part]) -> list[str]:
         """Return the texts of some parts, in the order title, abstract, body; empty ones are left out."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
+from biosqueeze.corpora.findings import check_fields, warn_of_empty, warn_of_languages
 from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import (
     Part,
@@ -91,6 +92,8 @@ def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path, parts
     reports = [PartReport.read(part) for part in parts]
     decisions = _fates(parts, request.settings)
     try:
+        warn_of_languages(reports, request.settings)
+        check_fields(reports, request)
         _check_not_empty(reports, decisions)
     except SqueezeError:
         discard(request)  # --resume would end here again, and other filters need another run
@@ -159,7 +162,7 @@ def _warn_of_samples(table: ArticleTable, settings: CorpusSettings) -> None:
 
 
 def _check_not_empty(reports: Sequence[PartReport], decisions: Sequence[NDArray[np.uint8]]) -> None:
-    """Refuse a corpus without a document, and warn of damaged files.
+    """Refuse a corpus without a document, and warn of damaged files and of those without an article.
 
     Raises:
         SqueezeError: no document is kept.
@@ -169,6 +172,7 @@ def _check_not_empty(reports: Sequence[PartReport], decisions: Sequence[NDArray[
         warn(f"{source.path} is damaged and was skipped: {source.damage}")
     if len(damaged) > 5:
         warn(f"{len(damaged)} files are damaged and were skipped; {SOURCES} names them all")
+    warn_of_empty(reports)
     if not any((own == Decision.KEPT).any() for own in decisions):
         joined = np.concatenate(decisions)
         counts, held_out = _counts(reports, joined), np.count_nonzero(joined == Decision.HELD_OUT)

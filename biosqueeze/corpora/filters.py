@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 
 from biosqueeze.corpora.article import Article
 from biosqueeze.corpora.decontamination import TestSentences
+from biosqueeze.corpora.languages import is_language_code
 from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.data.sentences import sentences_of
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class ArticleFilters:
     dropped: Counter[str] = field(default_factory=Counter)
     contaminated: list[tuple[str, str]] = field(default_factory=list)
     """Id of each dropped article, and the place of the test sentence in it."""
+    no_languages: set[str] = field(default_factory=set)
+    """Some values of languages that are no codes, with --language; they do not count."""
 
     def apply(self, article: Article) -> KeptText | None:
         """Return the sentences of an article, or None where a filter drops it."""
@@ -42,10 +47,15 @@ class ArticleFilters:
     def _by_facts(self, article: Article) -> str | None:
         if self.settings.drop_retracted and article.retracted:
             return "retracted"
-        wanted = self.settings.language
-        if wanted and article.language and article.language != wanted:
+        if self.settings.language and self._is_in_other_languages(article, self.settings.language):
             return "other language"
         return None
+
+    def _is_in_other_languages(self, article: Article, wanted: str) -> bool:
+        known = [language for language in article.languages if is_language_code(language)]
+        if len(known) < len(article.languages) and len(self.no_languages) < _MOST_NAMED:
+            self.no_languages.update(set(article.languages).difference(known))
+        return bool(known) and wanted not in known
 
     def _by_text(self, article: Article, paragraphs: list[str], words: int) -> str | None:
         if not words:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
 from biosqueeze.corpora.sections import Sections, sections_named
-from biosqueeze.corpora.xml_stream import language_of, stream_elements, text_of
+from biosqueeze.corpora.xml_stream import languages_of, stream_elements, text_of
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -47,8 +47,9 @@ def read_jats(stream: BinaryIO) -> Iterator[Article]:
 def _article(article: "Element") -> Article:
     meta = article.find("{*}front/{*}article-meta")
     body, sections = _body(article.find("{*}body"))
+    languages = languages_of(article)
     if meta is None:
-        return Article(id="", kind="pmc", body=body, sections=sections, language=language_of(article))
+        return Article(id="", kind="pmc", body=body, sections=sections, languages=languages)
     abstracts = [a for a in meta.iterfind("{*}abstract") if a.get("abstract-type") in (None, "summary", "section")]
     return Article(
         id=_identifier(meta),
@@ -57,7 +58,7 @@ def _article(article: "Element") -> Article:
         abstract=tuple(text for abstract in abstracts for text in _texts_below(abstract) if text),
         body=body,
         sections=sections,
-        language=language_of(article),
+        languages=languages,
         retracted=article.get("article-type") in _RETRACTED or _is_retracted(meta),
     )
 

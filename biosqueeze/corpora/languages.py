@@ -1,6 +1,7 @@
 """Codes of languages: PubMed writes three letters (eng), JATS and JSON records mostly two (en, en-US)."""
 
 import re
+from collections.abc import Iterable
 
 from biosqueeze.errors import UsageError
 
@@ -21,6 +22,16 @@ def language_code(text: str) -> str:
     """Return a language as PubMed writes it, such as eng for en, EN or en-US; an unknown one in small letters."""
     code = re.split(r"[-_]", text.strip().lower())[0]
     return _OF_PUBMED.get(code, code)
+
+
+def language_codes(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the languages of an article, as `language_code` does; empty texts are left out."""
+    return tuple(filter(None, map(language_code, texts)))
+
+
+def is_language_code(text: str) -> bool:
+    """Return whether what `language_code` returned is a code; a name, such as english, is none."""
+    return len(text) in (2, 3) and text.isascii() and text.isalpha()
 
 
 def parse_language(text: str) -> str:

@@ -25,20 +25,22 @@ class ParquetRecords:
         Raises:
             DamagedSourceError: the file is damaged, or a record has none of the fields.
         """
-        for number, record in enumerate(self._records({field, *FIELDS}), start=1):
-            yield article_of_record(record, field, f"record {number}")
+        for number, (record, columns) in enumerate(self._records({field, *FIELDS}), start=1):
+            yield article_of_record(record, field, f"record {number}", columns)
 
-    def _records(self, names: set[str]) -> Iterator[dict[str, Any]]:
+    def _records(self, names: set[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """Yield the columns of some names of each record, and the names of all columns."""
         import pyarrow
         from pyarrow import parquet
 
         size = self._path.stat().st_size
         try:
             with parquet.ParquetFile(self._path) as file:
-                columns = [name for name in file.schema_arrow.names if name in names]
+                every = file.schema_arrow.names
+                columns = [name for name in every if name in names]
                 rows = max(1, file.metadata.num_rows)
                 for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                    yield from batch.to_pylist()
+                    yield from ((record, every) for record in batch.to_pylist())
                     self._advance(size * len(batch) // rows)
         except (OSError, pyarrow.ArrowException) as error:
             raise DamagedSourceError(f"it cannot be read as Parquet ({' '.join(str(error).split())})") from error

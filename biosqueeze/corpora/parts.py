@@ -90,19 +90,23 @@ class PartReport:
     sources: list[SourceReport] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     contaminated: list[tuple[str, str, str]] = field(default_factory=list)  # source, id, place of the test sentence
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    """Sources in which no record has the field with the text, each with the fields of its last record."""
+    empty: list[str] = field(default_factory=list)  # sources without articles, deletions and damage
+    no_languages: list[str] = field(default_factory=list)  # values of languages that are no codes
 
     def write(self, part: Part) -> None:
         """Write the report, which marks the part as done."""
-        sources = [asdict(source) for source in self.sources]
-        facts = {"dropped": self.dropped, "contaminated": self.contaminated, "states": part.states}
-        write_json(part.file("json"), {"sources": sources, **facts})
+        write_json(part.file("json"), {**vars(self), "sources": list(map(asdict, self.sources)), "states": part.states})
 
     @classmethod
     def read(cls, part: Part) -> "PartReport":
         """Read the report of a part that is done."""
         facts = read_json(part.file("json"))
-        sources = [SourceReport(**source) for source in facts["sources"]]
-        return cls(sources, Counter(facts["dropped"]), [tuple(item) for item in facts["contaminated"]])
+        del facts["states"]
+        facts["sources"] = [SourceReport(**source) for source in facts["sources"]]
+        facts["contaminated"] = [tuple(item) for item in facts["contaminated"]]
+        return cls(**{**facts, "dropped": Counter(facts["dropped"])})
 
 
 @dataclass
@@ -201,7 +205,7 @@ def write_part(
     part.file("json").unlink(missing_ok=True)  # of an earlier run, whose files were others
     with _open_part(part, settings) as writer:
         for file in part.files:
-            sources = _read_file(file, writer, filters, advance)
+            sources = _read_file(file, writer, filters, report, advance)
             damaged = next((source for source in sources if source.damage), None)
             if strict and damaged:
                 raise SqueezeError(f"{damaged.path}: {damaged.damage}; download it again, or leave out --strict")
@@ -209,6 +213,7 @@ def write_part(
             report.contaminated += [(str(file.path), *item) for item in filters.contaminated]
             filters.contaminated.clear()
         writer.finish()
+    report.no_languages = sorted(filters.no_languages)
     part.flush()
     report.write(part)
 
@@ -225,16 +230,22 @@ def _open_part(part: Part, settings: CorpusSettings) -> Iterator[_PartWriter]:
 
 
 def _read_file(
-    source: SourceFile, writer: _PartWriter, filters: ArticleFilters, advance: Callable[[int], None]
+    source: SourceFile,
+    writer: _PartWriter,
+    filters: ArticleFilters,
+    part_report: PartReport,
+    advance: Callable[[int], None],
 ) -> list[SourceReport]:
     """Return the report of a file, and those of damaged files in it if it is an archive."""
     report, members = SourceReport(str(source.path), source.bytes), list[SourceReport]()
     start = member = _Mark.of(writer, filters)
+    lacking, lacks = tuple[str, ...](), True
     with open_source(source, advance) as file:
         try:
             for item in read_source(file, source.path, filters.settings.field):
                 if isinstance(item, Article):
                     report.articles += 1
+                    lacking, lacks = item.lacking or (), lacks and item.lacking is not None
                     _take(item, writer, filters)
                 elif isinstance(item, Deletion):
                     writer.withdraw(item)
@@ -249,6 +260,10 @@ def _read_file(
             start.restore(writer, filters)
             members.clear()
         report.sha256 = file.sha256()
+    if report.articles and lacks and not report.damage:
+        part_report.lacking[report.path] = list(lacking)
+    if not (report.articles or report.damage or members or len(writer.withdrawn) > start.withdrawn):
+        part_report.empty.append(report.path)
     return [report, *members]
 
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.languages import language_codes
 from biosqueeze.corpora.xml_stream import stream_elements, text_of
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
 _CITATION, _DELETION = "MedlineCitation", "DeleteCitation"
+_NO_TITLE = "[Not Available]."
 _RETRACTED = {"Retracted Publication"}
 
 
@@ -37,11 +39,13 @@ def _article(citation: "Element") -> Article:
         kind="pubmed",
         title=_title(text_of(citation.find("Article/ArticleTitle"))),
         abstract=tuple(filter(None, map(text_of, citation.iterfind("Article/Abstract/AbstractText")))),
-        language=text_of(citation.find("Article/Language")),
+        languages=language_codes(map(text_of, citation.iterfind("Article/Language"))),
         retracted=bool(kinds & _RETRACTED) or any(c.get("RefType") == "RetractionIn" for c in corrections),
     )
 
 
 def _title(title: str) -> str:
-    """Return a title without the brackets that mark a translation: "[Title]." becomes "Title."."""
+    """Return a title without the brackets that mark a translation: "[Title]." becomes "Title."; no placeholder."""
+    if title == _NO_TITLE:
+        return ""
     return f"{title[1:-2]}." if title.startswith("[") and title.endswith("].") else title

@@ -1,11 +1,11 @@
 """Read the articles of BioC, JSON lines and plain text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biosqueeze.corpora.article import Article, fold
-from biosqueeze.corpora.languages import language_code
+from biosqueeze.corpora.languages import language_codes
 from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.data.text.corpus import divide_into_documents
@@ -54,8 +54,16 @@ def _article_of_line(line: str, field: str, number: int) -> Article:
     return article_of_record(record, field, f"line {number}")
 
 
-def article_of_record(record: Mapping[str, Any], field: str, where: str) -> Article:
+def article_of_record(
+    record: Mapping[str, Any], field: str, where: str, fields: Collection[str] | None = None
+) -> Article:
     """Return the article of a record: its `id` (or `pmid`), `title`, `abstract`, and the field with the text.
+
+    Args:
+        record: the fields that are read.
+        field: that with the text.
+        where: for messages.
+        fields: the names of all its fields, where the record has not all of them.
 
     Raises:
         DamagedSourceError: it has none of the fields.
@@ -68,7 +76,8 @@ def article_of_record(record: Mapping[str, Any], field: str, where: str) -> Arti
         title=fold(str(record.get("title") or "")),
         abstract=_texts(record.get("abstract")),
         body=_texts(record.get(field)) if field not in ("title", "abstract") else (),
-        language=language_code(str(record.get("language") or "")),
+        languages=_languages(record.get("language")),
+        lacking=None if field in record else tuple(fields or record),
     )
 
 
@@ -76,6 +85,11 @@ def _id_of(record: Mapping[str, Any]) -> str:
     """Return the `id` of a record, or else its `pmid`; empty where both are missing or null."""
     value = next((record[key] for key in ("id", "pmid") if record.get(key) is not None), "")
     return fold(str(value))
+
+
+def _languages(value: Any) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    return language_codes(str(each or "") for each in values)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

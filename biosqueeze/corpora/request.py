@@ -25,6 +25,7 @@ class CorpusRequest:
     out: Path
     workers: int
     strict: bool
+    is_field_given: bool  # or the default one
 
     @property
     def partial_out(self) -> Path:

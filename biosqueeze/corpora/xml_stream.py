@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import fold
-from biosqueeze.corpora.languages import language_code
+from biosqueeze.corpora.languages import language_codes
 from biosqueeze.errors import SqueezeError, require
 
 if TYPE_CHECKING:
@@ -74,6 +74,6 @@ def text_of(element: "Element | None") -> str:
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-def language_of(element: "Element") -> str:
-    """Return the three-letter code of `xml:lang`, as PubMed writes languages; empty where there is none."""
-    return language_code(element.get(_XML_LANGUAGE) or "")
+def languages_of(element: "Element") -> tuple[str, ...]:
+    """Return the three-letter code of `xml:lang`, as PubMed writes languages; none where there is none."""
+    return language_codes([element.get(_XML_LANGUAGE) or ""])

@@ -240,6 +240,7 @@ def _resolve(options: Options) -> CorpusRequest:
         out,
         options.workers or os.cpu_count() or 1,
         options.strict,
+        options.is_given("field"),
     )
 
 

@@ -33,16 +33,23 @@ def test_pubmed_articles(tmp_path: Path, name: str) -> None:
     second = sources.citation(2, "Text.", kind="Retracted Publication")
     read_back = read(sources.pubmed(tmp_path / name, [first, second], deleted=[7]))
     assert read_back == [
-        Article("1", "pubmed", "Ein Titel.", ("P < 0.05 was significant.",), language="ger"),
-        Article("2", "pubmed", "A title.", ("Text.",), language="eng", retracted=True),
+        Article("1", "pubmed", "Ein Titel.", ("P < 0.05 was significant.",), languages=("ger",)),
+        Article("2", "pubmed", "A title.", ("Text.",), languages=("eng",), retracted=True),
         Deletion("7", "pubmed"),
     ]
+
+
+def test_a_placeholder_is_no_title(tmp_path: Path) -> None:
+    [article] = read(sources.pubmed(tmp_path / "a.xml", [sources.citation(1, "Text.", title="[Not Available].")]))
+    assert isinstance(article, Article) and article.title == ""
 
 
 def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
     path = sources.packed(tmp_path / "a.nxml", sources.article(5, ["Shown before"]).encode())
     body = ("Shown before", "Before the list.", "In a list.")
-    assert read(path) == [Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, "eng", sections=(METHODS,) * 3)]
+    assert read(path) == [
+        Article("PMC5", "pmc", "Full text", ("Its abstract.",), body, ("eng",), sections=(METHODS,) * 3)
+    ]
 
 
 @pytest.mark.parametrize(
