@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from biosqueeze.corpora.parquet_records import read_records
+from biosqueeze.corpora.sources import is_parquet
+from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning
 from biosqueeze.data.records.splits import has_split_word
@@ -16,11 +19,14 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note, warn
 
+_MOST_NAMED = 5
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
 _WORD = re.compile(r"[a-z0-9]+")
 _TABLES = {".tsv", ".csv", ".txt", ".conll", ".iob", ".iob2", ".bio"}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _DOCUMENTS = {".xml", ".pubtator"}
+_ANNOTATIONS = {".ann", ".a1", ".a2"}  # of brat; their texts are files of their own
+_MASK = re.compile(r"@[^\s@$]+\$")  # BLURB publishes relations with @GENE$ in place of a name
 
 
 def plain_words(text: str) -> list[str]:
@@ -42,12 +48,14 @@ class TestSentences:
     def add(self, text: str, place: str) -> None:
         """Index the sentences of a text that have at least `LEAST_WORDS` words.
 
+        Of a sentence with masked names (@GENE$) the longest part without any is indexed.
+
         Args:
             text: of a test split, raw or tokenised.
             place: file and line, for the list of what was dropped.
         """
         for start, end in sentences_of(text):
-            words = tuple(plain_words(text[start:end]))
+            words = max((tuple(plain_words(part)) for part in _MASK.split(text[start:end])), key=len)
             if len(words) >= LEAST_WORDS:
                 self._by_beginning[words[:LEAST_WORDS]].append((words, place))
                 self.sentences += 1
@@ -69,6 +77,7 @@ def read_test_sentences(directory: Path) -> TestSentences:
         SqueezeError: there is no such directory, or no test file in it.
     """
     found = TestSentences()
+    _warn_of_unread(directory)
     for path in find_test_files(directory):
         before = found.sentences
         for text, place in _texts_of(path):
@@ -79,9 +88,18 @@ def read_test_sentences(directory: Path) -> TestSentences:
     if not found.sentences:
         raise SqueezeError(
             f"{directory} holds no test sentences; expected data sets with a file called test (.tsv, .csv, .json, "
-            ".jsonl, .txt, PubTator or BioC)"
+            ".jsonl, .parquet, .txt, PubTator or BioC)"
         )
     return found
+
+
+def _warn_of_unread(directory: Path) -> None:
+    """Warn of files whose name or folder says "test", and of whose format no text is read."""
+    named = [path for path in sorted(directory.rglob("*")) if path.is_file() and _says_test(path, directory)]
+    unread = [str(path) for path in named if not _is_readable(path) and data_suffix(path) not in _ANNOTATIONS]
+    if unread:
+        more = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+        warn(f"--against: no test sentence is read from {', '.join(unread[:_MOST_NAMED])}{more}: unknown formats")
 
 
 def find_test_files(directory: Path) -> list[Path]:
@@ -92,26 +110,38 @@ def find_test_files(directory: Path) -> list[Path]:
     """
     if not directory.is_dir():
         raise SqueezeError(f"there is no directory {directory}; name the one that holds the benchmarks with --against")
-    return [path for path in sorted(directory.rglob("*")) if path.is_file() and _is_test(path, directory)]
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and _is_readable(path))
+    return [path for path in files if _says_test(path, directory)]
 
 
-def _is_test(path: Path, root: Path) -> bool:
-    if data_suffix(path) not in _TABLES | _JSON | _DOCUMENTS or is_beside_data(path):
-        return False
+def _is_readable(path: Path) -> bool:
+    return data_suffix(path) in _TABLES | _JSON | _DOCUMENTS or is_parquet(path)
+
+
+def _says_test(path: Path, root: Path) -> bool:
     relative = path.relative_to(root)
-    return any(has_split_word(part, "test") for part in (relative.parent.name, relative.name)) or (
-        "test" in path.name.lower()
-    )
+    named = any(has_split_word(part, "test") for part in (relative.parent.name, relative.name))
+    return (named or "test" in path.name.lower()) and not is_beside_data(path)
 
 
 def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the texts of a test file with their places, whatever the task is."""
-    if data_suffix(path) in _JSON or read_beginning(path, 100).lstrip().startswith("{"):
+    if is_parquet(path):
+        yield from _parquet_texts(path)
+    elif data_suffix(path) in _JSON or read_beginning(path, 100).lstrip().startswith("{"):
         yield from _json_texts(path)
     elif detect_format(path) is not None:
         yield from ((document.text, document.where) for document in read_documents(path))
     else:
         yield from _table_texts(path)
+
+
+def _parquet_texts(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        for number, record in enumerate(read_records(path), start=1):
+            yield from ((text, f"{path}:{number}") for text in _strings(record))
+    except DamagedSourceError as error:
+        raise SqueezeError(f"{path}: {error}; fetch it again, or take it out of --against") from error
 
 
 def _json_texts(path: Path) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +26,40 @@ class ParquetRecords:
         Raises:
             DamagedSourceError: the file is damaged, or a record has none of the fields.
         """
-        for number, (record, columns) in enumerate(self._records({field, *FIELDS}), start=1):
-            yield article_of_record(record, field, f"record {number}", columns)
-
-    def _records(self, names: set[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
-        """Yield the columns of some names of each record, and the names of all columns."""
-        import pyarrow
-        from pyarrow import parquet
-
         size = self._path.stat().st_size
-        try:
-            with parquet.ParquetFile(self._path) as file:
-                every = file.schema_arrow.names
-                columns = [name for name in every if name in names]
-                rows = max(1, file.metadata.num_rows)
-                for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                    yield from ((record, every) for record in batch.to_pylist())
-                    self._advance(size * len(batch) // rows)
-        except (OSError, pyarrow.ArrowException) as error:
-            raise DamagedSourceError(f"it cannot be read as Parquet ({' '.join(str(error).split())})") from error
+        with _opened(self._path) as file:
+            names = file.schema_arrow.names
+            columns = [name for name in names if name in (field, *FIELDS)]
+            rows, number = max(1, file.metadata.num_rows), 0
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                for number, record in enumerate(batch.to_pylist(), start=number + 1):
+                    yield article_of_record(record, field, f"record {number}", names)
+                self._advance(size * len(batch) // rows)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file."""
         with self._path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a Parquet file with all columns.
+
+    Raises:
+        DamagedSourceError: the file is damaged.
+    """
+    with _opened(path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
+            yield from batch.to_pylist()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DamagedSourceError(f"it cannot be read as Parquet ({' '.join(str(error).split())})") from error

@@ -19,6 +19,7 @@ FIELDS = ("id", "pmid", "title", "abstract", "language")
 """The fields of a record that are read, beside the one with the text."""
 _TITLES = {"title", "front"}
 _ABSTRACTS = {"abstract", "abstract_title_1"}
+_HEADINGS = ("title", "abstract_title")
 _NOT_TEXT = {"ref", "table", "tbl", "fig", "suppl", "comp_int", "auth_cont", "ack_fund", "keyword", "abbr"}
 _BEGINNING = 1 << 12
 
@@ -173,9 +174,16 @@ def _article(name: str, passages: Sequence[tuple[Mapping[str, Any], str]]) -> Ar
     sections = list[Sections]()
     for infons, text in passages:
         section = str(infons.get("section_type") or infons.get("section") or infons.get("type") or "").lower()
-        if section not in _NOT_TEXT and text:
+        is_heading = section not in _TITLES and _is_heading(infons)
+        if section not in _NOT_TEXT and text and not is_heading:
             part = "title" if section in _TITLES else "abstract" if section in _ABSTRACTS else "body"
             parts[part].append(text)
             sections += [sections_named(section)] if part == "body" else []
     title, abstract, body = (tuple(texts) for texts in parts.values())
     return Article(name, "bioc", " ".join(title), abstract, body, sections=tuple(sections))
+
+
+def _is_heading(infons: Mapping[str, Any]) -> bool:
+    """Return whether a passage is a heading: in PMC's layout, of the type title_1 or abstract_title_1 in a section."""
+    kind = str(infons.get("type") or "").lower()
+    return bool(infons.get("section_type")) and kind.startswith(_HEADINGS)

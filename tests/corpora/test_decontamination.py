@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from biosqueeze.corpora.decontamination import read_test_sentences
 from biosqueeze.errors import SqueezeError
@@ -50,3 +52,34 @@ def test_train_files_and_short_sentences_do_not_count(tmp_path: Path) -> None:
         read_test_sentences(tmp_path)
     with pytest.raises(SqueezeError, match="no directory"):
         read_test_sentences(tmp_path / "absent")
+
+
+def test_the_longest_part_without_masks_is_found(tmp_path: Path) -> None:
+    masked = "The allele at position -607 in the @GENE$ gene can be used as a new marker in predicting @DISEASE$ early."
+    (tmp_path / "test.tsv").write_text(f"index\tsentence\tlabel\n1\t{masked}\t1\n2\t@GENE$ is seen in @DISEASE$.\t0\n")
+    found = read_test_sentences(tmp_path)
+    assert found.sentences == 1
+    text = "The allele at position -607 in the IL-18 gene can be used as a new marker in predicting cancer early."
+    assert found.find(text) == f"{tmp_path / 'test.tsv'}:2"
+    assert found.find(text.replace("new marker", "marker")) is None
+
+
+def test_parquet_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": 1, "text": "Short.", "parts": ["a"]}, {"id": 2, "text": None, "parts": ["One.", RAW]}]
+    path = tmp_path / "data" / "test-00000-of-00001.parquet"
+    path.parent.mkdir()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert read_test_sentences(tmp_path).find(RAW) == f"{path}:2"
+    assert "unknown formats" not in capsys.readouterr().err
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(SqueezeError, match=r"cannot be read as Parquet .* take it out of --against"):
+        read_test_sentences(tmp_path)
+
+
+def test_test_files_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("test.tsv", "test.arrow", "train.arrow", "test/1.txt", "test/1.ann", "test/README.md", "test.zip"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{RAW}\n")
+    read_test_sentences(tmp_path)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"no test sentence is read from {tmp_path / 'test.arrow'}, {tmp_path / 'test.zip'}: unknown" in said

@@ -107,6 +107,23 @@ def test_bioc_json(tmp_path: Path, wrapped: bool) -> None:
     assert read(path) == [Article("PMC7", "bioc", "T.", ("A.",), ("B.",), sections=(frozenset(["introduction"]),))]
 
 
+def test_headings_in_bioc_are_no_text(tmp_path: Path) -> None:
+    passages = [
+        ("TITLE", "front", "A title."),
+        ("ABSTRACT", "abstract_title_1", "Background"),
+        ("ABSTRACT", "abstract", "A."),
+        ("INTRO", "title_1", "Introduction"),
+        ("INTRO", "paragraph", "B."),
+        ("METHODS", "title_2", "2.1."),
+        ("TITLE", "title", "Its second part."),
+    ]
+    made = [{"infons": {"section_type": section, "type": kind}, "text": text} for section, kind, text in passages]
+    path = sources.packed(tmp_path / "a.json", json.dumps({"documents": [{"id": "7", "passages": made}]}).encode())
+    [article] = read(path)
+    assert isinstance(article, Article)
+    assert article.paragraphs(["title", "abstract", "body"]) == ["A title. Its second part.", "A.", "B."]
+
+
 def test_bioc_xml(tmp_path: Path) -> None:
     passage = "<passage><infon key='type'>{}</infon><offset>0</offset><text>{}</text></passage>"
     passages = "".join(passage.format(*item) for item in (("title", "T."), ("abstract", "A."), ("paragraph", "B.")))
