@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,10 @@ class ParquetRecords:
         with _opened(self._path) as file:
             names = file.schema_arrow.names
             columns = [name for name in names if name in (field, *FIELDS)]
-            rows, number = max(1, file.metadata.num_rows), 0
+            rows, numbers = max(1, file.metadata.num_rows), count(1)
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                for number, record in enumerate(batch.to_pylist(), start=number + 1):
-                    yield article_of_record(record, field, f"record {number}", names)
+                for record in batch.to_pylist():
+                    yield article_of_record(record, field, f"record {next(numbers)}", names)
                 self._advance(size * len(batch) // rows)
 
     def sha256(self) -> str:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from math import ceil
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from torch import Tensor
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.lengths import fitting_length
-from biosqueeze.data.text.corpus import corpus_files, read_text_documents
+from biosqueeze.data.lines import data_suffix
+from biosqueeze.data.text.corpus import corpus_files, read_text_documents, text_share
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
@@ -258,19 +259,27 @@ def _sample(options: PretrainingOptions, directory: Path) -> _Sample:
             file.write(text)
             size, texts = size + len(text.encode()), texts + 1
     note(f"sample of the corpus: {texts:,} documents, {size / 1e6:.1f} MB")
-    whole = _unpacked_size(options.corpus)
+    whole = _text_size(options.corpus, options.field)
     share = 1.0 if ended else min(1.0, size / whole) if whole else None
     trained = 1 - (options.held_out or 0.0)
     in_place = replace(options, corpus=(str(path),), held_out=None)
     return _Sample(in_place, share and share / trained)
 
 
-def _unpacked_size(sources: Sequence[str]) -> float | None:
-    """Return the size of the text, estimated where it is compressed; None where a source has no files."""
+def _text_size(sources: Sequence[str], field: str) -> float | None:
+    """Return the size of the text, estimated where it is compressed or in records; None where a source has no files."""
     files = [corpus_files(source) for source in sources]
     if not all(files):
         return None
-    paths = chain.from_iterable(files)
+    return sum(_unpacked_size(paths) * text_share(paths, field) for own in files for paths in _by_suffix(own))
+
+
+def _by_suffix(files: Sequence[Path]) -> Iterator[list[Path]]:
+    for _, paths in groupby(sorted(files, key=data_suffix), key=data_suffix):
+        yield list(paths)
+
+
+def _unpacked_size(paths: Sequence[Path]) -> float:
     return sum(path.stat().st_size * (_TEXT_COMPRESSION if path.suffix == ".gz" else 1.0) for path in paths)
 
 

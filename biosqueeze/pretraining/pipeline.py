@@ -7,18 +7,18 @@ from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
+from biosqueeze.data.text.corpus import is_stream
 from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.detection import config_with_family
-from biosqueeze.options import whole_numbers
 from biosqueeze.pretraining.data import PretrainingData, PretrainingDataSettings, load_pretraining_data
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_start
 from biosqueeze.pretraining.objectives import build_learner, head_of_objective
 from biosqueeze.pretraining.options import PretrainingOptions
-from biosqueeze.pretraining.probe import FineTuningProbe, parse_probes, read_probes
+from biosqueeze.pretraining.probe import FineTuningProbe, parse_probes, probe_steps, read_probes
 from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, PretrainingRequest
 from biosqueeze.system import processes
 from biosqueeze.training.batches import ItemSource
@@ -112,6 +112,21 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
     return result
 
 
+def check_pipes(options: PretrainingOptions) -> None:
+    """Check that the corpus is no pipe where it is read twice.
+
+    Raises:
+        UsageError: it is one.
+    """
+    twice = next((name for name in ("held_out", "long_length") if getattr(options, name)), None)
+    pipe = next(filter(is_stream, options.corpus), None)
+    if twice and pipe:
+        raise UsageError(
+            f"--{twice.replace('_', '-')} reads the corpus twice, and {pipe} is a pipe, which can be read once; write "
+            "it to a file first"
+        )
+
+
 def _read_texts(request: PretrainingRequest, start: StartModel) -> _Texts:
     """Read the corpus at each length.
 
@@ -163,7 +178,7 @@ def _evaluator(
 
 def _probe(options: PretrainingOptions, result: PretrainingResult, directory: Path) -> FineTuningProbe | None:
     data = parse_probes(options.probe)
-    steps = whole_numbers(options.probe_at) if options.probe_at else ()
+    steps = probe_steps(options.probe_at)
     flags = ("--seed", str(options.seed), "--device", options.device)
     return FineTuningProbe(data, steps, result.save, directory, flags) if data else None
 

@@ -39,16 +39,21 @@ def parse_probes(texts: Sequence[str]) -> dict[str, str]:
     return probes
 
 
-def check_probe_steps(probe_at: str | None, steps: int | None) -> None:
-    """Refuse --probe-at after the last step, where --steps says which that is.
+def probe_steps(probe_at: str | None) -> tuple[int, ...]:
+    """Return the steps of --probe-at; none stand for the last step."""
+    return whole_numbers(probe_at) if probe_at else ()
+
+
+def check_probe_steps(chosen: Sequence[int], total: int | None) -> None:
+    """Refuse --probe-at after the last step, where it is known which that is.
 
     Raises:
         UsageError: a step does not come.
     """
-    latest = max(whole_numbers(probe_at)) if probe_at else 0
-    if steps and latest > steps:
+    latest = max(chosen, default=0)
+    if total and latest > total:
         raise UsageError(
-            f"--probe-at {latest} is after the last of {steps} steps; give a step up to that, or more --steps"
+            f"--probe-at {latest} is after the last of {total} steps; give a step up to that, or more steps"
         )
 
 
@@ -64,6 +69,14 @@ class FineTuningProbe:
     save: Callable[[Path], None]  # writes a checkpoint with the current weights
     directory: Path  # for temporary files
     flags: tuple[str, ...] = ()  # further options of finetune
+
+    def check(self, total: int) -> None:
+        """Refuse steps after the last one of the whole run.
+
+        Raises:
+            UsageError: a step does not come.
+        """
+        check_probe_steps(self.steps, total)
 
     def is_due(self, step: int, total: int) -> bool:
         """Return whether the model is scored after a step."""

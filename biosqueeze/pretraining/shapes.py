@@ -35,6 +35,11 @@ def find_shape(name: str, changes: ShapeChanges = ShapeChanges()) -> Shape:
     if "embedding" in given and shape.embedding is None:
         raise UsageError(f"--embedding: the embeddings of {shape.family} are as wide as its layers; leave it out")
     changed = replace(shape, **{**_following(shape, changes.hidden), **given})
+    if changed.family == "mobilebert" and changed.embedding and changed.hidden < changed.embedding:
+        raise UsageError(
+            f"--hidden {changed.hidden} is narrower than the embeddings, {changed.embedding}, which mobilebert cannot "
+            f"be; give --embedding {changed.hidden} too"
+        )
     if changed.hidden % changed.heads:
         raise UsageError(
             f"--hidden {changed.hidden} cannot be divided into {changed.heads} heads; give a multiple of the heads, "

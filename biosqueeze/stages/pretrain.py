@@ -82,8 +82,8 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
     from biosqueeze.data.text.corpus import check_field, held_out_files
     from biosqueeze.models.device import select_device
     from biosqueeze.pretraining.objectives import head_of_objective
-    from biosqueeze.pretraining.pipeline import family_name
-    from biosqueeze.pretraining.probe import check_probe_steps, parse_probes
+    from biosqueeze.pretraining.pipeline import check_pipes, family_name
+    from biosqueeze.pretraining.probe import check_probe_steps, parse_probes, probe_steps
     from biosqueeze.training.option_checks import check_training_options
 
     _check_sharding(options)
@@ -95,13 +95,14 @@ def _request(options: Options, *, weights: bool = True) -> PretrainingRequest:
         open_checkpoint(options.generator, weights=weights)
     if options.is_given("field"):
         check_field("--field", options.corpus)
+    check_pipes(options)
     of_corpora = [held_out_files(source) for source in options.corpus]
     is_scored = bool(options.held_out or any(of_corpora))
     if options.eval_every and not is_scored:
         raise UsageError("--eval-every needs held-out text; give --held-out 0.01 too, or leave --eval-every out")
     check_training_options(options, evaluated=is_scored)
     parse_probes(options.probe)
-    check_probe_steps(options.probe_at, options.steps)
+    check_probe_steps(probe_steps(options.probe_at), options.steps)
     select_device(options.device)
     return PretrainingRequest(start, options)
 

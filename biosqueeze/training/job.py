@@ -27,6 +27,9 @@ class LongPhase:
 class Probe(Protocol):
     """Scores of the model that take far longer than an evaluation, at a few steps."""
 
+    def check(self, total: int) -> None:
+        """Refuse steps that the whole run has not."""
+
     def is_due(self, step: int, total: int) -> bool:
         """Return whether the model is scored after a step of the whole run."""
 

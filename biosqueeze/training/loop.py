@@ -154,6 +154,8 @@ class TrainingLoop:
 
     def run(self) -> TrainingSummary:
         """Take all steps that are left; return the summary."""
+        if self.job.probe:
+            self.job.probe.check(self.total)
         if self.options.resume:
             self._resume()
         else:

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from biosqueeze.checkpoint import Checkpoint, locate
 from biosqueeze.checkpoint_files import check_files
-from biosqueeze.data.text.corpus import check_field
+from biosqueeze.data.text.corpus import check_field, is_stream
 from biosqueeze.errors import UsageError
 from biosqueeze.models.cuts.vocabulary import cut_config, moved_config, named_ids, with_rows
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
@@ -23,7 +23,7 @@ from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
 from biosqueeze.vocabularies.options import VocabularyOptions
-from biosqueeze.vocabularies.token_usage import count_tokens, is_stream, may_be_labelled
+from biosqueeze.vocabularies.token_usage import count_tokens, may_be_labelled
 
 _BYTES = 4  # of a float32
 

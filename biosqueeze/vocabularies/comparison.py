@@ -133,22 +133,27 @@ def _count_words(line: str, pieces: Sequence[_Piece], unknown: int | None, count
 def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
     """Return the pieces of a term within a sentence: without the space before it, and with ## within a word.
 
-    A piece that is nothing but the space before the term is shown as the mark that SentencePiece has for it.
+    A piece that is nothing but the space before the term is shown as the mark that SentencePiece has for it, and an
+    unknown one as the token of the vocabulary for it ([UNK]).
     """
     encoding = tokenizer.core.encode(_BEFORE_TERM + term, add_special_tokens=False)
-    inside = zip(encoding.tokens, encoding.offsets, strict=True)
+    inside = zip(encoding.tokens, encoding.ids, encoding.offsets, strict=True)
     shown: list[str] = []
-    for piece, (_, end) in inside:
-        if end >= len(_BEFORE_TERM):
+    for piece, number, (_, end) in inside:
+        if number == tokenizer.unknown and end > len(_BEFORE_TERM):
+            shown.append(str(tokenizer.core.id_to_token(number)))
+        elif end >= len(_BEFORE_TERM):
             text, is_start = split_mark(tokenizer, piece)
             is_start = is_start or shown[-1:] == [_SPACE]
             shown.append(text if is_start and text else _WITHIN + text if text else _SPACE)
     return tuple(shown)
 
 
-def is_whole(pieces: Sequence[str]) -> bool:
-    """Return whether one piece of `term_pieces` holds all of a term."""
-    return len([piece for piece in pieces if piece != _SPACE]) == 1
+def is_whole(tokenizer: NamedTokenizer, pieces: Sequence[str]) -> bool:
+    """Return whether one known piece of `term_pieces` holds all of a term."""
+    unknown = None if tokenizer.unknown is None else tokenizer.core.id_to_token(tokenizer.unknown)
+    shown = [piece for piece in pieces if piece != _SPACE]
+    return len(shown) == 1 and shown != [unknown]
 
 
 def split_mark(tokenizer: NamedTokenizer, piece: str) -> tuple[str, bool]:

@@ -74,7 +74,7 @@ def compare(request: ComparisonRequest) -> Comparison:
     tables = (
         _count_table(rows, f"{counts[0].words:,} words in {sample.lines:,} lines", request.max_length),
         *([_shared_table(request.names, shared)] if len(tokenizers) > 1 else []),
-        _term_table(request.names, pieces),
+        _term_table(tokenizers, pieces),
     )
     return Comparison(facts, rows, tables)
 
@@ -131,9 +131,10 @@ def _shared_table(names: Sequence[str], shared: Sequence[Sequence[int]]) -> Text
     return TextTable("pieces that two vocabularies share", ("", *names), rows, right_aligned=True)
 
 
-def _term_table(names: Sequence[str], pieces: dict[str, list[tuple[str, ...]]]) -> TextTable:
+def _term_table(tokenizers: Sequence[NamedTokenizer], pieces: dict[str, list[tuple[str, ...]]]) -> TextTable:
     rows = [(term, *(" ".join(parts) for parts in of_term)) for term, of_term in pieces.items()]
-    whole = [sum(map(is_whole, column)) for column in zip(*pieces.values(), strict=True)]
-    return TextTable(
-        "pieces of terms", ("", *names), (*rows, ("kept whole", *(f"{count} of {len(pieces)}" for count in whole)))
-    )
+    columns = zip(tokenizers, zip(*pieces.values(), strict=True), strict=True)
+    whole = [sum(is_whole(tokenizer, parts) for parts in column) for tokenizer, column in columns]
+    counts = (f"{count} of {len(pieces)}" for count in whole)
+    names = [tokenizer.name for tokenizer in tokenizers]
+    return TextTable("pieces of terms", ("", *names), (*rows, ("kept whole", *counts)))

@@ -61,12 +61,6 @@ def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskR
     return usage
 
 
-def is_stream(source: str) -> bool:
-    """Return whether a source is a pipe, which can be read only once."""
-    path = Path(source).expanduser()
-    return not is_hub(source) and path.exists() and not path.is_file() and not path.is_dir()
-
-
 def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64]]:
     files = corpus_files(source)
     with megabyte_progress(f"count the tokens of {source}", megabytes(files)) as progress:

@@ -1,5 +1,6 @@
 """Costs of a pretraining: operations against hand-computed and counted ones, tokens, and what --dry-run prints."""
 
+import json
 import re
 from pathlib import Path
 
@@ -109,6 +110,21 @@ def test_the_size_of_a_corpus_is_that_of_its_files(folder, monkeypatch):
     monkeypatch.setattr("biosqueeze.pretraining.cost.corpus_files", lambda _source: ())
     assert "the size of the corpus is unknown; with --steps" in _plan(folder, epochs=2, max_length=32)
     assert "in 5 steps" in _plan(folder, steps=5, max_length=32)
+
+
+def test_the_size_of_json_lines_is_that_of_their_texts(folder, tmp_path, monkeypatch):
+    texts = [" ".join(pico.sentences(3, seed)) for seed in range(200)]
+    lines, records = tmp_path / "a.txt", tmp_path / "a.jsonl"
+    lines.write_text("".join(f"{text}\n" for text in texts))
+    records.write_text("".join(json.dumps({"note": "x" * 9 * len(text), "body": text}) + "\n" for text in texts))
+    monkeypatch.setattr("biosqueeze.pretraining.cost.SAMPLE_CHARACTERS", 10_000)
+    tokens = []
+    for path, field in ((lines, {}), (records, {"field": "body"})):
+        options = {"corpus": (str(path),), "batch_size": 4, "out": str(tmp_path / "out"), "epochs": 2, **field}
+        steps = "\n".join(plan(Options(checkpoint=str(folder / "bert"), max_length=32, **options)).steps)
+        assert "estimated from the beginning of the corpus" in steps
+        tokens.append(_number(r"tokens: ([\d,]+) in", steps))
+    assert tokens[1] == pytest.approx(tokens[0], rel=0.05)
 
 
 def test_a_dry_run_leaves_nothing_in_the_cache(folder, capsys):

@@ -1,6 +1,7 @@
 """biosqueeze pretrain: what is written, what stock transformers loads, and that a resumed run equals a whole one."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -259,6 +260,24 @@ def test_mistakes_are_explained(words, message, models, text, tmp_path, shell: S
     assert ran.code in (1, 2)
     assert message in " ".join(ran.err.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_probes_after_the_end_are_refused_with_epochs(models, text, tmp_path, shell: Shell) -> None:
+    probes = ("--probe", "a=demo:ner", "--probe-at", "2,99999")
+    options = ("--corpus", text, "--max-length", "24", "--epochs", "0.05")
+    ran = shell("pretrain", models / "bert", *options, *probes, "--out", tmp_path / "out")
+    assert ran.code == 2
+    assert "--probe-at 99999 is after the last of" in " ".join(ran.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [("--held-out", "0.2"), ("--long-length", "48")])
+def test_a_pipe_is_not_read_twice(options, models, text, tmp_path, shell: Shell) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ran = shell("pretrain", models / "bert", "--corpus", pipe, *SHORT, *options, "--out", tmp_path / "out")
+    assert ran.code == 2
+    assert f"{options[0]} reads the corpus twice, and {pipe} is a pipe" in " ".join(ran.err.split())
 
 
 def test_a_tokenizer_without_a_mask_token_is_explained(models, text, tmp_path, shell: Shell) -> None:

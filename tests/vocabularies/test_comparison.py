@@ -68,13 +68,18 @@ def test_pieces_of_a_term_are_the_term(directory: Path) -> None:
     for term in ("carno", "carcineuro", "the", "patients"):
         pieces = term_pieces(tokenizer, term)
         assert "".join(piece.removeprefix("##") for piece in pieces).removeprefix("\u2581") == term
-        assert is_whole(pieces) == (term in pieces)
+        assert is_whole(tokenizer, pieces) == (term in pieces)
 
 
-def test_whole_terms_have_one_piece_with_letters() -> None:
-    assert is_whole(("gene",))
-    assert is_whole(("\u2581", "gene"))
-    assert not is_whole(("gene", "##s"))
+def test_whole_terms_have_one_known_piece_with_letters(directory: Path) -> None:
+    tokenizer = load_named(str(directory))
+    assert is_whole(tokenizer, ("gene",))
+    assert is_whole(tokenizer, ("\u2581", "gene"))
+    assert not is_whole(tokenizer, ("gene", "##s"))
+    unknown = term_pieces(tokenizer, "\u03b2\u03b3\u03b4\u03b5\u03b6")
+    assert not is_whole(tokenizer, unknown)
+    if tokenizer.kind != "BPE":  # bytes are always known
+        assert tokenizer.core.id_to_token(tokenizer.unknown) in unknown
 
 
 def test_vocabularies_share_pieces_by_place() -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -77,6 +77,12 @@ def find_corpus(source: str) -> Path | None:
             f"there is no corpus {source}; give a text file, a .jsonl, a directory of them, hub:NAME, or {DEMO}"
         )
     return path
+
+
+def is_stream(source: str) -> bool:
+    """Return whether a source is a pipe, which can be read only once."""
+    path = Path(source).expanduser()
+    return not is_hub(source) and path.exists() and not path.is_file() and not path.is_dir()
 
 
 def corpus_files(source: str) -> tuple[Path, ...]:
@@ -304,6 +310,24 @@ def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[st
     if data_suffix(path) in _JSONL:
         return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
     return (line for _, line in lines)
+
+
+def text_share(files: Sequence[Path], field: str) -> float:
+    """Return the share of the text in the bytes of files of one format: 1, but for JSON lines; from the first one.
+
+    Raises:
+        SqueezeError: a line of it cannot be read.
+    """
+    first = files[0]
+    if data_suffix(first) not in _JSONL or not first.is_file():
+        return 1.0
+    size = text = 0
+    for number, line in numbered_lines(first):
+        size += len(line.encode()) + 1
+        text += len(_field_of(line, field, f"{first}:{number}").encode()) + 1 if line.strip() else 0
+        if size >= _BEGINNING:
+            break
+    return text / max(1, size)
 
 
 def _field_of(line: str, field: str, where: str) -> str:
