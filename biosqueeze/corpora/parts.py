@@ -304,7 +304,7 @@ def read_table(part: Part) -> ArticleTable:
     rows = np.fromfile(part.file("rows"), dtype=_ROW)
     noted = {name: np.load(part.file(f"{name}.npy")) for name in _NOTED}
     return ArticleTable(
-        **{name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names},
+        **{name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()},
         **{name: pairs[:, 0] for name, pairs in noted.items()},
         **{f"{name}_at": pairs[:, 1].astype(np.int64) for name, pairs in noted.items()},
     )

@@ -223,7 +223,7 @@ class _Header(tarfile.TarInfo):
         """Read the next header."""
         try:
             return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined] # the end mark; the stubs lack it
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(f"a header is damaged or cut short: {error}") from error
@@ -235,7 +235,7 @@ def _open_archive(file: HashedFile | BinaryIO) -> tarfile.TarFile:
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
-        archive.members.clear()  # tarfile keeps every header
+        archive.members.clear()  # type: ignore[attr-defined] # tarfile keeps every header
         yield member
 
 
