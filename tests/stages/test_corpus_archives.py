@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.sources import SourceFile, open_source, read_source
 from tests.cli.run import Shell
 from tests.corpora import sources
+from tests.stages.test_corpus import documents, manifest_of
 
 JATS = "<article><front><article-meta><article-id pub-id-type='pmc'>{0}</article-id></article-meta></front><body><p>"
 
@@ -24,13 +24,8 @@ def full_text(number: int) -> str:
     return f"{JATS.format(number)}Text {number}.</p></body></article>"
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "corpus.json").read_text()))
-
-
 def lines_of(folder: Path) -> list[str]:
-    shards = sorted(folder.glob("*.txt.gz"))
-    return [line for shard in shards for line in gzip.decompress(shard.read_bytes()).decode().split("\n") if line]
+    return [line for document in documents(folder) for line in document.split("\n") if line]
 
 
 def test_a_damaged_file_in_an_archive_is_skipped_alone(shell: Shell, tmp_path: Path) -> None:
