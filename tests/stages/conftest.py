@@ -1,4 +1,4 @@
-"""Data and models that several tests of stages read; those that change one change a copy."""
+"""Sources, data and models that several tests of stages read; those that change one change a copy."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from tests import pico
+from tests.corpora import sources
 from tests.tagged_sentences import tags, tuned
 
 __all__ = ["tags", "tuned"]  # fixtures
@@ -39,3 +40,16 @@ def records(tmp_path):
     texts = [" ".join(pico.sentences(1 + n % 5, seed=n)) for n in range(70)]
     path.write_text("".join(json.dumps({"id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts)))
     return path
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Path:
+    """Three PubMed files with 40 articles each, one article in two versions, one withdrawn, one text twice."""
+    folder = tmp_path / "baseline"
+    for number in range(3):
+        pmids = range(number * 40, number * 40 + 40)
+        citations = [sources.citation(pmid + 1, sources.abstract(pmid)) for pmid in pmids]
+        sources.pubmed(folder / f"pubmed{number}.xml.gz", citations)
+    update = [sources.citation(1, "The new version."), sources.citation(900, sources.abstract(5))]
+    sources.pubmed(folder / "pubmed9.xml.gz", update, deleted=[3])
+    return folder

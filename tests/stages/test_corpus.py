@@ -1,4 +1,4 @@
-"""`biosqueeze corpus` from sources to shards, interrupted and resumed, with damaged files and filters."""
+"""`biosqueeze corpus` from sources to shards, with damaged files and filters."""
 
 import csv
 import gzip
@@ -13,28 +13,7 @@ from biosqueeze.corpora import build, parts
 from biosqueeze.data.text.corpus import read_lines
 from tests.cli.run import Shell
 from tests.corpora import sources
-
-
-@pytest.fixture
-def baseline(tmp_path: Path) -> Path:
-    """Three PubMed files with 40 articles each, one article in two versions, one withdrawn, one text twice."""
-    folder = tmp_path / "baseline"
-    for number in range(3):
-        pmids = range(number * 40, number * 40 + 40)
-        citations = [sources.citation(pmid + 1, sources.abstract(pmid)) for pmid in pmids]
-        sources.pubmed(folder / f"pubmed{number}.xml.gz", citations)
-    update = [sources.citation(1, "The new version."), sources.citation(900, sources.abstract(5))]
-    sources.pubmed(folder / "pubmed9.xml.gz", update, deleted=[3])
-    return folder
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "corpus.json").read_text()))
-
-
-def documents(folder: Path) -> list[str]:
-    shards = sorted(folder.glob("*.txt.gz"))
-    return [d for shard in shards for d in gzip.decompress(shard.read_bytes()).decode().split("\n\n") if d]
+from tests.corpora.built import documents, manifest_of
 
 
 def test_articles_versions_and_duplicates(shell: Shell, baseline: Path, tmp_path: Path) -> None:
@@ -63,21 +42,6 @@ def test_numbers_of_two_sources_are_no_versions(shell: Shell, tmp_path: Path) ->
     result = shell("corpus", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "out", "--workers", "1")
     assert result.code == 0, result.err
     assert manifest_of(tmp_path / "out")["train"]["documents"] == 4
-
-
-def test_a_recipe_continues_an_interrupted_corpus(
-    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(f'[corpus]\ninputs = ["{baseline}"]\nworkers = 1\n')
-    command = ("run", recipe, "--out", tmp_path / "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "_fates", interrupt)
-        assert shell(*command).code == 130
-    monkeypatch.setattr(build, "write_part", lambda *_: pytest.fail("a part is read again"))
-    result = shell(*command)
-    assert result.code == 0, result.err
-    assert manifest_of(tmp_path / "run" / "corpus")["articles"] == 122
 
 
 def test_every_source_is_listed(shell: Shell, baseline: Path, tmp_path: Path) -> None:
@@ -118,133 +82,6 @@ def test_workers_give_the_same_corpus(shell: Shell, baseline: Path, tmp_path: Pa
     held_out = set(documents(tmp_path / "one" / "held-out"))
     assert held_out
     assert not held_out & set(documents(tmp_path / "one"))
-
-
-def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(build, "PART_BYTES", 1)
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    command = ["corpus", str(baseline), "--workers", "1", "-o"]
-    assert shell(*command, str(whole)).code == 0
-    read = build.write_part
-    done: list[int] = []
-
-    def interrupted(part: build.Part, *args: Any, **options: Any) -> None:
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(part.number)
-        read(part, *args, **options)
-
-    monkeypatch.setattr(build, "write_part", interrupted)
-    assert shell(*command, str(out)).code == 130
-    assert not out.exists()
-    refused = shell(*command, str(out))
-    assert refused.code == 1
-    assert "--resume" in refused.err
-    done.clear()
-    monkeypatch.setattr(build, "write_part", read)
-    result = shell(*command, str(out), "--resume")
-    assert result.code == 0, result.err
-    assert "2 of 4 parts were read" in result.err
-    assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
-    assert not (tmp_path / "out.partial").exists()
-
-
-def test_a_new_copy_of_a_damaged_file_is_read(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(build, "PART_BYTES", 1)
-    whole, out, damaged = tmp_path / "whole", tmp_path / "out", baseline / "pubmed1.xml.gz"
-    command = ["corpus", str(baseline), "--workers", "1", "-o"]
-    assert shell(*command, str(whole)).code == 0
-    content = damaged.read_bytes()
-    damaged.write_bytes(content[: len(content) // 2])
-    assert shell(*command, str(out), "--strict").code == 1
-    damaged.write_bytes(content)
-    result = shell(*command, str(out), "--strict", "--resume")
-    assert result.code == 0, result.err
-    assert "1 of 4 parts were read" in result.err
-    assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
-
-
-def test_a_file_that_was_skipped_is_an_error_with_strict(
-    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    out, damaged = tmp_path / "out", baseline / "pubmed1.xml.gz"
-    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
-    damaged.write_bytes(damaged.read_bytes()[:-300])
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "publish_directory", interrupt)
-        assert shell(*command).code == 130
-    strict = shell(*command, "--strict", "--resume")
-    assert strict.code == 1
-    assert f"{damaged}: " in strict.err
-    assert not out.exists()
-    assert shell(*command, "--resume").code == 0
-
-
-def test_other_test_sentences_are_another_corpus(
-    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    tests = tmp_path / "data" / "test.txt"
-    sources.packed(tests, b"A test sentence that nobody may see before the test.\n")
-    command = ["corpus", str(baseline), "--against", str(tests.parent), "--workers", "1", "-o", str(tmp_path / "out")]
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "publish_directory", interrupt)
-        assert shell(*command).code == 130
-    sources.packed(tests, f"{sources.abstract(1)}\n".encode())
-    refused = shell(*command, "--resume")
-    assert refused.code != 0
-    assert "no interrupted run of these sources and options" in refused.err
-    assert shell(*command, "--force").code == 0
-
-
-def test_a_file_that_changed_is_read_again(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(build, "PART_BYTES", 1)
-    out = tmp_path / "out"
-    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "publish_directory", interrupt)
-        assert shell(*command).code == 130
-    sources.pubmed(baseline / "pubmed0.xml.gz", [sources.citation(1, "One article alone.")])
-    result = shell(*command, "--resume")
-    assert result.code == 0, result.err
-    assert "3 of 4 parts were read" in result.err
-    assert manifest_of(out)["articles"] == 83
-
-
-@pytest.mark.parametrize("renamed", [False, True])
-def test_finished_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any, renamed: bool) -> None:
-    out = tmp_path / "out"
-    command = ["corpus", str(baseline), "--workers", "1", "-o", str(out)]
-    publish = build.publish_directory
-
-    def interrupted(*paths: Path) -> None:
-        if renamed:
-            publish(*paths)
-        interrupt()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "publish_directory", interrupted)
-        assert shell(*command).code == 130
-    made = out if renamed else tmp_path / "out.partial" / "corpus"
-    before = {path.name: path.stat().st_ino for path in made.iterdir()}
-    again = shell(*command) if renamed else shell(*command, "--resume")
-    assert again.code == renamed, again.err
-    assert {path.name: path.stat().st_ino for path in out.iterdir()} == before
-    assert manifest_of(out)["train"]["documents"] == 119
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_force_starts_over(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    command = ["corpus", str(baseline), "--workers", "1", "-o", str(tmp_path / "out")]
-    with monkeypatch.context() as patch:
-        patch.setattr(build, "_fates", interrupt)
-        assert shell(*command).code == 130
-    result = shell(*command, "--force")
-    assert result.code == 0
-    assert "were read before" not in result.err
-    assert not (tmp_path / "out.partial").exists()
 
 
 def test_damaged_files_are_skipped_and_counted(shell: Shell, baseline: Path, tmp_path: Path) -> None:

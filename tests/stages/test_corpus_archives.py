@@ -15,7 +15,7 @@ from biosqueeze.corpora.settings import CorpusSettings
 from biosqueeze.corpora.sources import SourceFile, open_source, read_source
 from tests.cli.run import Shell
 from tests.corpora import sources
-from tests.stages.test_corpus import documents, manifest_of
+from tests.corpora.built import documents, manifest_of
 
 JATS = "<article><front><article-meta><article-id pub-id-type='pmc'>{0}</article-id></article-meta></front><body><p>"
 

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from tests.cli.run import Shell
 from tests.corpora import sources
-from tests.stages.test_corpus import documents
+from tests.corpora.built import documents
 
 TITLED = [{"id": str(n), "title": f"Title {n}.", "body": f"Body text {n}."} for n in (1, 2)]
 
