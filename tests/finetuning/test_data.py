@@ -27,6 +27,26 @@ def splits(data: str, seed: int) -> dict[str, list[str]]:
     return {split: [example.texts[0] for example in examples] for split, examples in read.splits.items()}
 
 
+def test_questions_about_a_passage_stay_together(tmp_path: Path) -> None:
+    passages = [f"Passage {number} says yes." for number in range(10)]
+    paragraphs = [
+        {
+            "context": text,
+            "qas": [
+                {"id": f"{text} {n}", "question": f"Question {n}?", "answers": [{"text": "yes", "answer_start": 15}]}
+                for n in range(3)
+            ],
+        }
+        for text in passages
+    ]
+    (tmp_path / "train.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    read = read_splits(open_task_setup("qa", Formulation()), SplitOptions(str(tmp_path), 0, dev_share=0.2))
+    train, dev = ({question.passages[0].text for question in read.splits[split]} for split in ("train", "dev"))
+    assert len(dev) == 2
+    assert train | dev == set(passages)
+    assert not train & dev
+
+
 def test_all_runs_of_a_search_have_one_dev_split(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dev: list[list[str]] = []
     train: list[list[str]] = []

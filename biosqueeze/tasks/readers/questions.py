@@ -44,6 +44,11 @@ class Question:
         """The gold answers."""
         return Answers(self.answers)
 
+    @property
+    def document(self) -> str:
+        """The first passage, about which there may be other questions."""
+        return self.passages[0].text if self.passages else ""
+
 
 @dataclass(frozen=True)
 class PassageQuestion:
