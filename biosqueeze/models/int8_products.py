@@ -13,7 +13,7 @@ from biosqueeze.models.layers import encoder_layers
 _LEAST_INPUTS = 256
 """Of a product; below it, quantizing the inputs takes longer than int8 saves."""
 _LARGEST, _ZERO = 127, 128  # of signed weights; of unsigned inputs, the only ones for which oneDNN has fast kernels
-_TINY = torch.finfo(torch.float32).tiny
+_TINY = 1e-30  # as the largest of zeros: what is divided by it stays finite
 
 
 def has_int8_products() -> bool:

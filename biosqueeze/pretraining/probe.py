@@ -40,7 +40,7 @@ def parse_probes(texts: Sequence[str]) -> dict[str, str]:
 
 
 def probe_steps(probe_at: str | None) -> tuple[int, ...]:
-    """Return the steps of --probe-at; none stand for the last step."""
+    """Return the steps of --probe-at; without any there is one probe, at the last step."""
     return whole_numbers(probe_at) if probe_at else ()
 
 

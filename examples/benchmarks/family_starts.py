@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import full_size
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -149,16 +150,9 @@ def _deberta_v3(source: Weights, size: int, ids: dict[str, Any]) -> tuple[Any, W
 
     Its products of queries and keys are divided by sqrt(3 x head size), 3 for the kinds of positions.
     """
-    relative: dict[str, Any] = {
-        "relative_attention": True,
-        "position_buckets": 256,
-        "norm_rel_ebd": "layer_norm",
-        "share_att_key": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_biased_input": False,
-    }
-    sizes = _SHAPE | {"max_position_embeddings": POSITIONS, "type_vocab_size": 0, "layer_norm_eps": 1e-12}
-    config = transformers.DebertaV2Config(vocab_size=size, pad_token_id=ids["pad_token_id"], **sizes, **relative)
+    published = full_size.CONFIGS["deberta-v3-base"][1]
+    sizes = {**_SHAPE, "max_position_embeddings": POSITIONS, "vocab_size": size, "layer_norm_eps": 1e-12}
+    config = transformers.DebertaV2Config(**{**published, **sizes, "pad_token_id": ids["pad_token_id"]})
     model = transformers.DebertaV2Model(config)
     weights: Weights = {}
     for name, tensor in source.items():
