@@ -4,8 +4,11 @@ Weights are quantized once, by output channel; inputs in each pass, by token: a 
 as large as the others, and one scale for all of them would leave the others few of the 256 values.
 """
 
+import copy
+
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from biosqueeze.models.device import own_device
 from biosqueeze.models.layers import encoder_layers
@@ -33,6 +36,14 @@ def quantize_products(model: nn.Module) -> int:
                 layer.set_submodule(name, Int8Linear(module))
                 count += 1
     return count
+
+
+def with_int8_products(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy whose products are in int8; it shares all other weights with the model, which stays as it is."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, shared)
+    quantize_products(copied)
+    return copied
 
 
 class Int8Linear(nn.Module):

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models import int8_products
 from biosqueeze.models.hooks import PARTS, HiddenStateHooks
 from biosqueeze.models.inputs import model_inputs
-from biosqueeze.models.int8_products import Int8Linear, quantize_products
+from biosqueeze.models.int8_products import Int8Linear, quantize_products, with_int8_products
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.loading.load import load_model
 from tests import pico
@@ -64,14 +65,14 @@ def test_inputs_need_not_be_contiguous() -> None:
 
 
 @pytest.fixture
-def encoder(tmp_path: Path) -> Callable[[str], nn.Module]:
+def encoder(tmp_path: Path) -> Callable[[str], PreTrainedModel]:
     return lambda family: load_model(open_checkpoint(str(pico.save(family, tmp_path / family, head="base")))).model
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", pico.FAMILIES)
 def test_every_family_computes_nearly_the_same(
-    family: str, encoder: Callable[[str], nn.Module], monkeypatch: pytest.MonkeyPatch
+    family: str, encoder: Callable[[str], PreTrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(int8_products, "_LEAST_INPUTS", 1)
     model = encoder(family).eval()
@@ -89,5 +90,23 @@ def test_every_family_computes_nearly_the_same(
     assert all({"hidden", "query", "key", "value"} <= parts.keys() for parts in states.values())
 
 
-def test_narrow_layers_stay(encoder: Callable[[str], nn.Module]) -> None:
+def test_narrow_layers_stay(encoder: Callable[[str], PreTrainedModel]) -> None:
     assert quantize_products(encoder("bert")) == 0
+
+
+@torch.no_grad()
+def test_a_copy_shares_what_is_not_in_int8(
+    encoder: Callable[[str], PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8_products, "_LEAST_INPUTS", 1)
+    model = encoder("bert").eval()
+    inputs = model_inputs(model, pico.padded_batch(model))
+    before = model(**inputs).last_hidden_state
+    copied = with_int8_products(model)
+    own, others = dict(copied.named_parameters()), dict(model.named_parameters())
+    assert own
+    assert all(own[name] is others[name] for name in own)
+    assert not any(isinstance(module, Int8Linear) for module in model.modules())
+    assert torch.equal(model(**inputs).last_hidden_state, before)
+    quantize_products(model)
+    assert torch.equal(model(**inputs).last_hidden_state, copied(**inputs).last_hidden_state)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from biosqueeze.distillation.training_data.text_strata import LabelPredictor
+from biosqueeze.models.int8_products import Int8Linear
 from tests import pico
 from tests.cli.run import Shell
 from tests.metrics_log import read_log
@@ -75,3 +77,22 @@ def test_a_teacher_in_int8_says_so(tuned: Path, tags: Path, shell: Shell, monkey
     assert int8 != fp32
     manifest = json.loads(Path("int8/biosqueeze.json").read_text())
     assert manifest["metrics"]["teacher_compute"] == "int8"
+
+
+@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="needs a CPU with VNNI")
+@pytest.mark.parametrize(("precision", "in_int8"), [("auto", True), ("fp32", False)])
+def test_text_is_compared_in_int8_too(
+    precision: str, in_int8: bool, tuned: Path, tags: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("biosqueeze.training.precision.has_bf16", lambda: False)
+    monkeypatch.setattr("biosqueeze.models.int8_products._LEAST_INPUTS", 1)
+    predictors: list[LabelPredictor] = []
+    monkeypatch.setattr(
+        "biosqueeze.distillation.training_data.datasets.text_strata", lambda predictor, *_: predictors.append(predictor)
+    )
+    Path("text.txt").write_text("the cells of patients\n" * 50)
+    words = ("distill", "--teacher", tuned, "--student", "distil", "--data", tags, "--corpus", "text.txt", "--steps", 1)
+    result = shell(*words, "--max-length", 32, "--precision", precision, "--out", "student")
+    assert result.code == 0, result.err
+    (predictor,) = predictors
+    assert any(isinstance(module, Int8Linear) for module in predictor.model.modules()) == in_int8

@@ -20,12 +20,13 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.finetuned_checkpoint import unknown_labels
 from biosqueeze.finetuning.label_names import NAMELESS
+from biosqueeze.models.int8_products import with_int8_products
 from biosqueeze.progress import note, warn
 from biosqueeze.system import processes
 from biosqueeze.tasks import Dataset
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.options import TrainingOptions
-from biosqueeze.training.precision import precision_of
+from biosqueeze.training.precision import precision_of, teacher_precision_of
 from biosqueeze.training.sources import Blocks, MaskedBlocks, Mixture, Stratum
 
 SAMPLE_TEXT = "demo:text"
@@ -97,8 +98,9 @@ class TaskDataBuilder:
         if processes.count() > 1:  # a prediction that differs in its last bit would give them different batches
             note("unlabelled text: several processes draw it uniformly")
             return None
+        in_int8 = teacher_precision_of(self.training) == "int8"
         teacher = LabelPredictor(
-            models.teachers[0],
+            with_int8_products(models.teachers[0]) if in_int8 else models.teachers[0],
             models.output_type,
             mixture.pad_token_id,
             models.tokenizer.all_special_ids,
