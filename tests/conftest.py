@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+    os.fsync = os.fstat  # a killed process loses nothing that was not flushed to the disk
     _take_signals()
 
 

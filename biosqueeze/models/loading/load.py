@@ -141,7 +141,7 @@ def new_model(
     supported = attention if family_of(config).supports_sdpa else "eager"
     try:
         with torch.random.fork_rng(devices=[]), no_init_weights() if seed is None else nullcontext():
-            torch.manual_seed(seed or 0)
+            torch.default_generator.manual_seed(seed or 0)  # of the CPU alone: fork_rng restores no other
             model: Any = build(config, attn_implementation=supported, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
         cause = " ".join(str(error).split()) or type(error).__name__
@@ -156,7 +156,7 @@ def new_model(
 def skeleton(config: PreTrainedConfig, architecture: str) -> PreTrainedModel:
     """Return a model without storage (on torch's meta device), for the names and shapes of its tensors."""
     with torch.device("meta"):
-        return new_model(copy.deepcopy(config), architecture, seed=0)
+        return new_model(copy.deepcopy(config), architecture, seed=None)
 
 
 def without_head(model: PreTrainedModel, seed: int) -> PreTrainedModel:
