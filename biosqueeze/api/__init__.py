@@ -7,6 +7,7 @@ command prints with --json.
 import contextlib
 import inspect
 import logging
+import numbers
 import os
 import time
 import warnings
@@ -87,20 +88,29 @@ def options_of(stage: ModuleType, arguments: Mapping[str, Any]) -> StageOptions:
 
 
 def _converted(field: OptionField, value: Any) -> Any:
-    """Convert an argument to the type of the option: paths to text; one value, a list or a dict to a tuple."""
+    """Convert an argument to the type of the option: paths to text; one value, a list or a dict to a tuple.
+
+    A dict gives `NAME=VALUE`, or `NAME=VALUE,VALUE` of a list, as in `grid={"lr": [1e-4, 3e-4]}`.
+    """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     is_sequence = isinstance(value, list | tuple)
     if field.repeated and isinstance(value, Mapping):
-        return tuple(f"{name}={each}" for name, each in value.items())
+        return tuple(f"{name}={_listed(each)}" for name, each in value.items())
     if field.repeated:
         items = value if is_sequence else [value]
         return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in items)
     syntax = field.marker(Syntax)
     if syntax and syntax.is_list and is_sequence:
         return joined(field.name, value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)  # NumPy's too
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if field.type is str and is_number else value
+
+
+def _listed(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _run(stage: ModuleType, options: StageOptions, is_quiet: bool) -> Result:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
-from biosqueeze.data.output_types import SCORE, TOKENS, OutputType, output_type_of_scheme
+from biosqueeze.data.output_types import MULTI, SCORE, SINGLE, TOKENS, OutputType, output_type_of_scheme
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
 from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher
@@ -26,6 +26,10 @@ from biosqueeze.models.named.students import Student, build_student
 from biosqueeze.models.verify import check_finite_parameters
 from biosqueeze.progress import note
 from biosqueeze.tasks import Task
+from biosqueeze.tasks.formulation import Formulation
+from biosqueeze.tasks.readers.relations import entities_of
+
+_LABELS = {SINGLE: "one label each", MULTI: "any number of labels"}
 
 
 @dataclass(frozen=True)
@@ -204,16 +208,41 @@ def task_output_type(teachers: Sequence[Checkpoint], name: str, task: Task) -> O
     """Return the output type of teachers with a task.
 
     Raises:
-        SqueezeError: one of them has no head for the task.
+        SqueezeError: one of them has no head for the task, or was fine-tuned on another task or formulation than the
+            first, so that logits of the same inputs cannot be averaged.
     """
     for teacher in teachers:
         if task_head_in(teacher) != task.HEAD:
             raise missing_head_error(teacher, task.HEAD, name, "to distil")
-    recorded = record_of(teachers[0], name)
+    first, *others = teachers
+    output_type = _output_type(first, name)
+    wanted = _formulation(first, name, task, output_type)
+    for other in others:
+        found = _formulation(other, name, task, _output_type(other, name))
+        if found != wanted:
+            raise SqueezeError(
+                f"{other.name} was fine-tuned for {found} and {first.name} for {wanted}; give teachers that were "
+                "fine-tuned in the same way, whose outputs can be averaged"
+            )
+    return output_type
+
+
+def _output_type(teacher: Checkpoint, name: str) -> OutputType:
+    recorded = record_of(teacher, name)
     if recorded and recorded.scheme:
         return output_type_of_scheme(recorded.scheme)
     # A cross-encoder may be published without the problem_type of its single output.
-    return SCORE if name == "similarity" else output_type_of(teachers[0])
+    return SCORE if name == "similarity" else output_type_of(teacher)
+
+
+def _formulation(teacher: Checkpoint, name: str, task: Task, output_type: OutputType) -> str:
+    """Describe what inputs and logits of a teacher mean; without a record, as `name` and `task` say."""
+    kind = teacher.task.name if teacher.task else name
+    words = f"{kind} with {_LABELS[output_type]}" if output_type in _LABELS else kind
+    if kind != "relation":
+        return words
+    formulation = Formulation.from_manifest(teacher.task.formulation) if teacher.task else task.formulation
+    return f"{words} and --entities {entities_of(formulation)}"
 
 
 def free_teachers(models: DistillationModels) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
+from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS, LossConfig
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.teachers.head_fitting import HeadFitting
@@ -23,6 +23,7 @@ from biosqueeze.distillation.teachers.sources import LiveTeacher
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
+from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.loading.load import without_head
@@ -32,7 +33,7 @@ from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.option_checks import check_supported
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.sources import Mixture
@@ -82,7 +83,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     check_supported(request.training, models.student)
     trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
     if not trained_head:
-        request = _without_dev_scores(request)
+        request = _without_dev_scores(request, setup.loss_config)
     data = _load_data(request, setup)
     dev = _dev_set(data, trained_head=trained_head)
     goal = teacher_score(request, models, dev)
@@ -127,13 +128,24 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     return DistillationResult(student, models, metrics)
 
 
-def _without_dev_scores(request: DistillationRequest) -> DistillationRequest:
-    """Return the request with a fixed number of epochs where dev scores would end the training only by default."""
-    training = request.training
-    if training.sources.get("schedule") != "task" or training.hours:
-        return request
-    note(f"no loss trains the student's head, so no dev score can end the training: it has {training.epochs:g} epochs")
-    return replace(request, training=replace(training, schedule=TrainingOptions.schedule))
+def _without_dev_scores(request: DistillationRequest, loss_config: LossConfig) -> DistillationRequest:
+    """Return the request with a fixed number of epochs where dev scores would end the training only by default.
+
+    Raises:
+        UsageError: an option needs dev scores, which those of a head that is not trained are not.
+    """
+    training, cause = request.training, "no loss trains the student's head"
+    if training.sources.get("schedule") == "task" and not training.hours:
+        note(f"{cause}, so no dev score can end the training: it has {training.epochs:g} epochs")
+        training = replace(training, schedule=TrainingOptions.schedule)
+    flags = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience", "hours") if getattr(training, name)]
+    flags += ["--schedule plateau"] if training.schedule == PLATEAU and not training.hours else []
+    if flags and request.data.data:
+        raise UsageError(
+            f"{', '.join(flags)} needs scores on dev, and {cause} (--loss {', '.join(loss_config.weights)}), so they "
+            "would be chance; leave it out, or add --loss kl"
+        )
+    return replace(request, training=training)
 
 
 def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:

@@ -11,6 +11,7 @@ from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, la
 from biosqueeze.distillation.models import check_equal_labels, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import tokens_in_teacher
+from biosqueeze.distillation.training_data.augmentation import check_kind
 from biosqueeze.distillation.training_data.datasets import check_data_labels
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
@@ -64,6 +65,8 @@ def _check_task(request: DistillationRequest) -> OutputType:
     teachers = request.models.teachers
     name, task = task_of(teachers[0], request.models.task, "to distil", request.models.reading)
     output_type = task_output_type(teachers, name, task)
+    if request.augmentation:
+        check_kind(name)
     source = request.data.data
     if source:
         data = task.read(source, ("train",) if request.data.dev_share else ("train", "dev"))

@@ -7,12 +7,10 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.class_weights import Weights, balanced_weights
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import reinitialise
-from biosqueeze.models.custom_heads.cosine import CosineHead
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
 from biosqueeze.models.output_tensors import tensors_of
 
@@ -34,12 +32,8 @@ def build_fine_tuner(
         head_loss: the loss of a head over whole label sequences (a CRF), in place of the output type's loss.
 
     Raises:
-        UsageError: an option does not fit the model, the output type or the loss.
+        UsageError: the model has fewer layers than are to be initialised again.
     """
-    if head_loss is not None:
-        _check_options_for_head_loss(options)
-    if options.smart and isinstance(model, HeadedEncoder) and isinstance(model.head, CosineHead):
-        raise UsageError("--smart needs both texts in one input, and --representation cosine encodes them separately")
     reinitialise(model, options.reinit_layers, options.seed)
     loss = head_loss
     if options.class_weights == "balanced":
@@ -50,13 +44,3 @@ def build_fine_tuner(
 def _weighted_loss(output_type: OutputType, class_weights: Weights) -> Loss:
     weights, mean_loss = torch.from_numpy(class_weights), tensors_of(output_type).loss
     return lambda logits, batch: mean_loss(logits, batch, weights.to(logits.device))
-
-
-def _check_options_for_head_loss(options: FineTuningOptions) -> None:
-    unfit = {"--class-weights": options.class_weights != "none", "--smart": options.smart > 0}
-    for flag, is_set in unfit.items():
-        if is_set:
-            raise UsageError(
-                f"{flag} needs a loss over single labels, and this head is trained on whole label sequences; "
-                "leave it out"
-            )

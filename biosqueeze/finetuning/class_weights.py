@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import OutputType
-from biosqueeze.errors import UsageError
 
 Weights = NDArray[np.float32]
 
@@ -27,11 +26,11 @@ def balanced_weights(features: Sequence[Features], output_type: OutputType, clas
         (2, classes) for multi: the weight of a decision where the label is absent, and where it is present.
 
     Raises:
-        UsageError: the labels are not classes.
+        ValueError: the labels are not classes.
     """
     counts = output_type.class_counts(features, classes)
     if counts is None:
-        raise UsageError("--class-weights balanced needs labels that are classes; leave it out for this task")
+        raise ValueError("the labels are not classes")
     return _balanced(counts)
 
 

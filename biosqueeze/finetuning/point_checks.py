@@ -1,12 +1,18 @@
 """Check the options of all runs of a search or suite before the first of them trains."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from transformers import PreTrainedConfig
+
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.data import open_task_setup
 from biosqueeze.finetuning.grid import GridPoint, format_value
+from biosqueeze.finetuning.loss_checks import check_loss_options
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.finetuning.reinit import check_reinitialised
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.option_checks import check_training_options
 
@@ -37,6 +43,30 @@ def check_points(
         except UsageError as error:
             words = [*_words("--set", overrides or {}), *_words("--grid", point)]
             raise UsageError(f"{' '.join(words)}: {error}" if words else str(error)) from error
+
+
+def check_points_on_data(
+    options: FineTuningOptions, points: Sequence[GridPoint], config: PreTrainedConfig, output_type: OutputType
+) -> None:
+    """Check the options of one run at each point against the model and the labels.
+
+    Args:
+        options: of the stage, with a task.
+        points: of --grid; one empty point without a grid.
+        config: of the model.
+        output_type: of the data.
+
+    Raises:
+        UsageError: finetune would not run at a point, which the message names.
+    """
+    for point in points:
+        at_point: Any = replace(options, **point)
+        formulation = open_task_setup(at_point.task, Formulation.from_options(at_point)).task.formulation
+        try:
+            check_reinitialised(at_point.reinit_layers, config)
+            check_loss_options(at_point, formulation, output_type)
+        except UsageError as error:
+            raise UsageError(f"{' '.join(_words('--grid', point))}: {error}" if point else str(error)) from error
 
 
 def _words(flag: str, values: Mapping[str, Any]) -> list[str]:

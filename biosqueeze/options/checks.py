@@ -38,6 +38,8 @@ def _value_error(field: OptionField, value: Any) -> str | None:
     """Check choices, numbers and the syntax of texts, of every value of a repeatable option."""
     if value is None and not field.optional:
         return f"{field.flag} is None, and a value is needed"
+    if field.repeated and field.required and not value:
+        return f"{field.flag} is empty, and at least one value is needed"
     choices = field.marker(Choices)
     known = field.literals or (registry.names(choices.package) if choices else ())
     values = [] if value is None else value if field.repeated else [value]

@@ -165,11 +165,12 @@ class _FineTuningRequest:
             SqueezeError: the data do not open.
             UsageError: there is no such metric, or the data or the model do not fit the options.
         """
-        from biosqueeze.finetuning.reinit import check_reinitialised
+        from biosqueeze.finetuning.point_checks import check_points_on_data
         from biosqueeze.models.loading.load import load_config
 
-        check_reinitialised(self.options.reinit_layers, load_config(self.source))
-        return self.read()[0]
+        data = self.read()[0]
+        check_points_on_data(self.options, _points(self.options), load_config(self.source), data.output_type)
+        return data
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
@@ -236,7 +237,8 @@ def plan(options: Options) -> Plan:
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     custom_head = custom_head_of(setup.task.formulation)
-    labels = f" with {len(data.labels)} labels ({', '.join(data.labels)})" if data.labels else ""
+    count = len(data.labels)
+    labels = f" with {count} label{'s' * (count > 1)} ({', '.join(data.labels)})" if data.labels else ""
     return Plan(
         out=out,
         steps=(
@@ -295,6 +297,7 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
     """Do all runs, then write the checkpoint of the selected one."""
     from biosqueeze.finetuning.search import search
 
+    hashes = recorded_hashes(options)
     with open_output(out, inputs_of(options, source), force=options.force) as output:
         search_plan = _search_plan(options, out)
         search_plan.prepare_directory(source, force=options.force)
@@ -303,7 +306,14 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
         copy_files(best, output.path)
         copy_curves(best, output.path)
         metrics = {**(best.manifest.metrics if best.manifest else {}), "chosen": result.best.name}
-        record = StageRecord(stage="finetune", parent=source, options=options, task=best.task, metrics=metrics)
+        record = StageRecord(
+            stage="finetune",
+            parent=source,
+            options=options,
+            task=best.task,
+            metrics=metrics,
+            inputs=hashes,
+        )
         write_result(Checkpoint(output.path, str(output.path)), "search", result.as_dict())
         written = output.finish(record)
     search_plan.remove_directory()

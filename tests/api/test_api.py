@@ -12,17 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertForTokenClassification
 
 import biosqueeze
 from biosqueeze import registry
-from biosqueeze.api import STAGES, Result, visible_fields
+from biosqueeze.api import STAGES, Result, options_of, visible_fields
 from biosqueeze.api.stub import STUB, stub
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.options import Argument
 from tests.cli.run import Shell
+
+ARGUMENTS = {"checkpoint": "model", "data": "data"}
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +93,22 @@ def test_values_are_converted(pico_bert: Path, copy_of: Callable[[Path], Path]) 
     checkpoint = copy_of(pico_bert)  # bench adds its results
     result = biosqueeze.bench([checkpoint], batch_size=(1, 2), length=8, rounds=1, seconds=0.01, warmup=1, quiet=True)
     assert [row["batch_size"] for row in result.rows] == [1, 2]
+
+
+def test_lists_in_a_dict_are_the_values_of_a_grid() -> None:
+    options = options_of(registry.load("stages", "finetune"), ARGUMENTS | {"grid": {"lr": [1e-4, 3e-4], "steps": 9}})
+    assert options.grid == ("lr=0.0001,0.0003", "steps=9")
+
+
+def test_integers_of_numpy_are_whole_numbers() -> None:
+    arguments = ARGUMENTS | {"seed": np.int64(3), "lr": np.float64(0.1)}
+    options = options_of(registry.load("stages", "finetune"), arguments)
+    assert (options.seed, type(options.seed), options.lr) == (3, int, 0.1)
+
+
+def test_an_empty_list_of_what_is_needed_is_refused() -> None:
+    with pytest.raises(UsageError, match="--teacher is empty, and at least one value is needed"):
+        biosqueeze.distill(student="distil", teacher=[], data="data")
 
 
 @pytest.mark.parametrize(

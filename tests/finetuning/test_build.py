@@ -1,4 +1,4 @@
-"""Options that do not fit a head or an output type are refused."""
+"""The learner of a fine-tuning has what its options say."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,28 +8,13 @@ import torch
 from torch import Tensor
 
 from biosqueeze.checkpoint import open_checkpoint
-from biosqueeze.data.output_types import SCORE, TOKENS
-from biosqueeze.errors import UsageError
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.layer_decay import layered_groups
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.models.custom_heads.encoder import head_loss
 from biosqueeze.models.custom_heads.load import build_headed_encoder
 from tests import pico
 from tests.training import runs
-
-
-@pytest.mark.parametrize("options", [FineTuningOptions(smart=1.0), FineTuningOptions(class_weights="balanced")])
-def test_label_sequences_refuse_options_for_single_labels(options: FineTuningOptions, pico_bert: Path) -> None:
-    model = build_headed_encoder(open_checkpoint(str(pico_bert)), "crf", pico.LABELS, seed=0)
-    with pytest.raises(UsageError, match="whole label sequences"):
-        build_fine_tuner(options, model, TOKENS, runs.windows(), head_loss(model))
-
-
-def test_smart_is_refused_with_the_cosine_head(pico_bert: Path) -> None:
-    model = build_headed_encoder(open_checkpoint(str(pico_bert)), "cosine", ("score",), seed=0)
-    with pytest.raises(UsageError, match="--smart"):
-        build_fine_tuner(FineTuningOptions(smart=1.0), model, SCORE, [])
 
 
 @pytest.mark.parametrize("name", ["bilstm", "crf"])

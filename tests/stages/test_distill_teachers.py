@@ -12,6 +12,7 @@ from tests import pico
 from tests.cli.run import Shell
 from tests.metrics_log import read_log
 from tests.stages.distilling import QUICK
+from tests.tasks.sources import write_data
 
 
 def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
@@ -56,6 +57,45 @@ def test_layers_of_the_first_of_several_teachers(tuned: Path, tags: Path, tmp_pa
     idle = shell(*words, "--loss", "hidden", "--steps", 1, "--out", "idle")
     assert (idle.code, "other would not be used" in " ".join(idle.err.split())) == (2, True), idle.err
     assert not Path("idle").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "found", "wanted"),
+    [
+        (
+            "relation",
+            {"formulation": {"entities": "markers"}},
+            "relation with one label each and --entities markers",
+            "relation with one label each and --entities dummy",
+        ),
+        (
+            "classification",
+            {"scheme": "multi"},
+            "classification with any number of labels",
+            "classification with one label each",
+        ),
+        ("nli", {"name": "classification"}, "classification with one label each", "nli with one label each"),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_teachers_of_one_formulation(
+    dry: tuple[str, ...], kind: str, changed: dict[str, object], found: str, wanted: str, pico_bert: Path, shell: Shell
+) -> None:
+    """Equal labels are not enough: the logits of one of them would be those of other inputs, or mean something else."""
+    Path("data").mkdir()
+    data = write_data(Path("data"), kind)
+    words = ("--data", data, "--task", kind, "--steps", 1)
+    tuned = [shell("finetune", pico_bert, *words, "--seed", seed, "--out", f"t{seed}", *QUICK) for seed in (0, 1)]
+    assert [each.code for each in tuned] == [0, 0], tuned[0].err
+    distill = ("distill --student distil --teacher t0 --teacher t1 --loss kl --steps 1 --out s --data", data, *QUICK)
+    manifest = json.loads(Path("t1/biosqueeze.json").read_text())
+    manifest["task"] |= changed
+    same = shell(*distill, *dry)
+    assert same.code == 0, same.err
+    Path("t1/biosqueeze.json").write_text(json.dumps(manifest))
+    other = shell(*distill, "--force", *dry)
+    assert other.code == 1
+    assert f"t1 was fine-tuned for {found} and t0 for {wanted}; give teachers" in other.err
 
 
 @pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="needs a CPU with VNNI")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import pico
 from tests.cli.run import Shell
+from tests.tasks.sources import write_data
 
 TAGS = "sepsis\tB-Disease\nsyndrome\tI-Disease\n,\tO\n\nthe\tO\nlupus\tB-Disease\n"
 FOREIGN = TAGS.replace("Disease", "Drug")
@@ -15,9 +17,12 @@ FOREIGN = TAGS.replace("Disease", "Drug")
 
 @pytest.fixture
 def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
-    """A directory with the checkpoints `plain` and `tuned`, data of the same and of other labels, and a text."""
+    """A directory with checkpoints, data of the tagger's labels, of others and of scores, and a text."""
     shutil.copytree(pico_bert, tmp_path / "plain")
     shutil.copytree(pico_ner, tmp_path / "tuned")
+    pico.save("bert", tmp_path / "scorer", head="sequence-classification", labels=("score",))
+    (tmp_path / "pairs").mkdir()
+    write_data(tmp_path / "pairs", "similarity")
     for name, text in (("data", TAGS), ("foreign", FOREIGN)):
         (tmp_path / name).mkdir()
         for number, split in enumerate(("train", "dev", "test")):
@@ -63,6 +68,13 @@ REFUSED = [
     "finetune plain --data data --task ner --metric recal --seeds 2",
     "finetune plain --data data --task ner --reinit-layers 9 --seeds 2",
     "finetune plain --data data --grid metric=f1,recall",
+    "finetune plain --data data --tagger crf --smart 1",
+    "finetune plain --data data --tagger crf --class-weights balanced",
+    "finetune plain --data data --grid reinit-layers=1,9",
+    "finetune plain --data data --grid tagger=linear,crf --smart 1",
+    "finetune plain --data pairs --class-weights balanced",
+    "finetune plain --data pairs --grid class-weights=none,balanced",
+    "finetune plain --data pairs --representation cosine --smart 1",
     "pretrain plain --corpus text.txt --steps 2 --eval-every 1",
     "distill tuned --teacher tuned --data data --out tuned",
     "distill plain --teacher tuned --data foreign",
@@ -82,6 +94,10 @@ REFUSED = [
     "distill --student distil --teacher tuned --corpus text.txt --schedule plateau",
     "distill --student distil --teacher tuned --corpus missing.txt",
     "distill --student distil --teacher tuned --data data --task relation",
+    "distill --student distil --teacher tuned --data data --corpus text.txt --loss hard",
+    "distill --student distil --teacher tuned --corpus text.txt --loss hard",
+    "distill --student distil --teacher tuned --teacher tuned --data data --loss hard",
+    "distill --student distil --teacher scorer --task similarity --data pairs --augment 1",
     "shrink plain --layers 2 --calibration kept/text.txt --out kept --force",
     "quantize tuned --calibration kept/text.txt --method inc-static --out kept --force",
     "finetune plain --data kept/data --out kept --force",

@@ -11,6 +11,7 @@ from biosqueeze.distillation.losses.config import (
     ModelTraits,
     build_loss_config,
     check_fit_head,
+    check_losses_on_labels,
     check_several_teachers,
     check_temperature,
     drop_losses_without_head,
@@ -46,6 +47,9 @@ def choose_losses(request: DistillationRequest, traits: ModelTraits) -> LossConf
     headless = [] if loss_config.fits_heads else headless
     loss_config = drop_losses_without_head(loss_config, headless, requested=bool(request.losses.loss))
     check_several_teachers(loss_config, names)
+    if request.models.kind == "task":
+        data = request.data
+        check_losses_on_labels(loss_config, labelled=data.data is not None, unlabelled=bool(data.corpus))
     check_temperature(request.losses.temperature, loss_config)
     if traits.cross_vocabulary:
         check_cross_vocabulary(loss_config, traits.output_type, request.models.student_name, names[0])

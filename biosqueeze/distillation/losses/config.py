@@ -274,15 +274,38 @@ def check_several_teachers(loss_config: LossConfig, teachers: Sequence[str]) -> 
         UsageError: nothing is read of the others.
     """
     layered = [name for name, module in loss_config.losses.items() if loss_config.pairs_of(module)]
-    if len(teachers) < 2 or not layered:
+    if len(teachers) < 2:
         return
     first, others = teachers[0], " and ".join(teachers[1:])
     if not loss_config.output_spec.logits:
+        read = f"the layers of the first teacher, {first}" if layered else "no teacher outputs"
         raise UsageError(
-            f"--loss {', '.join(loss_config.weights)} reads the layers of the first teacher, {first}, so {others} "
-            "would not be used; leave it out, or add --loss kl, which averages the soft labels of all"
+            f"--loss {', '.join(loss_config.weights)} reads {read}, so {others} would not be used; leave it out, or "
+            "add --loss kl, which averages the soft labels of all"
         )
-    note(f"soft labels are the mean over all teachers; {', '.join(layered)} compares with the layers of {first} alone")
+    if layered:
+        of_first = f"{', '.join(layered)} compares with the layers of {first} alone"
+        note(f"soft labels are the mean over all teachers; {of_first}")
+
+
+def check_losses_on_labels(loss_config: LossConfig, *, labelled: bool, unlabelled: bool) -> None:
+    """Check that the training data have what the losses of a task read.
+
+    Args:
+        loss_config: the configuration.
+        labelled: whether there are labelled data.
+        unlabelled: whether there is unlabelled text.
+
+    Raises:
+        UsageError: all losses read labels, and there are none, or some data have none.
+    """
+    if not unlabelled or any(module.UNIT != "labelled" for module in loss_config.losses.values()):
+        return
+    way = "leave --corpus out" if labelled else "give --data with labels"
+    raise UsageError(
+        f"--loss {', '.join(loss_config.weights)} reads labels, and the text of --corpus has none: it would not be "
+        f"used; {way}, or add --loss kl"
+    )
 
 
 def _reads_soft_labels(modules: Mapping[str, ModuleType]) -> bool:

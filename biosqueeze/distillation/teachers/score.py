@@ -1,7 +1,11 @@
 """The teacher's score on dev: what the student's is compared with, and from which on less patience is enough."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DistillationRequest
+from biosqueeze.files import content_hash
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.models.device import own_device
 from biosqueeze.progress import note
@@ -37,5 +41,12 @@ def recorded_score(request: DistillationRequest, models: DistillationModels) -> 
     asked = (data.data, models.length, models.known_task.formulation.non_defaults(), False)
     held_out = (made.get("dev_share"), made.get("seed") if made.get("dev_share") else None)
     share = (data.dev_share, data.seed if data.dev_share else None)
+    if (recorded, held_out) != (asked, share) or not _has_content(str(data.data), manifest.history[-1].inputs):
+        return None
     score = manifest.metrics.get(models.metric)
-    return score if (recorded, held_out) == (asked, share) and isinstance(score, float) else None
+    return score if isinstance(score, float) else None
+
+
+def _has_content(data: str, inputs: Mapping[str, str]) -> bool:
+    """Return whether the data are those whose hash was recorded, if it was: a relative path may name other files."""
+    return "data" not in inputs or content_hash(Path(data).expanduser()) == inputs["data"]

@@ -112,7 +112,8 @@ def teacher_source(
         free_teachers(models)  # their outputs were computed when the data were read
         return source, CachedTeacher(loss_config.output_spec)
     if not loss_config.needs_teacher:
-        note(f"none of the losses {', '.join(loss_config.weights)} needs a teacher: training on the text alone")
+        read = "text" if models.task is None else "labels"
+        note(f"none of the losses {', '.join(loss_config.weights)} needs a teacher: training on the {read} alone")
         free_teachers(models)
         return source, NoTeacher()
     if request.cache is None:

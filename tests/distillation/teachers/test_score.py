@@ -36,7 +36,7 @@ QUICK = ["--precision", "fp32", "--batch-size", "8", "--max-length", "64"]
 def test_recorded_score_is_of_the_same_dev_split(changes: dict[str, object], score: float | None) -> None:
     values = {"data": "ncbi", "dev_share": None, "made": {}, "stage": "finetune", "metric": "f1", "length": 64}
     values |= {"reading": {}} | changes
-    history = [SimpleNamespace(options=values["made"])]
+    history = [SimpleNamespace(options=values["made"], inputs={})]
     manifest = SimpleNamespace(stage=values["stage"], metrics={"f1": 0.8}, history=history)
     task = SimpleNamespace(data="ncbi", max_length=64, formulation={"scheme": "BIO"})
     formulation = SimpleNamespace(non_defaults=lambda: {"scheme": "BIO", **values["reading"]})
@@ -64,6 +64,21 @@ def test_evaluated_where_nothing_is_recorded(tuned: Path, tags: Path, shell: She
         assert json.loads(made.out)["metrics"]["teacher_score"] == pytest.approx(expected, abs=1e-6)
         assert f"teacher: dev f1 {expected:.4f}" in made.err
         assert f"of the teacher's {expected:.4f}" in made.err
+
+
+def test_evaluated_where_the_files_have_changed(tuned: Path, tags: Path, shell: Shell) -> None:
+    """The same path, and other dev sentences than those of the recorded score."""
+    shutil.copytree(tags, "data")
+    teacher = shell("finetune", tuned, "--data", "data", "--steps", 2, "--out", "teacher", *QUICK)
+    assert teacher.code == 0, teacher.err
+    shutil.copy(Path("data", "train.tsv"), Path("data", "dev.tsv"))
+    Path("data", "test.tsv").unlink()
+    evaluated = shell("evaluate", "teacher", "--data", "data", "--split", "dev", "--json")
+    made = shell("distill --student distil --steps 2 --teacher teacher --data data --out of --json", *QUICK)
+    assert made.code == 0, made.err
+    found, recorded = (json.loads(each)["metrics"] for each in (made.out, Path("teacher/biosqueeze.json").read_text()))
+    assert found["teacher_score"] == pytest.approx(json.loads(evaluated.out)["metrics"]["f1"], abs=1e-6)
+    assert found["teacher_score"] != pytest.approx(recorded["f1"], abs=1e-3)
 
 
 def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
