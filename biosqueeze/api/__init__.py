@@ -103,8 +103,8 @@ def _converted(field: OptionField, value: Any) -> Any:
     syntax = field.marker(Syntax)
     if syntax and syntax.is_list and is_sequence:
         return joined(field.name, value)
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        value = int(value)  # NumPy's too
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):  # NumPy's too
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if field.type is str and is_number else value
 

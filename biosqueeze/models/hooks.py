@@ -22,6 +22,7 @@ PARTS = ("hidden", "query", "key", "value", "bias")
 
 # By depth and part: depth 0 is the input of the first layer, depth n the output of the n-th.
 States = dict[int, dict[str, Tensor]]
+_Rotation = tuple[Tensor, Tensor]  # cosines and sines, see `_rotated`
 
 
 class HiddenStateHooks:
@@ -41,7 +42,8 @@ class HiddenStateHooks:
         self._parts = parts
         self._states: States | None = None
         self._calls: Counter[tuple[nn.Module, str]] = Counter()
-        self._rotation: tuple[Tensor, Tensor] | None = None  # of the layer that runs
+        self._rotation: _Rotation | None = None  # of the layer that runs
+        self._rotations: dict[tuple[int, str], _Rotation] = {}  # of the captured queries and keys, by depth and part
         self._length: int | None = None  # of the input, if hidden states may be longer
         if family.in_windows:
             model.base_model.register_forward_pre_hook(self._keep_length, with_kwargs=True)
@@ -76,15 +78,20 @@ class HiddenStateHooks:
 
         Yields:
             a mapping that the forward pass fills, by depth and part: `hidden` (batch, length, hidden), the others
-            (batch, heads, length, head size), queries and keys after the rotation by their positions; `bias` is
-            (batch, heads, query, key).
+            (batch, heads, length, head size), at the end of the block with queries and keys after the rotation by
+            their positions; `bias` is (batch, heads, query, key).
         """
-        self._states = {}
+        states = self._states = {}
         self._calls.clear()
+        self._rotations.clear()
         try:
-            yield self._states
+            yield states
         finally:
             self._states = None
+        # Out here: gradient checkpointing computes a layer again without capturing it, and would miss the tensors that
+        # these operations save for the backward pass.
+        for depth, parts in states.items():
+            parts |= {part: self._as_attended(depth, part, state) for part, state in parts.items()}
 
     def _capture_input(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._states is not None and 0 not in self._states:
@@ -104,6 +111,8 @@ class HiddenStateHooks:
             tensor = self._unpadded(output[0] if isinstance(output, tuple) else output, part)
             whole = part in ("hidden", "bias")
             self._states.setdefault(depth, {})[part] = tensor if whole else self._split_heads(part, tensor)
+            if self._rotation is not None and part in ("query", "key"):
+                self._rotations[depth, part] = self._rotation
 
     def _keep_length(self, _trunk: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._length = (args[0] if args else kwargs["input_ids"]).shape[1]
@@ -118,13 +127,17 @@ class HiddenStateHooks:
         self._rotation = kwargs["position_embeddings"] if self._states is not None else None
 
     def _split_heads(self, part: str, projected: Tensor) -> Tensor:
-        """Reshape (batch, length, heads x head size) to (batch, heads, length, head size); repeat shared heads."""
+        """Reshape (batch, length, heads x head size) to (batch, heads, length, head size)."""
         if self._family.fuses_projections:
             projected = projected.chunk(3, dim=-1)[PARTS.index(part) - 1]
-        split = projected.view(*projected.shape[:-1], -1, self._size).transpose(1, 2)
-        if self._rotation is not None and part != "value":
-            split = _rotated(split, *self._rotation)
-        return split if self._group == 1 or part == "query" else split.repeat_interleave(self._group, dim=1)
+        return projected.view(*projected.shape[:-1], -1, self._size).transpose(1, 2)
+
+    def _as_attended(self, depth: int, part: str, state: Tensor) -> Tensor:
+        """Rotate queries and keys by their positions, and repeat the shared heads of keys and values."""
+        if (depth, part) in self._rotations:
+            state = _rotated(state, *self._rotations[depth, part])
+        is_shared = self._group > 1 and part in ("key", "value")
+        return state.repeat_interleave(self._group, dim=1) if is_shared else state
 
 
 def _rotated(split: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

@@ -100,10 +100,10 @@ def test_lists_in_a_dict_are_the_values_of_a_grid() -> None:
     assert options.grid == ("lr=0.0001,0.0003", "steps=9")
 
 
-def test_integers_of_numpy_are_whole_numbers() -> None:
-    arguments = ARGUMENTS | {"seed": np.int64(3), "lr": np.float64(0.1)}
+def test_numbers_of_numpy_are_numbers() -> None:
+    arguments = ARGUMENTS | {"seed": np.int64(3), "lr": np.float32(0.5)}
     options = options_of(registry.load("stages", "finetune"), arguments)
-    assert (options.seed, type(options.seed), options.lr) == (3, int, 0.1)
+    assert (options.seed, type(options.seed), options.lr, type(options.lr)) == (3, int, 0.5, float)
 
 
 def test_an_empty_list_of_what_is_needed_is_refused() -> None:

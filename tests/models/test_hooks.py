@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.hooks import PARTS, HiddenStateHooks
 from biosqueeze.models.inputs import TextRows, model_inputs, within_window
 from biosqueeze.models.layers import attention_sizes, attention_window, normed_states
 from biosqueeze.models.loading.load import load_model
+from biosqueeze.training.optimiser.optimisation import checkpoint_activations
 from tests import pico
 
 DEPTHS = (1, 2, pico.LAYERS)
@@ -69,6 +71,27 @@ def test_nothing_is_captured_outside_the_block(family: str, tmp_path) -> None:
         pass
     model(**pico.padded_batch(model))
     assert states == {}
+
+
+def test_captured_states_with_activations_computed_again(family: str, tmp_path) -> None:
+    """Gradient checkpointing runs each layer again without capturing it, and the gradients stay the same."""
+    model, hooks = with_hooks(family, tmp_path)
+    if not model.supports_gradient_checkpointing:
+        pytest.skip("transformers cannot do that with this family")
+    inputs = model_inputs(model, pico.padded_batch(model))
+    sums, gradients = [], []
+    for _ in range(2):
+        model.eval().zero_grad()
+        with hooks.capture() as states:
+            model.train(bool(sums))(**inputs)
+        total = torch.stack([state.square().sum() for parts in states.values() for state in parts.values()]).sum()
+        total.backward()
+        sums.append(total.item())
+        gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+        set_dropout(model, 0.0)
+        checkpoint_activations(model)
+    assert sums[0] == pytest.approx(sums[1], rel=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
