@@ -125,6 +125,8 @@ class TaskDataBuilder:
         check_data_labels(models.labels, dataset, data)
         train = dataset.splits["train"]
         train, dev = hold_out(train, share, self.settings.seed) if share else (train, dataset.splits["dev"])
+        if share:
+            note(f"{len(dev):,} examples of train are held out as dev, {len(train):,} are left")
         examples = [*train, *(self.augment(train) if self.augment else ())]
         windows, dev_windows = (
             task.encode(split, models.labels, models.tokenizer, models.length) for split in (examples, dev)

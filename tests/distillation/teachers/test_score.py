@@ -81,6 +81,29 @@ def test_evaluated_where_the_files_have_changed(tuned: Path, tags: Path, shell: 
     assert found["teacher_score"] != pytest.approx(recorded["f1"], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("tuning", "words", "says"),
+    [
+        ("--dev-share 0.25 --seed 3", "--dev-share 0.25 --seed 3", ""),
+        ("--dev-share 0.25 --seed 3", "--dev-share 0.25", "give --dev-share 0.25 --seed 3, as in its fine-tuning"),
+        ("--dev-share 0.25 --seed 3", "", ""),
+        ("", "--dev-share 0.25", "leave --dev-share out"),
+        ("--dev-share 0.25 --with-dev", "--dev-share 0.25", "compare the two on the test split"),
+        ("--dev-share 0.25 --with-dev", "", "compare the two on the test split"),
+    ],
+)
+def test_a_teacher_that_was_trained_on_dev(
+    tuning: str, words: str, says: str, tuned: Path, tags: Path, shell: Shell
+) -> None:
+    teacher = shell(f"finetune {tuned} --data {tags} --steps 2 --out teacher {tuning}", *QUICK)
+    assert teacher.code == 0, teacher.err
+    made = shell(f"distill --student distil --steps 2 --teacher teacher --data {tags} --out of {words}", *QUICK)
+    assert made.code == 0, made.err
+    warned = "teacher was trained on examples of this dev split, so its score there is too high"
+    assert (warned in made.err, says in made.err) == (bool(says), True), made.err
+    assert ("examples of train are held out as dev" in made.err) == ("--dev-share" in words)
+
+
 def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
     """Nothing is recorded for the moved data, and its dev split is encoded for the student alone."""
     student = tune("roberta", tags, tmp_path)
