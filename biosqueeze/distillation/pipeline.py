@@ -25,6 +25,7 @@ from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, Trai
 from biosqueeze.distillation.warm_start import keep_log, warm_start
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
+from biosqueeze.finetuning.finetuned_checkpoint import trained_on_dev
 from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.loading.load import without_head
 from biosqueeze.progress import note
@@ -158,7 +159,10 @@ def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:
 
 def _may_keep_start(request: DistillationRequest, models: DistillationModels) -> bool:
     """Return whether the student has a trained head before the distillation, and dev was no part of its training."""
-    return (models.student_has_head or request.warm_epochs is not None) and not request.data.dev_share
+    student = request.models.student
+    start = request.models.teachers[0] if isinstance(student, str) else student
+    has_head = models.student_has_head or request.warm_epochs is not None
+    return has_head and not request.data.dev_share and not trained_on_dev(start)
 
 
 def _head_fitting(request: DistillationRequest, source: ItemSource, directory: Path) -> HeadFitting:

@@ -69,6 +69,15 @@ def _labels_of_a_text(checkpoint: Checkpoint) -> str:
     return (MULTI if problem_type == MULTI.problem_type else SINGLE).name
 
 
+def trained_on_dev(checkpoint: Checkpoint) -> bool:
+    """Return whether a fine-tuning of the checkpoint, or of an ancestor, trained on a dev split (--with-dev).
+
+    Its score on dev, before any further training, is then no estimate that later ones can be compared with.
+    """
+    entries = checkpoint.manifest.history if checkpoint.manifest else ()
+    return any(entry.stage == "finetune" and entry.options.get("with_dev") for entry in entries)
+
+
 def record_of(checkpoint: Checkpoint, name: str) -> TaskRecord | None:
     """Return what the manifest says of the fine-tuning, where that was on this kind of task."""
     return checkpoint.task if checkpoint.task and checkpoint.task.name == name else None

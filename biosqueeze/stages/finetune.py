@@ -256,6 +256,7 @@ def plan(options: Options) -> Plan:
 def run(options: Options) -> Outcome:
     """Train, keep the best checkpoint on dev, and write it."""
     from biosqueeze.finetuning.fine_tune import FineTuningInputs, fine_tune
+    from biosqueeze.finetuning.finetuned_checkpoint import trained_on_dev
 
     request = _resolve(options)
     options, source, out = request.options, request.source, request.out
@@ -268,7 +269,8 @@ def run(options: Options) -> Outcome:
     with open_output(out, inputs_of(options, source), force=options.force, resume=bool(options.resume)) as output:
         data, metric = request.read()
         setup = request.setup.for_data(data)
-        may_keep_start = not (options.reinit_layers or options.dev_share or options.with_dev)
+        is_changed = options.reinit_layers or options.dev_share or options.with_dev
+        may_keep_start = not (is_changed or trained_on_dev(source))
         inputs = FineTuningInputs(source, setup.task, data, metric, output.path, may_keep_start)
         summary = fine_tune(options, inputs)
         task = setup.record(data, metric, options.data, options.max_length)
