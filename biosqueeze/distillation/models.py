@@ -127,7 +127,7 @@ def load_models(settings: ModelSettings) -> DistillationModels:
         models = _with_cosine_heads(models, settings) if has_cosine(first) else models
         return _with_task(replace(models, output_type=output_type), first, *task)
     if models.cross_vocabulary:
-        raise SqueezeError(_no_common_tokens(settings.student_name, teachers))
+        raise SqueezeError(no_common_tokens(settings.student_name, teachers))
     _check_outputs("vocab_size", models)
     return models
 
@@ -175,7 +175,7 @@ def _check_outputs(name: str, models: DistillationModels) -> None:
         )
 
 
-def _no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
+def no_common_tokens(student: str, teachers: Sequence[Checkpoint]) -> str:
     """Return the message for models of different vocabularies without a task."""
     return (
         f"{student} and {' and '.join(teacher.name for teacher in teachers)} have different vocabularies, and without "

@@ -8,11 +8,12 @@ from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.distillation.losses.chosen import choose_losses
 from biosqueeze.distillation.losses.config import LossConfig, ModelTraits
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
-from biosqueeze.distillation.models import check_equal_labels, task_output_type
+from biosqueeze.distillation.models import check_equal_labels, no_common_tokens, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import tokens_in_teacher
 from biosqueeze.distillation.training_data.augmentation import check_kind
 from biosqueeze.distillation.training_data.datasets import check_data_labels
+from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
 from biosqueeze.models.named.presets import find_preset
@@ -33,6 +34,9 @@ def check_request(request: DistillationRequest) -> LossConfig:
     check_equal_labels(models.teachers)
     is_task = models.kind == "task"
     output_type = _check_task(request) if is_task else TOKENS
+    cross_vocabulary = _cross_vocabulary(models)
+    if cross_vocabulary and not is_task:
+        raise SqueezeError(no_common_tokens(models.student_name, models.teachers))
     teacher = load_config(models.teachers[0])
     student, source_layers = student_of(models, teacher)
     traits = ModelTraits(
@@ -42,7 +46,7 @@ def check_request(request: DistillationRequest) -> LossConfig:
         source_layers=source_layers,
         source_heads=None if isinstance(models.student, str) else heads_in_teacher(models.student, models.teachers[0]),
         teachers_have_head=[is_task or detect_head(each, load_config(each)) == "mlm" for each in models.teachers],
-        cross_vocabulary=is_task and _cross_vocabulary(models),
+        cross_vocabulary=cross_vocabulary,
     )
     return choose_losses(request, traits)
 

@@ -20,6 +20,7 @@ def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
     """A directory with checkpoints, data of the tagger's labels, of others and of scores, and a text."""
     shutil.copytree(pico_bert, tmp_path / "plain")
     shutil.copytree(pico_ner, tmp_path / "tuned")
+    pico.save("roberta", tmp_path / "roberta")
     pico.save("bert", tmp_path / "scorer", head="sequence-classification", labels=("score",))
     (tmp_path / "pairs").mkdir()
     write_data(tmp_path / "pairs", "similarity")
@@ -94,6 +95,7 @@ REFUSED = [
     "distill --student distil --teacher tuned --corpus text.txt --schedule plateau",
     "distill --student distil --teacher tuned --corpus missing.txt",
     "distill --student distil --teacher tuned --data data --task relation",
+    "distill roberta --teacher plain --corpus text.txt",
     "distill --student distil --teacher tuned --data data --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --teacher tuned --data data --loss hard",
