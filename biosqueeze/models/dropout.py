@@ -11,5 +11,5 @@ def set_dropout(model: nn.Module, probability: float) -> None:
         if isinstance(module, nn.Dropout):
             module.p = probability
         for name in _OF_ATTENTION & vars(module).keys():
-            if isinstance(vars(module)[name], float):
+            if isinstance(vars(module)[name], int | float):
                 setattr(module, name, probability)
