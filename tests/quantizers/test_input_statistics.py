@@ -54,3 +54,9 @@ def test_weights_in_another_file_are_measured(exported, tmp_path) -> None:
 
 def test_no_text_gives_no_statistics(tmp_path) -> None:
     assert graph_statistics(tmp_path / "missing.onnx", {"states": 4}, []) == {}
+
+
+def test_without_products_there_are_no_statistics(exported) -> None:
+    source = exported("bert", "token-classification")
+    _, arrays = batches_of(transformers.AutoModel.from_pretrained(source))
+    assert graph_statistics(source / "onnx" / "model.onnx", {}, arrays) == {}
