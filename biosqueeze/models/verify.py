@@ -62,10 +62,13 @@ def float_outputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> tuple[
 
 
 def largest_difference(outputs: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:
-    """Return the largest absolute difference over all pairs of tensors; infinite if shapes or counts differ."""
+    """Return the largest absolute difference over all pairs of tensors; infinite if shapes or counts differ.
+
+    NaN where any difference is, which Python's max would lose.
+    """
     if [t.shape for t in outputs] != [t.shape for t in reference]:
         return float("inf")
-    return max(float((a - b).abs().max()) for a, b in zip(outputs, reference, strict=True))
+    return float(torch.stack([(a - b).abs().max() for a, b in zip(outputs, reference, strict=True)]).max())
 
 
 def check_same_outputs(change: str, outputs: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> float:

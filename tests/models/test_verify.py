@@ -19,3 +19,11 @@ def test_larger_differences_are_refused(size: float, difference: float) -> None:
     reference = (torch.tensor([[size, 0.0]]),)
     with pytest.raises(SqueezeError, match="a cut changes the outputs by"):
         check_same_outputs("a cut", (reference[0] + torch.tensor([[0.0, difference]]),), reference)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_nan_in_any_output_is_refused(place: int) -> None:
+    reference = (torch.zeros(1, 2), torch.zeros(1, 2))
+    outputs = tuple(part + float("nan") if number == place else part for number, part in enumerate(reference))
+    with pytest.raises(SqueezeError, match="a cut changes the outputs by nan"):
+        check_same_outputs("a cut", outputs, reference)
