@@ -7,13 +7,13 @@ from typing import Any
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings, DistillationRequest
-from biosqueeze.files import content_hash
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.manifest import HistoryEntry
 from biosqueeze.models.device import own_device
 from biosqueeze.progress import note, warn
 from biosqueeze.system import processes
 from biosqueeze.training.precision import precision_of
+from biosqueeze.training.resuming.finished import input_hash
 
 
 def teacher_score(request: DistillationRequest, models: DistillationModels, dev: DevSet | None) -> float | None:
@@ -42,7 +42,7 @@ def _warn_of_known_examples(request: DistillationRequest) -> None:
         return
     made, known = entry.options, bool(entry.options.get("with_dev"))
     differs = data.dev_share is not None and _held_out(made) != _held_out_here(data)
-    if not (known or differs) or not _has_content(str(data.data), entry.inputs):
+    if not (known or differs) or not _is_unchanged(str(data.data), entry.inputs):
         return
     way = "leave --dev-share out"
     if held_out := _held_out(made):
@@ -61,8 +61,8 @@ def recorded_score(request: DistillationRequest, models: DistillationModels) -> 
     made = entry.options
     recorded = (task.data, task.max_length, dict(task.formulation), made.get("with_dev", False), _held_out(made))
     formulation = models.known_task.formulation.non_defaults()
-    asked = (data.data, models.length, formulation, False, _held_out_here(data))
-    if recorded != asked or not _has_content(str(data.data), entry.inputs):
+    requested = (data.data, models.length, formulation, False, _held_out_here(data))
+    if recorded != requested or not _is_unchanged(str(data.data), entry.inputs):
         return None
     score = manifest.metrics.get(models.metric)
     return score if isinstance(score, float) else None
@@ -83,6 +83,6 @@ def _held_out_here(data: DataSettings) -> tuple[float, int] | None:
     return (data.dev_share, data.seed) if data.dev_share else None
 
 
-def _has_content(data: str, inputs: Mapping[str, str]) -> bool:
+def _is_unchanged(data: str, inputs: Mapping[str, str]) -> bool:
     """Return whether the data are those whose hash was recorded, if it was: a relative path may name other files."""
-    return "data" not in inputs or content_hash(Path(data).expanduser()) == inputs["data"]
+    return "data" not in inputs or input_hash(Path(data).expanduser()) == inputs["data"]

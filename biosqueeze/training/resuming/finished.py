@@ -129,7 +129,7 @@ def input_hashes(options: WritingOptions) -> dict[str, str]:
     """
     named = {name: _names_of(getattr(options, name, None)) for name in _TEXTS}
     found = {name: [path for path in paths if path.is_file() or path.is_dir()] for name, paths in named.items()}
-    return {name: " ".join(map(_content, paths)) for name, paths in found.items() if paths}
+    return {name: " ".join(map(input_hash, paths)) for name, paths in found.items() if paths}
 
 
 def recorded_hashes(options: WritingOptions) -> dict[str, str]:
@@ -142,7 +142,8 @@ def _names_of(value: str | tuple[str, ...] | None) -> list[Path]:
     return [Path(name).expanduser() for name in names]
 
 
-def _content(path: Path) -> str:
+def input_hash(path: Path) -> str:
+    """Return the hash of a file or directory that a training reads, as `input_hashes` has it."""
     built = path / CORPUS_MANIFEST
     return content_hash(built if built.is_file() else path)
 
