@@ -231,13 +231,23 @@ def open_output(
 
 @contextmanager
 def locked(partial: Path) -> Iterator[None]:
-    """Lock OUT.partial; raise SqueezeError where another process writes there."""
+    """Lock OUT.partial; raise SqueezeError where another process writes there.
+
+    Where another process has renamed it just now, the lock is in a new OUT.partial, which is removed.
+    """
 
     def refuse() -> None:
         raise SqueezeError(f"another biosqueeze is writing {partial} right now; wait for it, or give another --out")
 
     with exclusive_lock(partial / LOCK_FILE, refuse):
         yield
+        _remove_if_empty(partial)
+
+
+def _remove_if_empty(partial: Path) -> None:
+    """Remove a directory that holds nothing but the lock."""
+    if partial.is_dir() and {path.name for path in partial.iterdir()} <= {LOCK_FILE}:
+        shutil.rmtree(partial)
 
 
 def discard(partial: Path) -> None:

@@ -196,7 +196,7 @@ def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None
     if unknown:
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but {checkpoint.name} has only "
-            f"{', '.join(checkpoint.labels)}; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+            f"{', '.join(checkpoint.labels)}; give the data that it was fine-tuned on, or fine-tune it on these"
         )
 
 

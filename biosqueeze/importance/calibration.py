@@ -27,7 +27,7 @@ from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
 from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
-from biosqueeze.progress import warn
+from biosqueeze.progress import CountedWarning, collect_warnings, warn
 
 Batch = Mapping[str, Tensor]
 _BATCH_SIZE = 8
@@ -90,7 +90,7 @@ def read_calibration(
     Raises:
         SqueezeError: the data cannot be read, or hold no text.
     """
-    reader = _task_features if request.is_task else _text_features
+    reader = _task_features if request.task else _text_features
     features, count = [], 0
     for feature in reader(request, checkpoint, tokenizer):
         features.append(feature)
@@ -107,13 +107,25 @@ def _task_features(
     request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[Features]:
     """Yield the windows of the training examples of the checkpoint's task, in random order."""
-    _, task = task_of(checkpoint, None, "to calibrate")
+    _, task = task_of(checkpoint, request.task, "to calibrate")
     examples = list(task.read(request.source, ("train",)).splits["train"])
     Random(request.seed).shuffle(examples)
     length = sequence_length(checkpoint, None, tokenizer.model_max_length)
+    seen: set[str] = set()
     for start in range(0, len(examples), _CHUNK):
-        windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, _core(tokenizer), length)
+        with collect_warnings() as warnings:
+            windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, _core(tokenizer), length)
+        _warn_once(warnings, seen)
         yield from (window.features for window in windows)
+
+
+def _warn_once(warnings: Sequence[str | CountedWarning], seen: set[str]) -> None:
+    """Print warnings of a new kind; a length is that of the fine-tuning, so their advice on options is left out."""
+    for warning in warnings:
+        message = f"some {warning.what}, as in the fine-tuning" if isinstance(warning, CountedWarning) else warning
+        if message not in seen:
+            seen.add(message)
+            warn(message)
 
 
 def _core(tokenizer: PreTrainedTokenizerFast) -> Any:
@@ -154,7 +166,7 @@ def _batches(features: Sequence[Features], tokenizer: PreTrainedTokenizerFast) -
 
 def _loss_of(request: CalibrationRequest, checkpoint: Checkpoint) -> Callable[[Tensor, Batch], Tensor] | None:
     """Return the loss of the head: of a tagger with a CRF, that of its emissions alone."""
-    if request.is_task:
+    if request.task:
         tensors, head = tensors_of(request.output_type), _cosine_head(checkpoint)
 
         def loss(output: Tensor, batch: Batch) -> Tensor:

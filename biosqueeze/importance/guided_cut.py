@@ -60,8 +60,8 @@ class GuidedCut:
         return importance.score(self.whole, self.calibration)
 
     def restart(self) -> None:
-        """Forget the cuts, to cut the whole model in another way."""
-        self.cut = CutModel(self.whole)
+        """Forget the cuts, to cut the whole model to another budget; its scores have chosen the shape."""
+        self.cut = CutModel(self.whole, scores=self.scores)
 
     def keep_layers(self, layers: tuple[int, ...] | int) -> None:
         """Keep some layers, or a number of layers that the data choose.

@@ -6,14 +6,17 @@ from typing import Any
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.records.sample import take_sample
-from biosqueeze.data.text.corpus import find_corpus
+from biosqueeze.data.text.corpus import corpus_files
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
 from biosqueeze.models.custom_heads.files import output_type_of, task_head_in
 from biosqueeze.models.loading.detection import config_with_family
+from biosqueeze.tasks import Formulation
+from biosqueeze.tasks.sniffing import guess
 
 _UNTRAINED = ("base", "mlm", "pretraining")
+_CLASSIFIER = "sequence-classification"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,8 @@ class CalibrationRequest:
 
     source: str
     """A task's data set, or a corpus."""
-    is_task: bool
-    """Whether it is a data set of the checkpoint's own task, with labels."""
+    task: str | None
+    """The kind of task, where it is a labelled data set of the checkpoint's own task; None for text."""
     output_type: OutputType
     """Of the checkpoint's head."""
     field: str
@@ -36,23 +39,31 @@ class CalibrationRequest:
     @property
     def summary(self) -> str:
         """Say what is read, for the plan."""
-        kind = "labelled examples" if self.is_task else "text"
+        kind = "labelled examples" if self.task else "text"
         return f"calibrate on at most {self.tokens:,} tokens of {kind} from {self.source}"
 
 
-def is_task_data(checkpoint: Checkpoint, source: str) -> bool:
-    """Return whether a source is a data set of the task that a checkpoint was fine-tuned on.
+def task_of_data(checkpoint: Checkpoint, source: str) -> str | None:
+    """Return the kind of task that a checkpoint was fine-tuned on, if a source is a data set of it.
 
-    Raises:
-        SqueezeError: there is no such source.
+    Of a classifier without a record of its task, the data tell the kind.
     """
     if not _is_fine_tuned(checkpoint):
-        return False
+        return None
     try:
-        _, task = task_of(checkpoint, None, "to calibrate")
-        return task.sniff(take_sample(source)) > 0 and "train" in task.splits(source)
+        sample = take_sample(source)
+        named = None if checkpoint.task or task_head_in(checkpoint) != _CLASSIFIER else _guessed(checkpoint, source)
+        kind, task = task_of(checkpoint, named, "to calibrate")
+        return kind if task.sniff(sample) > 0 and "train" in task.splits(source) else None
     except SqueezeError:  # another format: a corpus, or nothing that can be read
-        return False
+        return None
+
+
+def _guessed(checkpoint: Checkpoint, source: str) -> str | None:
+    """Return the kind of task that a source is certainly of, if a classifier has the outputs for it."""
+    guessed = guess(source, Formulation())
+    kinds = ("similarity",) if len(checkpoint.labels) == 1 else ("classification", "relation", "nli")
+    return guessed.kind if guessed.is_certain and guessed.kind in kinds else None
 
 
 def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
@@ -65,22 +76,22 @@ def predicts_masked(checkpoint: Checkpoint) -> bool:
     return head == "mlm" or (head == "pretraining" and config["model_type"] != "electra")
 
 
-def check_source(checkpoint: Checkpoint, source: str) -> bool:
-    """Return `is_task_data`; anything else must be a corpus.
+def check_source(checkpoint: Checkpoint, source: str) -> str | None:
+    """Return `task_of_data`; anything else must be a corpus.
 
     Raises:
         SqueezeError: there is no such source, or it is neither.
     """
-    is_task = is_task_data(checkpoint, source)
-    if not is_task:
-        find_corpus(source)
-    return is_task
+    task = task_of_data(checkpoint, source)
+    if task is None:
+        corpus_files(source)
+    return task
 
 
 def fine_tuning_data(checkpoint: Checkpoint) -> str | None:
     """Return the data that a checkpoint was fine-tuned on, if it names them and they are still there."""
     data = checkpoint.task.data if checkpoint.task else None
-    return data if data and is_task_data(checkpoint, data) else None
+    return data if data and task_of_data(checkpoint, data) else None
 
 
 def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: int) -> CalibrationRequest:
@@ -103,7 +114,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
             "text file or the directory of its task"
         )
     try:
-        is_task = check_source(checkpoint, source)
+        task = check_source(checkpoint, source)
     except SqueezeError as error:
         if options.calibration:
             raise
@@ -113,7 +124,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
         ) from error
     return CalibrationRequest(
         source=source,
-        is_task=is_task,
+        task=task,
         output_type=output_type_of(checkpoint),
         field=options.field,
         tokens=options.calibration_tokens,
@@ -124,7 +135,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
 
 def has_loss(checkpoint: Checkpoint, request: CalibrationRequest) -> bool:
     """Return whether the calibration data give a loss: labels for the head, or masked tokens for one of pretraining."""
-    return request.is_task or predicts_masked(checkpoint)
+    return request.task is not None or predicts_masked(checkpoint)
 
 
 def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, request: CalibrationRequest) -> None:

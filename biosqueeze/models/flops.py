@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from biosqueeze.models.families import family_of
 
-_PER_SEQUENCE = ("pooler", "seq_relationship", "sop_classifier", "classifier")
+_PER_SEQUENCE = ("pooler", "seq_relationship", "sop_classifier")
 _PER_POSITION = ("discriminator_predictions",)
+_HEADS_ON_MASKED = ("mlm", "pretraining")
 
 
 class Work(NamedTuple):
@@ -24,7 +25,7 @@ class Work(NamedTuple):
 
     length: int  # positions, padding included
     masked: float  # positions that are predicted
-    paired: bool = False  # whether a loss reads the first token
+    paired: bool = False  # whether a loss reads the first token, or the mean of all
 
 
 def training_flops(model: PreTrainedModel, work: Work) -> float:
@@ -44,18 +45,24 @@ def forward_flops(model: PreTrainedModel, work: Work) -> float:
 
 
 def _linear_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
-    inside, family = f"{model.base_model_prefix}.", family_of(model.config)
+    family = family_of(model.config)
     of_positions = tuple(f".{path}" for path in (family.position_key, family.position_query) if path)
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or name.endswith(of_positions):
             continue
-        if any(part in _PER_SEQUENCE for part in name.split(".")):
-            places = float(work.paired)
-        elif name.startswith((inside, *_PER_POSITION)):
-            places = float(work.length)
-        else:
-            places = work.masked
-        yield 2 * module.weight.numel() * places * _repeats(model, name)
+        yield 2 * module.weight.numel() * _positions(model, name, work) * _repeats(model, name)
+
+
+def _positions(model: PreTrainedModel, name: str, work: Work) -> float:
+    """Return the number of positions that a linear module is computed at."""
+    if any(part in _PER_SEQUENCE for part in name.split(".")):
+        return float(work.paired)
+    if name.startswith((f"{model.base_model_prefix}.", *_PER_POSITION)):
+        return float(work.length)
+    head = family_of(model.config).head_of(type(model).__name__)
+    if head == "sequence-classification" and getattr(model.config, "classifier_pooling", None) != "late":
+        return float(work.paired)
+    return work.masked if head in _HEADS_ON_MASKED else float(work.length)
 
 
 def _attention_flops(model: PreTrainedModel, length: int) -> float:

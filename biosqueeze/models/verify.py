@@ -17,7 +17,7 @@ _ROWS, _LENGTH = 4, 16
 
 
 def check_finite_parameters(model: torch.nn.Module, name: str) -> None:
-    """Check a model that is about to be trained, or to be a teacher.
+    """Check a model that is about to be trained or cut, or to be a teacher.
 
     Args:
         model: with its weights.

@@ -136,7 +136,7 @@ class Options(DistillationOptions):
 
 def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInputs:
     """Open the checkpoints, and check the options that depend on the kind of the teachers."""
-    from biosqueeze.data.text.corpus import find_corpus
+    from biosqueeze.data.text.corpus import corpus_files
 
     inputs = open_inputs(options.teacher, options.checkpoint, weights=weights)
     if inputs.has_task:
@@ -144,7 +144,7 @@ def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInput
     else:
         _check_plain(options, inputs.teacher)
     for source in options.corpus:
-        find_corpus(source)
+        corpus_files(source)
     parse_losses(options.loss, inputs.kind)
     _teacher_weights(options)
     return inputs

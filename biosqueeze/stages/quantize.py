@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.text.corpus import check_field, find_corpus
+from biosqueeze.data.text.corpus import check_field, corpus_files
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
@@ -203,7 +203,7 @@ def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
 def _find_text(options: Options) -> str:
     """Return the name of the text, which exists."""
     text = options.calibration or SAMPLE
-    find_corpus(text)
+    corpus_files(text)
     if options.is_given("calibration_field"):
         check_field("--calibration-field", [text])
     return text

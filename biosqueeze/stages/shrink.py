@@ -372,7 +372,9 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
 def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel:
     """Return the model as it was loaded."""
     from biosqueeze.models.loading.load import load_tokenizer
+    from biosqueeze.models.verify import check_finite_parameters
 
+    check_finite_parameters(loaded.model, source.name)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {seed}")
     return _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})

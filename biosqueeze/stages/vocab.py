@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from biosqueeze.data.text.corpus import check_field, find_corpus
+from biosqueeze.data.text.corpus import check_field, corpus_files
 from biosqueeze.errors import UsageError
 from biosqueeze.options import (
     HIGHEST_SEED,
@@ -174,7 +174,7 @@ def _check(options: Options) -> VocabularyFamily:
 
 def _check_corpora(options: Options, corpora: Sequence[str]) -> None:
     for source in corpora:
-        find_corpus(source)
+        corpus_files(source)
     if options.is_given("field"):
         check_field("--field", corpora)
 

@@ -104,7 +104,7 @@ class Kind(SequenceKind):
         if self.scheme == SINGLE.name:
             raise SqueezeError(
                 f"{source} is HoC, where an abstract has any number of labels, and the model was fine-tuned for one "
-                "label; evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+                "label; give the data that it was fine-tuned on, or fine-tune it on these"
             )
         examples = {split: _hoc.documents(items) for split, items in records.items()}
         note(

@@ -211,7 +211,7 @@ def _ids(tags: Iterable[str], ids: Mapping[str, int]) -> Ids:
     except KeyError as error:
         raise SqueezeError(
             f"the data have the label {error.args[0]}, and the model has only {', '.join(ids)}; "
-            "evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+            "give the data that it was fine-tuned on, or fine-tune it on these"
         ) from error
 
 

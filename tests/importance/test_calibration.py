@@ -25,7 +25,7 @@ def drawn(pico_bert, tmp_path, monkeypatch):
     def read(tokens):
         request = CalibrationRequest(
             source=str(tmp_path / "text.txt"),
-            is_task=False,
+            task=None,
             output_type=TOKENS,
             field="text",
             tokens=tokens,

@@ -54,6 +54,24 @@ def test_operations_of_a_discriminator():
     assert training_flops(model, Work(LENGTH, MASKED)) == counter.get_total_flops()
 
 
+CLASSIFIERS = ("sequence-classification", "token-classification", "question-answering")
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [(family, head) for family, heads in pico.HEADS_OF.items() for head in heads if head in CLASSIFIERS],
+)
+def test_operations_of_classifiers(family, head):
+    if family == "longformer":
+        pytest.skip("what its windows save is not counted")
+    model = pico.model_of(family, 100, head)
+    model.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
+    ours = forward_flops(model, Work(LENGTH, masked=0, paired=True))
+    assert ours == pytest.approx(counter.get_total_flops(), rel=1e-3 if FAMILIES[family].rotary else 0, abs=0)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("cost")

@@ -14,6 +14,7 @@ from biosqueeze.backends import open_predictor
 from biosqueeze.budgets.shapes import Shape
 from biosqueeze.budgets.timing import TimingRequest
 from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.importance.store import load_scores
 from biosqueeze.measuring import worker_pool
 from biosqueeze.models.loading.load import load_model
 from tests import pico
@@ -72,6 +73,14 @@ def test_vocabulary_and_budget(shell, pico_bert):
 def test_only_layers_of_an_albert_are_cut(shell, pico_albert):
     facts = json.loads(shell("shrink", pico_albert, "--flops", "0.6", "--out", "small", "--json").out)
     assert facts["budget"]["layers"] < 4 and facts["budget"]["flops_share"] <= 0.6
+
+
+def test_scores_that_chose_a_shape_are_saved(shell, pico_bert):
+    words = ("--calibration", "demo:text", "--calibration-tokens", "300")
+    facts = json.loads(shell("shrink", pico_bert, "--flops", "0.8", *words, "--out", "small", "--json").out)
+    assert facts["budget"]["layers"] < 4 and (facts["budget"]["heads"], facts["budget"]["ffn"]) == (4, 64)
+    saved = load_scores(open_checkpoint("small"))
+    assert saved.layers == (0, 1, 2, 3) and saved.scores.neurons.shape == (4, 64)
 
 
 def test_importance_of_layers_chooses_the_depth_alone(shell, pico_bert):

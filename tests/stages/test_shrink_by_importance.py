@@ -211,6 +211,39 @@ def test_bottlenecks_are_chosen_by_data_without_repair(shell, tmp_path):
         assert "--importance wanda scores no layers of a mobilebert" in result.err
 
 
+def test_a_plan_refuses_data_that_the_run_cannot_read(shell, ner):
+    Path("tables").mkdir()
+    Path("tables", "train.parquet").write_bytes(b"PAR1")
+    for extra in ((), ("--dry-run",)):
+        result = shell("shrink", ner, "--width", "0.5", "--calibration", "tables", *extra)
+        assert result.code == 1 and "tables holds no .txt or .jsonl file" in result.err
+
+
+def test_long_examples_are_reported_once(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "classifier", "sequence-classification", labels=("no", "yes"))
+    rows = [f"{' '.join(pico.sentences(30, seed))}\t{('no', 'yes')[seed % 2]}" for seed in range(200)]
+    Path("texts").mkdir()
+    for split in ("train", "dev"):
+        Path("texts", f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    words = ("--calibration", "texts", "--calibration-tokens", "20000")
+    result = shell("shrink", source, "--ffn", "32", *words, "--out", "small")
+    assert result.code == 0, result.err
+    assert result.err.count("are longer than 128 tokens") == 1, result.err
+    assert "some examples are longer than 128 tokens, as in the fine-tuning" in result.err
+    assert "--max-length" not in result.err
+
+
+def test_weights_that_are_not_finite_are_named(shell, ner):
+    shutil.copytree(ner, "broken")
+    weights = load_file("broken/model.safetensors")
+    weights["bert.encoder.layer.2.output.dense.weight"][0, 0] = float("nan")
+    save_file(weights, "broken/model.safetensors", metadata={"format": "pt"})
+    for cut in (("--width", "0.5"), ("--layers", "2"), ("--params", "20K"), ("--student", "distil")):
+        result = shell("shrink", "broken", *cut, *([] if "--student" in cut else NER), "--out", "small")
+        assert result.code == 1 and not Path("small.partial").exists()
+        assert "broken: bert.encoder.layer." in result.err and "holds NaN or an infinite number" in result.err
+
+
 def test_calibration_of_listed_layers_without_repair(shell, pico_bert):
     result = shell("shrink", pico_bert, "--layers", "0,2", "--calibration", "demo:text", "--repair", "none")
     assert result.code == 2

@@ -61,7 +61,7 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
     family = family_of(config)
     if not family.supports_narrowing and any(size is not None for size in (ffn, heads, hidden)):
         raise UsageError(
-            f"--ffn, --heads and --hidden cannot cut a model of type {family.name}, whose layers "
+            f"--width, --ffn, --heads and --hidden cannot cut a model of type {family.name}, whose layers "
             f"{'share their weights' if family.shares_layers else 'have bottlenecks'}; give --layers"
         )
     all_heads, all_ffn = getattr(config, family.heads_key), getattr(config, family.ffn_key)

@@ -28,6 +28,7 @@ from biosqueeze.models.named.new_config import new_config
 from biosqueeze.models.named.presets import PRESETS, Preset, find_preset
 from biosqueeze.models.named.shapes import SHAPES, Shape
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
+from biosqueeze.models.verify import check_finite_parameters
 
 # Modules with embeddings, and the ends of the names of their tables: EuroBERT has only one of them.
 _EMBEDDINGS = (".embeddings.", ".embed_tokens.")
@@ -63,6 +64,7 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     """
     row = find_preset(preset)
     loaded = load_model(teacher, head, seed=seed)
+    check_finite_parameters(loaded.model, teacher.name)
     tokenizer = load_tokenizer(teacher)
     if row.shape is None:
         total = loaded.model.config.num_hidden_layers

@@ -126,7 +126,7 @@ def id_of(label: str, ids: Mapping[str, int], where: str) -> int:
     except KeyError as error:
         raise SqueezeError(
             f"{where or 'the data'}: the label {label!r} is not a label of the model ({', '.join(ids)}); "
-            "evaluate on the data that it was fine-tuned on, or fine-tune it on these"
+            "give the data that it was fine-tuned on, or fine-tune it on these"
         ) from error
 
 

@@ -117,7 +117,7 @@ def test_calibration_loss_is_that_of_the_head(tmp_path):
     checkpoint = open_checkpoint(str(tmp_path / "out"))
     request = CalibrationRequest(
         source=str(tmp_path / "data"),
-        is_task=True,
+        task="similarity",
         output_type=output_type_of(checkpoint),
         field="text",
         tokens=1_000,

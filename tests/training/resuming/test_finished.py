@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.files import content_hash
+from biosqueeze.output import locked
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, removes, renames_to
@@ -44,6 +45,18 @@ def test_a_finished_training_is_renamed(words: tuple[str, ...], command: tuple, 
     assert all(Path("out", path.name).read_bytes() == content for path, content in written.items() if path.suffix)
     assert not any("state" in name or "lock" in name for name in names("out"))
     assert not Path("out.partial").exists()
+
+
+def test_a_rename_by_another_process_leaves_no_directory(tmp_path: Path) -> None:
+    partial = tmp_path / "out.partial"
+    with locked(partial):  # which was renamed between the look at its manifest and the lock
+        pass
+    assert not partial.exists()
+    partial.mkdir()
+    (partial / "model.safetensors").touch()
+    with locked(partial):
+        pass
+    assert (partial / "model.safetensors").is_file()
 
 
 def test_the_finished_training_of_another_request_is_kept(command: tuple, shell: Shell) -> None:
