@@ -82,6 +82,19 @@ def without_optional_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("biosqueeze.backends.openvino.available", lambda checkpoint: ())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def operators_of_the_exporter() -> Iterator[None]:
+    """Read torch's ONNX operators once in a worker of pytest-xdist, and not for each of dozens of exports."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    from torch.onnx._internal.exporter import _registration
+
+    read = once(_registration.ONNXRegistry.from_torchlib)
+    with mock.patch.object(_registration.ONNXRegistry, "from_torchlib", staticmethod(read)):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def usual_messages() -> None:
     """A test before may have run a command with --quiet or --json."""
