@@ -102,9 +102,11 @@ def _quantizer(options: Options) -> "Quantizer":
 def plan(options: Options) -> Plan:
     """Return what would be quantized; read the config."""
     from biosqueeze.models.count import parameters_of
+    from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     source = open_checkpoint(options.checkpoint, weights=False)
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
+    check_tokenizer_files(source)
     _check_graph(source)
     first = () if _graph_of(source).is_file() else ("export it to onnx/model.onnx",)
     text = _find_text(options)

@@ -20,6 +20,11 @@ def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
     """A directory with checkpoints, data of the tagger's labels, of others and of scores, and a text."""
     shutil.copytree(pico_bert, tmp_path / "plain")
     shutil.copytree(pico_ner, tmp_path / "tuned")
+    shutil.copytree(pico_ner, tmp_path / "cut")
+    (tmp_path / "cut" / "tokenizer.json").write_text("{")
+    shutil.copytree(pico_ner, tmp_path / "chooser")
+    config = (tmp_path / "chooser" / "config.json").read_text()
+    (tmp_path / "chooser" / "config.json").write_text(config.replace("TokenClassification", "MultipleChoice"))
     pico.save("roberta", tmp_path / "roberta")
     pico.save("bert", tmp_path / "scorer", head="sequence-classification", labels=("score",))
     (tmp_path / "pairs").mkdir()
@@ -51,7 +56,9 @@ REFUSED = [
     "shrink plain --student tiny --calibration-tokens 5",
     "export tuned --out tuned",
     "export tuned --out text.txt/x",
+    "export cut",
     "quantize tuned --out tuned",
+    "quantize cut",
     "quantize tuned --out other --force",
     "quantize tuned --calibration missing.txt --method inc-static",
     "finetune plain --data data --out plain",
@@ -126,6 +133,7 @@ REFUSED = [
     "predict tuned text.txt --column text=body",
     "bench tuned --backend onnxruntime",
     "bench missing",
+    "bench chooser",
     "bench tuned --length 100000",
     "benchmark plain --data missing",
     "benchmark plain --data data --suite blub",
