@@ -17,7 +17,7 @@ from biosqueeze.backends.finite import check_finite_weights
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
-from biosqueeze.checkpoint import Checkpoint, copy_files
+from biosqueeze.checkpoint import Checkpoint, copy_files, locate
 from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.custom_heads.files import copy_head
@@ -160,7 +160,7 @@ def export_checked(
     """Write onnx/model.onnx into a checkpoint and compare it with PyTorch on padded batches.
 
     Args:
-        checkpoint: with weights.
+        checkpoint: with weights, a copy with the name of the original.
         tolerance: the largest difference of an output that is accepted.
         remedy: what the user can do about a larger one, for the message.
         opset: version of ONNX's operators.
@@ -186,7 +186,7 @@ def compared(
     candidate = OnnxPredictor(checkpoint.path / FILES["fp32"])
     parity = compare(reference, candidate, batches, output_type_of_config(checkpoint.config))
     if not parity.max_difference <= tolerance:
-        check_finite_weights(checkpoint, "torch")
+        check_finite_weights(Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
             f"tolerance of {tolerance:g}; nothing was written; {remedy}"
