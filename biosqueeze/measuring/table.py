@@ -22,7 +22,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
 
     size, length = shape
-    metric, score = main_score(_evaluation(model))
+    metric, score = main_score(evaluation_of(model))
     p50 = percentile(model.milliseconds[shape], 0.5)
     return {
         "checkpoint": model.checkpoint.name,
@@ -55,7 +55,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def _retention(model: MeasuredModel, baseline: MeasuredModel) -> float | None:
     """Return the score divided by the baseline's, if both were evaluated on the same data and that one is positive."""
-    evaluated, reference = _evaluation(model), _evaluation(baseline)
+    evaluated, reference = evaluation_of(model), evaluation_of(baseline)
     same_data = measured_on(evaluated) == measured_on(reference)
     (metric, score), (baseline_metric, baseline_score) = main_score(evaluated), main_score(reference)
     return share_of(score, baseline_score) if same_data and metric == baseline_metric else None
@@ -69,7 +69,7 @@ def _parameters(checkpoint: Checkpoint) -> int:
     return parameters_of(checkpoint)
 
 
-def _evaluation(model: MeasuredModel) -> dict[str, Any]:
+def evaluation_of(model: MeasuredModel) -> dict[str, Any]:
     """Return the result of `evaluate` for the checkpoint on this backend; empty where there is none."""
     return read_result(model.checkpoint, f"evaluate-{model.spec.replace(':', '-')}") or {}
 

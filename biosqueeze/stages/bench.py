@@ -8,7 +8,7 @@ from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import UsageError
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
-from biosqueeze.measuring.table import bench_rows, show_rows
+from biosqueeze.measuring.table import bench_rows, evaluation_of, show_rows
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
     Argument,
@@ -83,11 +83,11 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
 
     Raises:
         UsageError: a number is out of range, or a length exceeds a checkpoint's positions.
-        SqueezeError: a checkpoint is missing, or lacks the files of a backend.
+        SqueezeError: a checkpoint is missing, is no encoder, lacks the files of a backend, or has a damaged result.
     """
     from biosqueeze.backends import default_threads
     from biosqueeze.models.families import check_length
-    from biosqueeze.models.loading.detection import config_with_family
+    from biosqueeze.models.loading.detection import config_with_family, detect_head
 
     sizes, lengths = whole_numbers(options.batch_size), whole_numbers(options.length)
     names = (member for name in options.checkpoints for member in _members(name))
@@ -100,13 +100,17 @@ def _resolve(options: Options) -> tuple[tuple[MeasuredModel, ...], MeasuringSett
         raise UsageError("bench needs at least one checkpoint; name a directory")
     for checkpoint in checkpoints:
         check_custom_head(checkpoint, "bench", allowed=BESIDE_ENCODER)
-        check_length(checkpoint.name, config_with_family(checkpoint), max(lengths))
+        config = config_with_family(checkpoint)
+        detect_head(checkpoint, config, names=())  # raises for a class that is no encoder
+        check_length(checkpoint.name, config, max(lengths))
     alone = len(checkpoints) == 1
     models = tuple(
         MeasuredModel(checkpoint, spec)
         for checkpoint in checkpoints
         for spec in _specs(checkpoint, options.backend, alone=alone)
     )
+    for model in models:
+        evaluation_of(model)  # raises for a damaged result, before anything is measured
     return models, MeasuringSettings(
         device=_device(options.device, models),
         shapes=tuple((size, length) for length in lengths for size in sizes),

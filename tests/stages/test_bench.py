@@ -215,6 +215,14 @@ def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     assert rows[1]["peak_rss_mb"] < rows[0]["peak_rss_mb"]
 
 
+def test_a_damaged_result_is_named_before_measuring(two, pool, shell) -> None:
+    (two[1] / "results").mkdir()
+    (two[1] / "results" / "evaluate-torch.json").write_text("{")
+    result = shell("bench", *two, "--backend", "torch")
+    assert result.code == 1 and "evaluate-torch.json is not valid JSON" in result.err
+    assert pool == ([], [])
+
+
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
