@@ -23,10 +23,13 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
         command: that writes the file, for the message.
 
     Raises:
-        SqueezeError: it is missing; the message names the command that writes it.
+        SqueezeError: it is missing; the message names the command that writes it, or for the float graph that
+            `quantize --slim` left out, the checkpoint that has it.
     """
     path = checkpoint.path / file
     if not path.is_file():
+        if checkpoint.is_slim and file == FLOAT:
+            raise checkpoint.missing_weights_error()
         first = f"first: biosqueeze {command} {checkpoint.name}"
         advice = "fetch or copy it again in full" if checkpoint.is_slim else first
         raise SqueezeError(f"{checkpoint.name} has no {file}, which {backend} needs; {advice}")

@@ -304,8 +304,14 @@ def test_a_slim_checkpoint_is_uploaded(slim, shell) -> None:
     assert "onnx/model_quantized.onnx" in result.err
 
 
+NEED_FLOATS = (
+    *("shrink --layers 1", "export", "quantize", "predict --backend torch", "predict --backend onnxruntime"),
+    "bench --backend onnxruntime",
+)
+
+
 @pytest.mark.parametrize("extra", [(), ("--dry-run",)])
-@pytest.mark.parametrize("command", ["shrink --layers 1", "export", "quantize", "predict --backend torch"])
+@pytest.mark.parametrize("command", NEED_FLOATS)
 def test_commands_that_need_float_weights_say_so(command, extra, slim, shell) -> None:
     (lines := slim / "lines.txt").write_text("Carcinoma of the patients.\n")
     result = shell(command, slim / "slim", *([lines] if "predict" in command else []), *extra)
