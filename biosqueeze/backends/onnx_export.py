@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.backends.finite import check_finite_weights
+from biosqueeze.backends.onnx_files import external_data
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
@@ -108,6 +109,7 @@ def write_onnx(
         )
         _clean(program.model)
         path.parent.mkdir(parents=True, exist_ok=True)
+        external_data(path).unlink(missing_ok=True)  # of a former graph
         program.save(path, external_data=model.num_parameters() * 4 > _PROTOBUF_LIMIT)
 
 
@@ -172,6 +174,16 @@ def export_checked(
     inputs = GraphInputs.of(model)
     write_onnx(model, checkpoint.path / FILES["fp32"], opset=opset, inputs=inputs)
     return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+
+
+def check_graph(checkpoint: Checkpoint, tolerance: float, remedy: str) -> None:
+    """Check that a checkpoint's onnx/model.onnx is that of its weights; the arguments are those of `export_checked`.
+
+    Raises:
+        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+    """
+    model = load_model(checkpoint, attention="eager").model
+    compared(checkpoint, TorchPredictor(model), GraphInputs.of(model), tolerance, remedy)
 
 
 def compared(

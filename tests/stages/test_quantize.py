@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from biosqueeze import registry
 from biosqueeze.backends import default_spec
@@ -17,7 +18,7 @@ from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.stages import quantize
 from tests import pico
 from tests.graphs import with_other_weights
-from tests.manifests import write_manifest
+from tests.manifests import history_entry, write_manifest
 
 
 @pytest.fixture
@@ -121,6 +122,33 @@ def test_the_graph_of_another_model_is_refused(command, exported, copy_of, shell
     result = shell(first, path, *words)
     assert (result.code, result.out) == (1, "")
     assert "(token-classification): it is the graph of another model; remove model.onnx, and `biosqueeze" in result.err
+
+
+def _with_changed_bias(path):
+    """Change the weights of a checkpoint, but not its graph."""
+    weights = load_file(path / "model.safetensors")
+    weights["classifier.bias"][1] += 0.01
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+def test_the_graph_of_other_weights_is_refused(exported, copy_of, shell) -> None:
+    path = _with_changed_bias(copy_of(exported("bert", "token-classification")))
+    result = shell("quantize", path, "--out", "int8")
+    assert (result.code, result.out) == (1, "")
+    graph = path / "onnx" / "model.onnx"
+    assert "differs from PyTorch by 0.01, over the tolerance of 0.001; nothing was written" in result.err
+    assert f"if it is that of other weights, remove {graph}, and it is exported again" in result.err
+    assert not Path("int8").exists()
+    graph.unlink()
+    assert shell("quantize", path, "--out", "int8").code == 0
+
+
+def test_a_graph_may_differ_as_its_export_allowed(exported, copy_of, shell) -> None:
+    path = _with_changed_bias(copy_of(exported("bert", "token-classification")))
+    write_manifest(path, stage="export", history=[history_entry(stage="export", options={"tolerance": 0.02})])
+    result = shell("quantize", path, "--out", "int8")
+    assert result.code == 0, result.err
 
 
 def test_broken_int8_graph_is_not_written(exported, shell, corpus, fake, tmp_path) -> None:
