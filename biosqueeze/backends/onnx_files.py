@@ -1,16 +1,19 @@
 """A checkpoint's ONNX graphs: their paths, and reading them, without importing a runtime."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.model_facts import head_of, output_width
 
 if TYPE_CHECKING:
     import onnx
 
 FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
 def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
@@ -67,3 +70,42 @@ def damaged_graph(path: Path, error: Exception) -> SqueezeError:
     """Return the error for an ONNX file that cannot be read or run."""
     cause = " ".join(str(error).split())
     return SqueezeError(f"{path} is damaged, cut short, or lacks its external data ({cause}); export again")
+
+
+def check_inputs(path: Path, inputs: Collection[str], *, outputs: int) -> None:
+    """Check that a graph has the inputs of an encoder, and an output.
+
+    Raises:
+        SqueezeError: it has others, or none.
+    """
+    if not set(inputs) <= _INPUTS or "input_ids" not in inputs or not outputs:
+        raise SqueezeError(
+            f"{path} has the inputs {', '.join(inputs)[:200] or 'none'}, those of an encoder were expected "
+            f"({', '.join(sorted(_INPUTS))}); {again(path)}"
+        )
+
+
+def check_width(path: Path, width: int | None, checkpoint: Checkpoint) -> None:
+    """Check that a graph has as many outputs as the model of its checkpoint.
+
+    Args:
+        path: of the graph.
+        width: the size of the last axis of its output; None where it is not fixed.
+        checkpoint: that contains it.
+
+    Raises:
+        SqueezeError: it has others.
+    """
+    expected = output_width(checkpoint.config)
+    if width is not None and expected is not None and width != expected:
+        raise SqueezeError(
+            f"{path} has {width} outputs, and by its config.json {checkpoint.name} has {expected} "
+            f"({head_of(checkpoint.config)}): it is the graph of another model; {again(path)}"
+        )
+
+
+def again(path: Path) -> str:
+    """Return what to do about a graph that cannot be used."""
+    if path.name == Path(INT8).name:
+        return "quantize again"
+    return f"remove {path.name}, and `biosqueeze export` or `quantize` writes it again"

@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
+from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, is_out_of_memory
-from biosqueeze.model_facts import head_of, output_width
 
 PRECISIONS = ("fp32", "int8")
-_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 FILES = {"fp32": FLOAT, "int8": INT8}
 _COMMANDS = {"fp32": "export", "int8": "quantize"}
 
@@ -55,14 +53,10 @@ class OnnxPredictor:
         except Exception as error:  # onnxruntime's exceptions have no public base class
             cause = " ".join(str(error).split())
             reason = "its int8 products overflow on this processor, which has no VNNI: " if overflow else ""
-            raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {_again(path)}") from error
+            raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}") from error
         self.path = path
         self.inputs = tuple(item.name for item in self.session.get_inputs())
-        if not set(self.inputs) <= _INPUTS or "input_ids" not in self.inputs or not self.session.get_outputs():
-            raise SqueezeError(
-                f"{path} has the inputs {', '.join(self.inputs)[:200] or 'none'}, those of an encoder were expected "
-                f"({', '.join(sorted(_INPUTS))}); {_again(path)}"
-            )
+        check_inputs(path, self.inputs, outputs=len(self.session.get_outputs()))
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
@@ -73,7 +67,7 @@ class OnnxPredictor:
             if is_out_of_memory(error):
                 raise
             cause = " ".join(str(error).split())
-            raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {_again(self.path)}") from error
+            raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}") from error
         return output
 
 
@@ -99,22 +93,6 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OnnxPre
         SqueezeError: it is damaged, or the graph of another model.
     """
     predictor = OnnxPredictor(files(checkpoint, precision)[0], threads)
-    _check_width(predictor, checkpoint)
-    return predictor
-
-
-def _check_width(predictor: OnnxPredictor, checkpoint: Checkpoint) -> None:
     *_, width = predictor.session.get_outputs()[0].shape or [None]  # a name where it is not fixed
-    expected = output_width(checkpoint.config)
-    if isinstance(width, int) and expected is not None and width != expected:
-        raise SqueezeError(
-            f"{predictor.path} has {width} outputs, and by its config.json {checkpoint.name} has {expected} "
-            f"({head_of(checkpoint.config)}): it is the graph of another model; {_again(predictor.path)}"
-        )
-
-
-def _again(path: Path) -> str:
-    """Return what to do about a graph that cannot be used."""
-    if path.name == Path(INT8).name:
-        return "quantize again"
-    return f"remove {path.name}, and `biosqueeze export` or `quantize` writes it again"
+    check_width(predictor.path, width if isinstance(width, int) else None, checkpoint)
+    return predictor

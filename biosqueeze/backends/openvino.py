@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, graph_files
+from biosqueeze.backends.onnx_files import FLOAT, INT8, check_inputs, check_width, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, require
@@ -28,7 +28,8 @@ class OpenVinoPredictor:
     """Predict with an ONNX file.
 
     Raises:
-        SqueezeError: OpenVINO is not installed, cannot load the file, or would compute it in another precision.
+        SqueezeError: OpenVINO is not installed, cannot load the file, or would compute it in another precision; or it
+            is no encoder's graph.
     """
 
     device = "cpu"
@@ -58,7 +59,9 @@ class OpenVinoPredictor:
                 "export or quantize again, or use another precision or onnxruntime"
             ) from error
         check_precision(self.compiled, path, precision)
+        self.path = path
         self.inputs = tuple(value.any_name for value in self.compiled.inputs)
+        check_inputs(path, self.inputs, outputs=len(self.compiled.outputs))
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
@@ -130,5 +133,13 @@ def _has_fixed_ranges(checkpoint: Checkpoint) -> bool:
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVinoPredictor:
-    """Load the ONNX file of that precision."""
-    return OpenVinoPredictor(files(checkpoint, precision)[0], precision, threads)
+    """Load the ONNX file of that precision.
+
+    Raises:
+        SqueezeError: it is damaged, or the graph of another model.
+    """
+    predictor = OpenVinoPredictor(files(checkpoint, precision)[0], precision, threads)
+    shape = predictor.compiled.outputs[0].partial_shape
+    is_fixed = shape.rank.is_static and len(shape) > 0 and shape[len(shape) - 1].is_static
+    check_width(predictor.path, shape[len(shape) - 1].get_length() if is_fixed else None, checkpoint)
+    return predictor

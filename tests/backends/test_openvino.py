@@ -1,6 +1,7 @@
 """OpenVINO agrees with stock transformers in the requested precision; without the package the error names it."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -9,13 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 import transformers
+from onnx import helper
 
 from biosqueeze import backends
 from biosqueeze.backends import openvino
-from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import SqueezeError
 from tests import pico
 from tests.graphs import stock_outputs
@@ -111,6 +114,25 @@ def test_damaged_graph_is_explained(tmp_path) -> None:
 @pytest.mark.parametrize(("family", "head"), pico.GRAPHS)
 def test_float_is_stock_transformers(family, head, shape, exported) -> None:
     assert differences(exported(family, head), "openvino", shape).max() < 2e-5
+
+
+@needs_openvino
+def test_the_graph_of_another_model_is_refused(exported, copy_of) -> None:
+    path = copy_of(exported("bert", "token-classification"))
+    config = json.loads((path / "config.json").read_text())
+    config["id2label"].pop("2")
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SqueezeError, match=r"has 3 outputs, and by its config\.json it has 2 .*another model; remove"):
+        backends.open_predictor(Checkpoint(path, "it"), "openvino")
+
+
+@needs_openvino
+def test_the_graph_of_no_encoder_is_refused(tmp_path) -> None:
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["a", 3]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "model.onnx")
+    with pytest.raises(SqueezeError, match="has the inputs x, those of an encoder were expected"):
+        openvino.OpenVinoPredictor(tmp_path / "model.onnx")
 
 
 @needs_openvino
