@@ -66,7 +66,7 @@ class BudgetOptions:
     threads: Annotated[
         int | None,
         "CPU threads, for the times. Default: one for each physical core.",
-        Bounds(least=1),
+        Bounds(least=1, most=1024),
         Requires(*_TIMED),
         Group.BUDGET,
     ] = None

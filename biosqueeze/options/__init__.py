@@ -158,7 +158,10 @@ class InferenceOptions(StageOptions):
         Group.MACHINE,
     ] = None
     threads: Annotated[
-        int | None, "CPU threads of the backend. Default: the backend decides.", Bounds(least=1), Group.MACHINE
+        int | None,
+        "CPU threads of the backend. Default: the backend decides.",
+        Bounds(least=1, most=1024),
+        Group.MACHINE,
     ] = None
     device: DeviceOption = AUTO_DEVICE
 

@@ -35,7 +35,7 @@ def check_options(options: Sourced, needs_one_of: tuple[str, ...] = ()) -> None:
 
 
 def _value_error(field: OptionField, value: Any) -> str | None:
-    """Check choices, numbers and the syntax of texts, of every value of a repeatable option."""
+    """Check choices, numbers, and the syntax of texts and names, of every value of a repeatable option."""
     if value is None and not field.optional:
         return f"{field.flag} is None, and a value is needed"
     if field.repeated and field.required and not value:
@@ -70,6 +70,8 @@ def _expected(field: OptionField) -> str:
 
 
 def _syntax_error(field: OptionField, value: Any) -> str | None:
+    if value == "" and field.is_input:
+        return f"{field.flag} is empty; is a shell variable not set?"
     syntax = field.marker(Syntax)
     if syntax is None or syntax.parse is None:
         return None

@@ -66,7 +66,7 @@ class Options(StageOptions):
     batch_size: Annotated[str, "Sequences in a batch: one or several numbers.", _NUMBERS] = "1,8"
     length: Annotated[str, "Tokens in a sequence, without padding: one or several numbers.", _NUMBERS] = "128"
     threads: Annotated[
-        int | None, "CPU threads of each process. Default: the number of physical cores.", Bounds(least=1)
+        int | None, "CPU threads of each process. Default: the number of physical cores.", Bounds(least=1, most=1024)
     ] = None
     device: Annotated[
         str,
