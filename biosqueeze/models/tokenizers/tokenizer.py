@@ -17,6 +17,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, read_small_text
 from biosqueeze.models.families import FAMILIES, Family
 from biosqueeze.models.loading.notices import note_once
+from biosqueeze.models.tokenizers.added_tokens import add_tokens
 from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES, is_cased, read_vocabulary, sentencepiece_file
 from biosqueeze.models.tokenizers.sentencepiece import from_sentencepiece
 from biosqueeze.models.tokenizers.tokenizer_settings import (
@@ -56,11 +57,12 @@ def build_tokenizer(
     if (path / "tokenizer.json").is_file():
         return _from_json(path / "tokenizer.json", settings, common)
     if (path / "vocab.txt").is_file():
-        return _from_pieces(checkpoint, family, settings, common)
+        return add_tokens(_from_pieces(checkpoint, family, settings, common), path)
     if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        return _from_merges(path, settings, common)
+        return add_tokens(_from_merges(path, settings, common), path)
     if file := sentencepiece_file(path):
-        return from_sentencepiece(file, family.name, settings, common, partial(_keeps_case, checkpoint, settings))
+        keeps_case = partial(_keeps_case, checkpoint, settings)
+        return add_tokens(from_sentencepiece(file, family.name, settings, common, keeps_case), path)
     raise SqueezeError(
         f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
         f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files into the checkpoint's directory"

@@ -1,0 +1,91 @@
+"""Tokens that were added to a finished vocabulary, such as markers of entities, in the layouts before tokenizer.json.
+
+tokenizer_config.json lists them with their rules (`added_tokens_decoder`). Older checkpoints have their ids alone, in
+added_tokens.json, and name those that are special in special_tokens_map.json. Without them a text would be split into
+other pieces than those that the model was trained on.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerFast
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.files import read_json
+from biosqueeze.files.json_object import JsonObject, is_unicode
+
+_CONFIG, _IDS, _SPECIAL = "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"
+_DECODER = "added_tokens_decoder"
+_RULES = ("lstrip", "rstrip", "single_word", "normalized", "special")
+_LISTS = ("additional_special_tokens", "extra_special_tokens")
+_ADVICE = "correct that value, or fetch the file again"
+
+
+def add_tokens(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
+    """Add the tokens that a checkpoint's files list to its tokenizer, in place.
+
+    Args:
+        tokenizer: built from the vocabulary alone.
+        path: of the checkpoint.
+
+    Raises:
+        SqueezeError: a file is damaged, or gives a token an id that does not follow from the vocabulary.
+    """
+    core = tokenizer.backend_tokenizer
+    for number, token in sorted(_listed(path, tokenizer), key=lambda each: each[0]):
+        add = core.add_special_tokens if token.special else core.add_tokens
+        add([token])
+        if core.token_to_id(token.content) != number:
+            raise SqueezeError(
+                f"{path}: the token {token.content!r} that was added to the vocabulary has the id {number:,} in its "
+                f"files, but {core.token_to_id(token.content):,} follows from the vocabulary; save the tokenizer with "
+                "transformers (save_pretrained) and copy tokenizer.json there"
+            )
+    return tokenizer
+
+
+def _listed(path: Path, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, AddedToken]]:
+    """Yield ids and tokens: with their rules, where they are listed, else those that are not added already."""
+    config = _read(path / _CONFIG)
+    if config.optional(_DECODER, dict):
+        for number, values in config.children_by_name(_DECODER).items():
+            rules = {rule: values.get(rule, bool) for rule in _RULES if rule in values.values}
+            yield _number(values, number), AddedToken(_text(values, "content", values.get("content", str)), **rules)
+        return
+    known = {token.content for token in tokenizer.backend_tokenizer.get_added_tokens_decoder().values()}
+    vocabulary, ids = tokenizer.get_vocab(), _read(path / _IDS)
+    special = set(_special(config)) | set(_special(_read(path / _SPECIAL)))
+    in_vocabulary = {token: vocabulary[token] for token in special if token in vocabulary}
+    for token, number in {**in_vocabulary, **{token: ids.get(token, int) for token in ids.values}}.items():
+        if _text(ids, token, token) not in known:
+            is_special = token in special
+            yield number, AddedToken(token, normalized=not is_special, special=is_special)
+
+
+def _read(file: Path) -> JsonObject:
+    return JsonObject(read_json(file) if file.is_file() else {}, str(file), _ADVICE)
+
+
+def _special(settings: JsonObject) -> Iterator[str]:
+    """Yield the special tokens beside those with a role, each a text or an object."""
+    for name in _LISTS:
+        listed: Any = settings.values.get(name)
+        for token in listed if isinstance(listed, list) else ():
+            content = token.get("content") if isinstance(token, dict) else token
+            if not isinstance(content, str):
+                raise settings.error(name, "has a value that is not a token")
+            yield content
+
+
+def _number(values: JsonObject, key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) < 9):
+        raise values.error("", f"has the key {key[:40]!r}, the id of a token was expected")
+    return int(key)
+
+
+def _text(values: JsonObject, key: str, token: str) -> str:
+    if not token or not is_unicode(token):
+        raise values.error(key, "is empty, or is not valid text")
+    return token

@@ -1,0 +1,87 @@
+"""Tokens that were added to a vocabulary, such as markers of entities, are read from the files of old layouts."""
+
+import json
+
+import pytest
+from transformers import AutoTokenizer
+
+from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.models.loading.load import load_tokenizer
+from tests import pico
+from tests.layouts import edit_json
+
+TEXT = "a [E1] BRCA1 [/E1] mutation ofof of."
+RULES = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+
+
+def listed(content, **rules):
+    return {"content": content, **RULES, "special": True} | rules
+
+
+def tokenizer_of(path):
+    return load_tokenizer(Checkpoint(path, str(path)))
+
+
+@pytest.fixture
+def old_layout(pico_bert, copy_of):
+    """A BERT with vocab.txt in place of tokenizer.json, and rows for two more tokens; returns the first one's id."""
+    path, pieces = copy_of(pico_bert), pico.wordpieces(cased=True)
+    (path / "tokenizer.json").unlink()
+    (path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    edit_json(path / "config.json", vocab_size=len(pieces) + 2)
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return path, len(pieces)
+
+
+def test_added_tokens_without_rules(old_layout):
+    path, first = old_layout
+    (path / "added_tokens.json").write_text(json.dumps({"[/E1]": first + 1, "[E1]": first}))
+    (path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["[E1]", "of"]}))
+    tokenizer = tokenizer_of(path)
+    ids = tokenizer(TEXT)["input_ids"]
+    assert ids == AutoTokenizer.from_pretrained(path)(TEXT)["input_ids"]
+    assert first in ids and first + 1 in ids
+    assert tokenizer.decode(ids, skip_special_tokens=True).startswith("a BRCA1 [/E1]")
+
+
+def test_added_tokens_with_rules(old_layout):
+    path, first = old_layout
+    known = pico.wordpieces(cased=True).index("of")
+    tokens = {first: listed("[E1]"), first + 1: listed("[/E1]"), known: listed("of", single_word=True, special=False)}
+    edit_json(path / "tokenizer_config.json", added_tokens_decoder=tokens)
+    ids = tokenizer_of(path)(TEXT)["input_ids"]
+    assert ids == AutoTokenizer.from_pretrained(path)(TEXT)["input_ids"]
+    assert first in ids and first + 1 in ids
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ({"[E1]": 7}, "the id 7 in its files, but"),
+        ({"[E1]": "x"}, "is a string, an integer was expected"),
+        ({"": 3}, "is empty"),
+        ([], "JSON object"),
+    ],
+)
+def test_added_tokens_that_do_not_fit(old_layout, tokens, message):
+    path, _ = old_layout
+    (path / "added_tokens.json").write_text(json.dumps(tokens))
+    with pytest.raises(SqueezeError, match=message):
+        tokenizer_of(path)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ({"x": listed("[E1]")}, "the id of a token was expected"),
+        ({"9": {"special": True}}, "content is missing"),
+        ({"9": listed("[E1]", lstrip=1)}, "true or false was expected"),
+    ],
+)
+def test_damaged_rules_of_added_tokens(old_layout, tokens, message):
+    path, _ = old_layout
+    edit_json(path / "tokenizer_config.json", added_tokens_decoder=tokens)
+    with pytest.raises(SqueezeError, match=message):
+        tokenizer_of(path)
