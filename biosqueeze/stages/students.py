@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.models.loading.detection import config_with_family
 from biosqueeze.models.named import presets
 from biosqueeze.models.named.presets import PRESETS, Preset
 from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions
@@ -48,9 +49,13 @@ class Options(StageOptions):
 
 
 def plan(options: Options) -> Plan:
-    """Describe the run; of the teacher, only the small files are read."""
+    """Describe the run; of the teacher, only the small files are read.
+
+    Raises:
+        SqueezeError: the teacher cannot be read, or its family is not supported.
+    """
     if options.teacher:
-        open_checkpoint(options.teacher, weights=False)
+        config_with_family(open_checkpoint(options.teacher, weights=False))
     of = f" of {options.teacher}" if options.teacher else ""
     return Plan(out=None, steps=(f"print the named students{of}; write nothing",))
 

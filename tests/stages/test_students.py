@@ -9,6 +9,7 @@ import transformers
 
 from biosqueeze.models.named.presets import PRESETS
 from tests import pico
+from tests.layouts import edit_json
 
 POSSIBLE = [name for name, preset in PRESETS.items() if preset.own_family or preset.kept_layers]
 
@@ -39,6 +40,13 @@ def test_students_of_a_teacher_have_its_vocabulary(shell, pico_roberta):
 def test_a_plan_checks_the_teacher(shell):
     result = shell("students nonexist --dry-run")
     assert result.code == shell("students nonexist").code != 0 and "nonexist" in result.err
+
+
+def test_a_plan_refuses_a_teacher_that_is_a_decoder(shell, pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    edit_json(path / "config.json", is_decoder=True)
+    result = shell("students", path, "--dry-run")
+    assert result.code == shell("students", path).code == 1 and "is a decoder" in result.err
 
 
 def test_impossible_students_are_named(shell, pico_root):
