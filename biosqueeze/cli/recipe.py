@@ -31,7 +31,7 @@ from biosqueeze.cli.parameters import Text, read_options
 from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
-from biosqueeze.cli.recipe_output import mark, with_output, with_replaced_output
+from biosqueeze.cli.recipe_output import mark, may_replace, with_output, with_replaced_output
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
@@ -253,7 +253,7 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
         except SqueezeError as error:
             error.args = (f"[{step.name}]: {error}",)
             raise
-        print_plan(step.name, plan, replaces=True)
+        print_plan(step.name, plan, replaces=_replaces(step, options, run))
         plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
         # Of a step without an output, which adds results alone, this is a path that no step reads.
         written_anew.add(str(getattr(options, "out", None) or run.directory / step.name))
@@ -262,6 +262,13 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
         previous = path if is_checkpoint or path in run.outputs.values() else previous
         run.outputs[step.name] = path
     return plans
+
+
+def _replaces(step: RecipeStep, options: StageOptions, run: RecipeRun) -> bool:
+    """Return whether a step replaces an existing output; where it may not, those that are no checkpoints are errors."""
+    if not isinstance(options, WritingOptions):
+        return True
+    return may_replace(step, options, run.directory, run.entries.get(step.name, {}))
 
 
 def _planned_output(step: RecipeStep, options: StageOptions, run: RecipeRun, previous: Path | None) -> Path:

@@ -33,8 +33,7 @@ def with_output(
     """
     if not isinstance(options, WritingOptions):
         return _with_other_output(step, options, directory)
-    out = Path(str(options.out))
-    force = options.force or out.parent == directory
+    out, force = Path(str(options.out)), may_replace(step, options, directory, entry)
     is_begun = entry.get("begun") == key
     is_written = is_begun and mark(out) not in (None, entry.get("replaces"))
     if "resume" in step.fields:
@@ -46,6 +45,26 @@ def with_output(
     if out.exists() and not force:
         raise _existing(step, out)
     return replace(options, force=force)
+
+
+def may_replace(step: RecipeStep, options: WritingOptions, directory: Path, entry: Mapping[str, Any]) -> bool:
+    """Return whether a step replaces a checkpoint at its output: with force, or one of its own in the run's directory.
+
+    Its own is what the state file has, or, where that was deleted, what its command wrote.
+    """
+    out = Path(str(options.out))
+    if options.force or out.parent != directory:
+        return options.force
+    return bool(entry) or not (out.exists() or partial_of(out).exists()) or _stage_of(out) == step.stage
+
+
+def _stage_of(directory: Path) -> str | None:
+    """Return the command that wrote a checkpoint; None for any other directory."""
+    try:
+        written = manifest.read_manifest(directory)
+    except SqueezeError:  # damaged
+        return None
+    return written.history[-1].stage if written else None
 
 
 def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:

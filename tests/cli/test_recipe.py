@@ -1,6 +1,7 @@
 """Recipes: steps are chained, what is done is skipped, and what changed is done again."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,27 @@ def test_another_output_is_written(recipe: Path, shell: Shell) -> None:
     assert shell("run", recipe).code == 0
     said = shell("run", recipe, "--set", "shrink.out=final")
     assert (said.path, Path("final/config.json").is_file()) == ("final", True), said.err
+
+
+@pytest.mark.parametrize("out", [".", "r-run"])
+def test_a_checkpoint_of_others_is_kept(out: str, recipe: Path, pico_bert: Path, shell: Shell) -> None:
+    place = shutil.copytree(pico_bert, Path(out, "half") if out == "." else Path("elsewhere"))
+    words = ("run", recipe, "--out", out, "--set", f"half.out={place}")
+    before = content_hash(place)
+    assert f"{place} (exists: needs --force)" in shell(*words, "--dry-run").err
+    said = shell(*words)
+    assert (said.code, "give --set half.force=true" in said.err) == (1, True), said.err
+    assert content_hash(place) == before
+    assert shell(*words, "--set", "half.force=true").code == 0
+    assert content_hash(place) != before
+
+
+def test_outputs_are_replaced_after_their_state_is_deleted(recipe: Path, shell: Shell) -> None:
+    shell("run", recipe)
+    Path("r-run/recipe-state.json").unlink()
+    assert shell("run", recipe, "--dry-run").err.count("(exists)") == 2
+    said = shell("run", recipe)
+    assert (said.code, "skipped" in said.err) == (0, False), said.err
 
 
 def test_content_hash_ignores_results_and_sees_weights(tmp_path: Path) -> None:
