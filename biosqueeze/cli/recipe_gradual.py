@@ -1,5 +1,6 @@
 """Repeat a cut and the training after it: `steps_of = N` in the table of a shrink step."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from biosqueeze.options import Argument
 
 _KEY = "steps_of"
 _TRAININGS = ("distill", "finetune")
-_COUNTS = {str(count) for count in range(2, MOST_STEPS + 1)}
+_VARIABLE = f"BIOSQUEEZE_SHRINK_{_KEY.upper()}"
 
 
 def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
@@ -50,8 +51,12 @@ def _count(step: RecipeStep) -> int | None:
     """Return the number of cuts of a gradual shrink step; None for other steps, and where the number is not valid."""
     if step.stage != "shrink":
         return None
-    value = str(step.overrides.get(_KEY, [step.table.get(_KEY)])[-1])
-    return int(value) if value in _COUNTS else None
+    given = step.overrides.get(_KEY, [os.environ.get(_VARIABLE) or step.table.get(_KEY)])[-1]
+    try:
+        count = int(given) if isinstance(given, str | float) else given
+    except (ValueError, OverflowError):
+        return None
+    return count if isinstance(count, int) and 2 <= count <= MOST_STEPS else None
 
 
 def _pairs(cut: RecipeStep, training: RecipeStep, count: int) -> Iterator[RecipeStep]:

@@ -76,12 +76,14 @@ def _value(step: RecipeStep, key: str, value: Any) -> Any:
     """Return the value of an option as Click takes it; one of a repeatable option may be written without brackets.
 
     Raises:
-        UsageError: it is a list, a table, a date or a truth value, which the option does not take.
+        UsageError: it is a list, a table, a date, a truth value or a fraction, which the option does not take.
     """
     field = step.fields[key]
     syntax = field.marker(Syntax)
     items = value if isinstance(value, list) else [value]
     for item in items:
+        if isinstance(item, float) and field.type is int and not item.is_integer():  # Click would cut it off
+            raise UsageError(f"[{step.name}]: {key} = {item!r}, and a whole number was expected")
         is_truth = isinstance(item, bool) and field.type in (int, float)
         if is_truth or not isinstance(item, str | bool | int | float):
             expected = "a number" if field.type in (int, float) else "a text, a number, true or false"

@@ -52,6 +52,15 @@ def test_a_gradual_cut_becomes_pairs_of_steps(tmp_path: Path) -> None:
 def test_the_number_of_steps_can_be_set(tmp_path: Path) -> None:
     assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=5")) == 13
     assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=1")) == 5
+    for value in ("5.0", "'05'", "' 5'"):
+        assert len(expanded(tmp_path / "r.toml", TEXT.replace("steps_of = 3", f"steps_of = {value}"))) == 13
+
+
+def test_a_variable_sets_the_number_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIOSQUEEZE_SHRINK_STEPS_OF", "2")
+    steps = expanded(tmp_path / "r.toml", TEXT)
+    assert [step.overrides.get("steps_of") for step in steps if step.stage == "shrink"] == [["2"], ["1"]]
+    assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=5")) == 13
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...
         ("width = {a = 1}", "seed=1"),
         ("force = [true]", "seed=1"),
         ("ffn = true", "seed=1"),
+        ("ffn = 32.7", "seed=1"),
+        ("ffn = inf", "seed=1"),
+        ("layers = 2\nsteps_of = inf", "seed=1"),
     ],
 )
 def test_wild_values_of_a_recipe_are_wrong_usage(
@@ -59,7 +62,7 @@ def test_wild_values_of_a_recipe_are_wrong_usage(
 
 
 def test_a_number_may_be_a_text(shell: Shell, tmp_path: Path, pico_bert: Path) -> None:
-    path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\nffn = '32'\nseed = '1'")
+    path = write(tmp_path / "r.toml", f"[shrink]\ncheckpoint = '{pico_bert}'\nffn = '32'\nseed = 1.0")
     assert shell("run", path, "--out", tmp_path / "out", "--dry-run").code == 0
 
 
