@@ -29,6 +29,8 @@ __all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_toke
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 # Of a classifier: one row for each label.
 OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
+# How a model gives its outputs, and no part of it: it is run here with named outputs.
+_OUTPUT_FORMAT = {"return_dict", "use_return_dict"}
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
@@ -51,7 +53,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     Raises:
         SqueezeError: the family is unknown or not supported, or transformers rejects a value.
     """
-    raw = config_with_family(checkpoint)
+    raw = {key: value for key, value in config_with_family(checkpoint).items() if key not in _OUTPUT_FORMAT}
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except Exception as error:  # transformers' checks, or whatever its code meets in a wrong value
@@ -199,10 +201,11 @@ def _match(
     """Return the tensors by their names in the model, and the names of those that the checkpoint lacks.
 
     Raises:
-        SqueezeError: shapes differ, or tensors of the trunk are missing.
+        SqueezeError: shapes or types differ, or tensors of the trunk are missing.
     """
     named = _untied(model, _fit_prefix(model, tensors))
     expected = model.state_dict()
+    _check_types(checkpoint, named, expected)
     _check_shapes(checkpoint, named, expected)
     unused = sorted(name for name in named.keys() - expected.keys() if not _is_expendable(name))
     if unused and warn_unused:
@@ -238,16 +241,31 @@ def _check_shapes(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected:
     for name in sorted(named.keys() & expected.keys()):
         shape, config_shape = tuple(named[name].shape), tuple(expected[name].shape)
         if shape != config_shape:
-            reason = "the two are not of the same model: fetch both again"
-            if checkpoint.config.get("pruned_heads"):
-                reason = (
-                    "heads of single layers were removed (pruned_heads in config.json), which transformers 5 no longer "
-                    "supports: pass the checkpoint from before that"
-                )
             raise SqueezeError(
                 f"{checkpoint.name}: {name} is {_format_shape(shape)} in the weights and {_format_shape(config_shape)} "
-                f"by config.json; {reason}"
+                f"by config.json; {_mismatch_reason(checkpoint, name, shape, config_shape)}"
             )
+
+
+def _mismatch_reason(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], config_shape: tuple[int, ...]) -> str:
+    if checkpoint.config.get("pruned_heads"):
+        return (
+            "heads of single layers were removed (pruned_heads in config.json), which transformers 5 no longer "
+            "supports: pass the checkpoint from before that"
+        )
+    if name in OUTPUT_LAYER and shape[1:] == config_shape[1:]:
+        return f"name all its labels, 0 to {shape[0] - 1}, in id2label of config.json"
+    return "the two are not of the same model: fetch both again"
+
+
+def _check_types(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    whole = (name for name in sorted(named.keys() & expected.keys()) if not named[name].is_floating_point())
+    quantized = next((name for name in whole if expected[name].is_floating_point()), None)
+    if quantized is not None:
+        raise SqueezeError(
+            f"{checkpoint.name}: {quantized} holds integers, so another tool has quantized the weights; take the "
+            "checkpoint that they were made from"
+        )
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

@@ -271,6 +271,29 @@ def test_invalid_configs(pico_bert, copy_of, changes, message):
     assert "\n" not in str(caught.value)
 
 
+def test_labels_that_config_json_lacks_are_named(pico_ner, copy_of):
+    path = copy_of(pico_ner)
+    edit_json(path / "config.json", drop=("id2label", "label2id"))
+    with pytest.raises(SqueezeError, match=r"name all its labels, 0 to 2, in id2label of config\.json"):
+        load_model(opened(path))
+
+
+def test_whole_numbers_are_no_weights(pico_bert, copy_of):
+    path, name = copy_of(pico_bert), "bert.encoder.layer.1.output.dense.weight"
+    tensors = load_file(path / "model.safetensors")
+    save_file(tensors | {name: tensors[name].mul(9).to(torch.int8)}, path / "model.safetensors")
+    with pytest.raises(SqueezeError, match=f"{name} holds integers, so another tool has quantized"):
+        load_model(opened(path))
+
+
+def test_outputs_are_named_whatever_the_config_says(tmp_path):
+    path = pico.save("modernbert", tmp_path / "model")
+    expected = hidden(load_model(opened(path)).model)
+    edit_json(path / "config.json", return_dict=False, use_return_dict=False)
+    model = load_model(opened(path)).model
+    assert model.config.return_dict and torch.equal(hidden(model), expected)
+
+
 def test_pruned_heads_are_named(pico_bert, copy_of):
     path = copy_of(pico_bert)
     tensors = load_file(path / "model.safetensors")
