@@ -3,7 +3,8 @@
 Which tensors are coupled follows from the family's names alone: a neuron is its rows in the FFN's input and gate and
 its column in the FFN's output, a head its rows in queries, keys and values and its columns in the attention's output.
 Query heads that share a key and a value head are one unit.
-The importance is the group magnitude of `models.cuts.width`: the squared L2 norm of all weights of a unit.
+The importance is the squared L2 norm of all weights of a unit, as in `models.cuts.width`; here biases count too, and,
+for hidden dimensions, the embeddings.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 torch-pruning's dependency graph determines which tensors are coupled, and its group magnitude importance (Fang et al.
 2023, DepGraph) which channels are removed: the squared L2 norm of the weights that belong to a channel, averaged over
-the tensors of its group.
+the tensors of its group, without biases and embeddings.
 Each layer keeps the same number of neurons and heads, chosen for each layer; the hidden dimensions are chosen once,
 because the residual stream runs through all layers.
 """
