@@ -135,20 +135,33 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
     """Read the options of all steps before the first one runs.
 
     Raises:
-        UsageError: a value has the wrong type, breaks a rule, or refers to a step that is not before it.
+        UsageError: a value has the wrong type, breaks a rule, or refers to a step that is not before it; or two steps
+            have one output.
     """
     for stage, module in {step.stage: step.module for step in steps}.items():
         warn_of_unknown_variables(stage, stage_command(stage, module))
     outputs: dict[str, Path] = {}
+    writers: dict[Path, str] = {}
     previous: Path | None = None
     for step in steps:
         context = step_context(step, directory, outputs, previous)
+        if "out" in context.params:
+            _check_out(step.name, context.params["out"], writers)
         if STDIN not in _flat(context.params.values()):
             try:
                 read_options(step.module, context)
             except UsageError as error:
                 raise UsageError(f"[{step.name}]: {error}") from error
         previous = outputs[step.name] = directory / step.name
+
+
+def _check_out(step: str, out: str, writers: dict[Path, str]) -> None:
+    """Check that no step before this one has its output, and add it to these."""
+    if not out:
+        raise UsageError(f"[{step}]: out is empty; give it a name, or leave it out")
+    writer = writers.setdefault(Path(out).expanduser().resolve(), step)
+    if writer != step:
+        raise UsageError(f"[{step}] would replace {out}, which [{writer}] writes; give it another out")
 
 
 def step_key(step: RecipeStep, options: StageOptions) -> str:

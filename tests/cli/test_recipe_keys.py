@@ -49,6 +49,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, overrides: tuple[str, ...
         ("ffn = true", "seed=1"),
         ("ffn = 32.7", "seed=1"),
         ("ffn = inf", "seed=1"),
+        ("layers = 2\nout = ''", "seed=1"),
         ("layers = 2\nsteps_of = inf", "seed=1"),
     ],
 )
@@ -124,6 +125,14 @@ def test_an_unfit_value_names_the_step(recipe: Path, shell: Shell) -> None:
     said = shell("run", recipe, "--set", "shrink.ffn=many")
     assert said.code == 2
     assert "[shrink]" in said.err
+
+
+@pytest.mark.parametrize("out", ["r-run/half", "~/x"])
+def test_two_steps_have_no_common_output(out: str, recipe: Path, shell: Shell) -> None:
+    place = str(Path(out).expanduser())
+    said = shell("run", recipe, "--set", f"half.out={place}", "--set", f"shrink.out={out}", "--dry-run")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert f"[shrink] would replace {out}, which [half] writes" in said.err
 
 
 def test_a_switch_can_be_set_to_false(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
