@@ -104,15 +104,16 @@ class Checkpoint:
 
     @property
     def weights(self) -> tuple[Path, ...]:
-        """The files with the weights: safetensors where there are any, else pytorch_model*.bin; last head.safetensors.
+        """The files with the weights: those that are loaded, else all of their names; last head.safetensors.
 
         Raises:
-            SqueezeError: there are neither.
+            SqueezeError: there are none, or those of an index are not all there.
         """
+        files = checkpoint_files.weight_files(self.path)
         for pattern in ("model*.safetensors", "pytorch_model*.bin"):
-            files = tuple(sorted(self.path.glob(pattern)))
-            if files:
-                return (*files, self.path / model_facts.HEAD_FILE) if self.custom_head else files
+            files = files or tuple(sorted(self.path.glob(pattern)))
+        if files:
+            return (*files, self.path / model_facts.HEAD_FILE) if self.custom_head else files
         if self.is_slim:
             raise self.missing_weights_error()
         if other := checkpoint_files.other_format(self.path):

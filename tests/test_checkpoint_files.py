@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.checkpoint_files import check_files, weight_files
@@ -163,3 +165,13 @@ def test_formats_of_other_programs(file: str, says: str, has_config: bool, tmp_p
         (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(SqueezeError, match=re.escape(f"{tmp_path} {says}, and weights of PyTorch are needed; ")):
         open_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["model.fp16.safetensors", "model-00001-of-00002.safetensors"])
+def test_weights_that_are_not_loaded_do_not_count(name: str, pico_bert: Path, copy_of: Callable[[Path], Path]) -> None:
+    path = copy_of(pico_bert)
+    known = open_checkpoint(str(pico_bert))
+    save_file({"classifier.weight": torch.zeros(3, 32)}, path / name)
+    checkpoint = open_checkpoint(str(path))
+    assert [file.name for file in checkpoint.weights] == ["model.safetensors"]
+    assert checkpoint.weights_sha256() == known.weights_sha256()
