@@ -21,12 +21,12 @@ def find_recipe(recipe: str | None) -> Path:
     """
     if recipe is None:
         raise UsageError(f"name a TOML file, or a recipe that comes with biosqueeze: {', '.join(shipped_recipes())}")
-    path = Path(recipe).expanduser()
+    path, name = Path(recipe).expanduser(), recipe.removesuffix(".toml")
     shipped = shipped_recipes()
-    if (path.exists() and not path.is_dir()) or (path.suffix and path.stem not in shipped):
+    if (path.exists() and not path.is_dir()) or (path.suffix and name not in shipped):
         return path  # a missing file is reported where it is read
-    if path.stem in shipped and path.suffix in ("", ".toml"):
-        return shipped[path.stem]
+    if name in shipped:
+        return shipped[name]
     raise UsageError(
         f"there is no recipe {recipe}.{closest(recipe, shipped)} Name a TOML file, or one that comes with biosqueeze: "
         f"{', '.join(shipped)}"

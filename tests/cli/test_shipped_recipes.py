@@ -38,6 +38,8 @@ def test_a_directory_does_not_hide_a_shipped_recipe(shell: Shell, tmp_path: Path
     [
         ("quikstart", "Did you mean 'quickstart'?"),
         ("absent.toml", "there is no recipe absent.toml"),
+        ("absent/quickstart.toml", "there is no recipe absent/quickstart.toml"),
+        ("./quickstart", "there is no recipe ./quickstart"),
         ("x", "tinybiobert"),
     ],
 )
