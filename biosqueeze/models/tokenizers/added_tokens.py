@@ -50,9 +50,9 @@ def _listed(path: Path, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[in
     """Yield ids and tokens: with their rules, where they are listed, else those that are not added already."""
     config = _read(path / _CONFIG)
     if config.optional(_DECODER, dict):
-        for number, values in config.children_by_name(_DECODER).items():
+        for key, values in config.children_by_name(_DECODER).items():
             rules = {rule: values.get(rule, bool) for rule in _RULES if rule in values.values}
-            yield _number(values, number), AddedToken(_text(values, "content", values.get("content", str)), **rules)
+            yield _number(values, key), AddedToken(_text(values, "content", values.get("content", str)), **rules)
         return
     known = {token.content for token in tokenizer.backend_tokenizer.get_added_tokens_decoder().values()}
     vocabulary, ids = tokenizer.get_vocab(), _read(path / _IDS)
