@@ -262,7 +262,7 @@ def check_options(
     from biosqueeze.finetuning.point_checks import check_points  # imports torch
 
     name = fine_tuning.benchmark.name
-    shared = {"checkpoint": "", "data": str(fine_tuning.data), **fine_tuning.options}  # any checkpoint
+    shared = {"checkpoint": "any", "data": str(fine_tuning.data), **fine_tuning.options}
     try:
         check_points(build, shared, points, {**overrides.get("", {}), **overrides.get(name, {})})
     except UsageError as error:

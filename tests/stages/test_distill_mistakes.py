@@ -69,13 +69,14 @@ def test_usage_errors(
         (("--loss", "compact"), "leave it out: --loss hidden-cosine=3 --loss attention-kl-mean=3 --loss kl=5"),
         (("--unlabelled", "2"), "--unlabelled needs --corpus; give --corpus PATH too"),
         (("--field", "abstract"), "--field needs --corpus"),
-        (("--data", "", "--corpus", "demo:text", "--types", "Disease"), "--types needs --data"),
-        (("--data", "", "--corpus", "demo:text", "--dev-share", "0.5"), "--dev-share needs --data"),
-        (("--data", "", "--corpus", "demo:text", "--column", "word=a"), "--column is about labelled examples"),
+        (("--corpus", "demo:text", "--types", "Disease"), "--types needs --data"),
+        (("--corpus", "demo:text", "--dev-share", "0.5"), "--dev-share needs --data"),
+        (("--corpus", "demo:text", "--column", "word=a"), "--column is about labelled examples"),
     ],
 )
 def test_unused_options_of_a_task(words: tuple[str, ...], says: str, tuned: Path, tags: Path, shell: Shell) -> None:
-    result = shell("distill --teacher", tuned, "--student", "distil", "--data", tags, "--out", "out", *words)
+    data = () if "--corpus" in words else ("--data", tags)
+    result = shell("distill --teacher", tuned, "--student", "distil", *data, "--out", "out", *words)
     assert (result.code, says in result.err) == (2, True), result.err
 
 

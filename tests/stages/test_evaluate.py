@@ -204,7 +204,7 @@ def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
 
 def test_data_with_labels_the_checkpoint_lacks(checkpoint, data):
     (data / "test.tsv").write_text(TEST.replace("hepti\tB-Disease", "hepti\tB-Drug"))
-    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; evaluate on"):
+    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; give the data"):
         evaluate.run(_options(checkpoint, data))
 
 
