@@ -1,8 +1,8 @@
 """The squared L2 norm of all weights of a unit: torch-pruning's group magnitude (Fang et al. 2023, DepGraph).
 
 A group is all weights that are coupled with a unit; see `models.cuts.width`, and `models.cuts.sliced_pruning` for the
-families that torch-pruning does not cover. Hidden dimensions are scored after the
-other cuts, when they are chosen, by the weights that are left. A layer's score is the sum over its parameters.
+families that torch-pruning does not cover. Hidden dimensions are scored after the other cuts, when they are chosen, by
+the weights that are left. A layer's score is the sum over its parameters.
 """
 
 import torch

@@ -358,9 +358,10 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     from biosqueeze.vocabularies.change import plan_vocabulary
 
     vocabulary = plan_vocabulary(source, options, load_config(source))
-    search = open_search(options, source, vocabulary).timed()
+    search = open_search(options, source, vocabulary)
     loaded = load_model(source, seed=options.seed)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
+    search = search.timed()  # minutes, so after the weights were checked
     guided = GuidedCut(search.guide, source, start.model, start.tokenizer)
     for choice in search.choose(guided.scores):
         guided.restart()

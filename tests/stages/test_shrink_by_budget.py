@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from biosqueeze.backends import open_predictor
@@ -183,6 +184,16 @@ def test_speedup_by_times_that_are_measured_once(shell, pico_bert, measured):
     assert beyond.code == 2 and "out of reach: the smallest shape has 1 of 4 layers" in beyond.err
     assert "give --speedup " in beyond.err and "measured before" in beyond.err and not Path("tiny").exists()
     assert len(measured) == 7
+
+
+def test_weights_are_checked_before_models_are_measured(shell, pico_bert, measured):
+    shutil.copytree(pico_bert, "broken")
+    weights = load_file("broken/model.safetensors")
+    weights["bert.encoder.layer.2.output.dense.weight"][0, 0] = float("nan")
+    save_file(weights, "broken/model.safetensors", metadata={"format": "pt"})
+    result = shell("shrink", "broken", "--speedup", "2", *TIMED, "--out", "small")
+    assert result.code == 1 and "holds NaN or an infinite number" in result.err
+    assert not measured and sorted(path.name for path in Path().iterdir()) == ["broken"]
 
 
 def test_family_is_written_whole(shell, pico_bert, measured):
