@@ -15,9 +15,11 @@ from biosqueeze.distillation.training_data.augmentation import check_kind
 from biosqueeze.distillation.training_data.datasets import check_data_labels
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
+from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
 from biosqueeze.models.named.presets import find_preset
 from biosqueeze.models.named.students import kept_layers, student_config
+from biosqueeze.training.option_checks import check_family
 
 
 def check_request(request: DistillationRequest) -> LossConfig:
@@ -39,6 +41,7 @@ def check_request(request: DistillationRequest) -> LossConfig:
         raise SqueezeError(no_common_tokens(models.student_name, models.teachers))
     teacher = load_config(models.teachers[0])
     student, source_layers = student_of(models, teacher)
+    check_family(request.training, family_of(student))
     traits = ModelTraits(
         student=student,
         teacher=teacher,

@@ -13,8 +13,9 @@ from biosqueeze.finetuning.grid import GridPoint, format_value
 from biosqueeze.finetuning.loss_checks import check_loss_options
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import check_reinitialised
+from biosqueeze.models.families import family_of
 from biosqueeze.tasks.formulation import Formulation
-from biosqueeze.training.option_checks import check_training_options
+from biosqueeze.training.option_checks import check_family, check_training_options
 
 
 def check_points(
@@ -63,6 +64,7 @@ def check_points_on_data(
         at_point: Any = replace(options, **point)
         formulation = open_task_setup(at_point.task, Formulation.from_options(at_point)).task.formulation
         try:
+            check_family(at_point, family_of(config))
             check_reinitialised(at_point.reinit_layers, config)
             check_loss_options(at_point, formulation, output_type)
         except UsageError as error:

@@ -135,13 +135,16 @@ def _inputs(options: Options, start: Checkpoint | NewModel) -> tuple[Path, ...]:
 def plan(options: Options) -> Plan:
     """Describe the pretraining and its costs; read configs, the tokenizer and some text, and no weights."""
     from biosqueeze.models.count import parameters_of
+    from biosqueeze.models.families import FAMILIES
     from biosqueeze.pretraining.cost import cost_lines
     from biosqueeze.pretraining.models import new_parameters
     from biosqueeze.pretraining.objectives import head_of_objective
     from biosqueeze.pretraining.pipeline import family_name
+    from biosqueeze.training.option_checks import check_family
 
     request = _request(options, weights=False)
     start = request.start
+    check_family(options, FAMILIES[family_name(start)])
     inputs = _inputs(options, start)
     out = check_output(_output(options, start), inputs, force=options.force, resume=options.resume is True)
     head = head_of_objective(options.objective, family_name(start))

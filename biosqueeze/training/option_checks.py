@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import transformers
+
 from biosqueeze.errors import UsageError
+from biosqueeze.models.families import Family
 from biosqueeze.system import processes
 from biosqueeze.training.compilation import check_compiler
 from biosqueeze.training.options import PLATEAU, TrainingOptions
@@ -34,11 +37,23 @@ def check_training_options(options: TrainingOptions, *, evaluated: bool) -> None
     check_tracker(options)
 
 
+def check_family(options: TrainingOptions, family: Family) -> None:
+    """Check options against the model's family, before its weights are loaded.
+
+    Raises:
+        UsageError: the family cannot compute activations again in the backward pass.
+    """
+    check_supported(options, getattr(transformers, family.architecture("base")))
+
+
 def check_supported(options: TrainingOptions, model: Any) -> None:
-    """Check options against the model.
+    """Check options against the model, or its class.
 
     Raises:
         UsageError: the model cannot compute activations again in the backward pass.
     """
     if options.gradient_checkpointing and not model.supports_gradient_checkpointing:
-        raise UsageError(f"--gradient-checkpointing does not work with a {type(model).__name__}")
+        raise UsageError(
+            "--gradient-checkpointing does not work with this model: transformers does not implement it for its "
+            "family; leave it out"
+        )

@@ -26,6 +26,8 @@ def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
     config = (tmp_path / "chooser" / "config.json").read_text()
     (tmp_path / "chooser" / "config.json").write_text(config.replace("TokenClassification", "MultipleChoice"))
     pico.save("roberta", tmp_path / "roberta")
+    pico.save("albert", tmp_path / "albert")
+    pico.save("albert", tmp_path / "albert-tuned", head="token-classification", labels=("O", "B-Disease", "I-Disease"))
     pico.save("bert", tmp_path / "scorer", head="sequence-classification", labels=("score",))
     (tmp_path / "pairs").mkdir()
     write_data(tmp_path / "pairs", "similarity")
@@ -80,10 +82,12 @@ REFUSED = [
     "finetune plain --data data --tagger crf --class-weights balanced",
     "finetune plain --data data --grid reinit-layers=1,9",
     "finetune plain --data data --grid tagger=linear,crf --smart 1",
+    "finetune albert --data data --gradient-checkpointing",
     "finetune plain --data pairs --class-weights balanced",
     "finetune plain --data pairs --grid class-weights=none,balanced",
     "finetune plain --data pairs --representation cosine --smart 1",
     "pretrain plain --corpus text.txt --steps 2 --eval-every 1",
+    "pretrain albert --corpus text.txt --steps 2 --gradient-checkpointing",
     "distill tuned --teacher tuned --data data --out tuned",
     "distill plain --teacher tuned --data foreign",
     "distill --student tinny --teacher tuned --data data",
@@ -103,6 +107,7 @@ REFUSED = [
     "distill --student distil --teacher tuned --corpus missing.txt",
     "distill --student distil --teacher tuned --data data --task relation",
     "distill roberta --teacher plain --corpus text.txt",
+    "distill --student distil --teacher albert-tuned --data data --gradient-checkpointing",
     "distill --student distil --teacher tuned --data data --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --teacher tuned --data data --loss hard",
