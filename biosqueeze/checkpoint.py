@@ -13,13 +13,12 @@ from typing import Any
 from biosqueeze import card, checkpoint_files, manifest, model_config, model_facts
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
-from biosqueeze.hub_names import split_revision
+from biosqueeze.hub_names import may_be_on_hub, split_revision
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import is_module_folder
 
 DEMO_MODEL = "demo:minilm"
-_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?(@[\w./-]+)?$")  # NAME@REVISION is a branch, a tag or a commit
 _CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
 # Of the folders on the Hub, only those of sentence-transformers' modules are fetched, such as 1_Pooling.
 _OTHER_FOLDERS = ["[!0-9]*/*"]
@@ -225,7 +224,7 @@ def locate(name: str, *, weights: bool = True) -> Path:
         return _locate_demo(name)
     if path.exists():
         raise SqueezeError(f"{name} is a file; name the directory that holds config.json and the weights")
-    if not _HUB_ID.match(name) or name.startswith("."):
+    if not may_be_on_hub(name):
         raise SqueezeError(f"there is no directory {name}; check the path (`ls {path.parent}`)")
     return _download(name, weights)
 

@@ -7,7 +7,7 @@ interrupted step continues from its last saved training state.
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from pathlib import Path
@@ -37,6 +37,7 @@ from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash, read_json, write_json
+from biosqueeze.hub_names import may_be_on_hub
 from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 
 PURPOSE = Purpose.PIPELINE
@@ -137,6 +138,7 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
     Raises:
         UsageError: a value has the wrong type, breaks a rule, or refers to a step that is not before it; or two steps
             have one output.
+        SqueezeError: a path does not exist, and no earlier step writes it.
     """
     for stage, module in {step.stage: step.module for step in steps}.items():
         warn_of_unknown_variables(stage, stage_command(stage, module))
@@ -145,6 +147,7 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
     previous: Path | None = None
     for step in steps:
         context = step_context(step, directory, outputs, previous)
+        _check_paths(step, context.params, [*writers, *outputs.values()])
         if "out" in context.params:
             _check_out(step.name, context.params["out"], writers)
         if STDIN not in _flat(context.params.values()):
@@ -162,6 +165,19 @@ def _check_out(step: str, out: str, writers: dict[Path, str]) -> None:
     writer = writers.setdefault(Path(out).expanduser().resolve(), step)
     if writer != step:
         raise UsageError(f"[{step}] would replace {out}, which [{writer}] writes; give it another out")
+
+
+def _check_paths(step: RecipeStep, values: Mapping[str, Any], written: Iterable[Path]) -> None:
+    """Check that the paths exist which a step reads, unless an earlier one writes there or the text may be a name."""
+    places = [path.resolve() for path in written]
+    for option in step.fields.values():
+        for text in _flat([values.get(option.name)]) if option.is_input else ():
+            if not text or text == STDIN or ":" in text or may_be_on_hub(text):
+                continue
+            path = Path(text).expanduser()
+            near = (path.resolve().is_relative_to(place) or place.is_relative_to(path.resolve()) for place in places)
+            if not path.exists() and not any(near):
+                raise SqueezeError(f"[{step.name}]: there is no file or directory {text}, which {option.flag} names")
 
 
 def step_key(step: RecipeStep, options: StageOptions) -> str:
@@ -260,7 +276,8 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
             previous = path if (path / "config.json").is_file() else previous
             continue
         replacing = with_replaced_output(step, options, run.directory)
-        absent = {str(path) for path in run.outputs.values() if str(path) in values and not path.exists()}
+        planned = {path for path in run.outputs.values() if not path.exists()}
+        absent = {text for text in values if Path(text) in planned}
         try:
             plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:
@@ -319,7 +336,7 @@ def _outline(step: RecipeStep, options: StageOptions, run: RecipeRun, absent: Co
 
 
 def _flat(values: Iterable[Any]) -> list[Any]:
-    return [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
 
 
 def _run_recipe(

@@ -85,7 +85,7 @@ def _read_step(path: Path, name: str, table: dict[str, Any], overrides: Override
             f"{path}: [{name}] is no stage.{registry.closest(stage, stages)} Stages: {', '.join(stages)}; "
             'give a table with another name its stage with stage = "..."'
         )
-    keys = {key.replace("-", "_"): value for key, value in table.items() if key != "stage"}
+    keys = {key: value for key, value in table.items() if key != "stage"}
     step = RecipeStep(name, stage, keys, overrides)
     fields = step.fields
     for key in [*keys, *overrides]:

@@ -91,11 +91,26 @@ def _document(path: Path) -> dict[str, Any]:
     for key, value in document.items():
         if key == _SCALE:
             _check_scales(path, value)
+            document[key] = {name: _with_underscores(path, f"{key}.{name}.", steps) for name, steps in value.items()}
         elif key == _LEAVE_OUT:
             _check_left_out(path, document)
         elif not isinstance(value, dict) and not (key in _TEXTS and isinstance(value, str)):
             raise UsageError(f"{path}: {key!r} is outside of a table; put it below its step, such as [shrink]")
-    return document
+    tables = {name: table for name, table in document.items() if isinstance(table, dict) and name != _SCALE}
+    return document | _with_underscores(path, "", tables)
+
+
+def _with_underscores(path: Path, prefix: str, tables: Tables) -> Tables:
+    """Return the tables with keys as options are named, in which `batch-size` is `batch_size`."""
+    renamed: Tables = {}
+    for step, table in tables.items():
+        keys = renamed[step] = {}
+        for key, value in table.items():
+            name = key.replace("-", "_")
+            if name in keys:
+                raise UsageError(f"{path}: [{prefix}{step}] has {name} twice, with - and with _; leave one out")
+            keys[name] = value
+    return renamed
 
 
 def _check_scales(path: Path, scales: Any) -> None:

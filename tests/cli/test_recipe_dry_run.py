@@ -96,3 +96,17 @@ def test_a_dry_run_skips_what_reads_a_measured_model(pico_ner: Path, copy_of: Co
     assert shell("run", path, "--dry-run").err.count("unchanged, would be skipped") == 3
     said = shell(*changed)
     assert ("predict: unchanged" in said.err, "report: unchanged" in said.err) == (True, False), said.err
+
+
+def test_paths_of_later_steps_are_checked_first(tmp_path: Path, pico_bert: Path, shell: Shell) -> None:
+    """A wrong path in the last step is named before the first one runs; what a step writes need not exist yet."""
+    (tmp_path / "a.txt").write_text("One two.\n")
+    first = f'[corpus]\ninputs = ["{tmp_path / "a.txt"}"]\n[tiny]\nstage = "distill"\nteacher = "{pico_bert}"\n'
+    last = 'student = "tiny"\nsteps = 1\ncorpus = "{}"\n'
+    wrong = write(tmp_path / "wrong.toml", first + last.format(tmp_path / "none.txt.gz"))
+    for more in ((), ("--dry-run",)):
+        said = shell("run", wrong, "--out", "run", *more)
+        assert (said.code, Path("run/corpus").exists()) == (1, False)
+        assert f"[tiny]: there is no file or directory {tmp_path / 'none.txt.gz'}, which --corpus names" in said.err
+    right = write(tmp_path / "right.toml", first + last.format("./run/corpus"))
+    assert shell("run", right, "--out", "run", "--dry-run").code == 0

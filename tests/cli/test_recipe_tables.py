@@ -47,6 +47,11 @@ def test_a_recipe_extends_another(tmp_path: Path) -> None:
     assert read_tables(path).scales["pico"] == {"small": {"layers": "1"}, "more": {}}
 
 
+def test_a_key_with_a_hyphen_replaces_one_without(tmp_path: Path) -> None:
+    base = "[distill]\nbatch_size = 8\n[scale.laptop.distill]\nbatch-size = 4"
+    assert read_recipe(write(tmp_path, base=base), (), "laptop")[0].table == {"batch_size": 4}
+
+
 def test_a_table_with_its_stage_replaces_the_inherited_one(tmp_path: Path) -> None:
     path = write(tmp_path, base=BASE, own='extends = "base"\n[small]\nstage = "shrink"\nlayers = "6"\n')
     assert read_recipe(path, ())[0].table == {"layers": "6"}
@@ -68,6 +73,8 @@ def test_a_table_with_its_stage_replaces_the_inherited_one(tmp_path: Path) -> No
         ('extends = "quickstart"\nleave_out = ["benc"]', None, "Did you mean 'bench'"),
         ('leave_out = ["bench"]\n[shrink]', None, "leave_out lists steps of the recipe that is extended"),
         ('extends = "quickstart"\nleave_out = "bench"', None, "leave_out lists steps of the recipe"),
+        ("[distill]\nbatch-size = 8\nbatch_size = 4", None, r"\[distill\] has batch_size twice, with - and with _"),
+        (BASE + "[scale.odd.small]\na-b = 1\na_b = 2", None, r"\[scale.odd.small\] has a_b twice"),
     ],
 )
 def test_mistakes_in_scales_and_extensions_are_named(tmp_path: Path, text: str, scale: str | None, says: str) -> None:
