@@ -109,7 +109,7 @@ def test_commands_can_be_typed() -> None:
     entry = manifest.HistoryEntry(
         stage="distill", version="1", created="", options=options, sources=sources, parents=parents
     )
-    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --loss kl=1 --loss mse=2"
+    wanted = "biosqueeze distill --teacher 'a teacher' --weight-decay 0.0 --loss kl=1 --loss mse=2 --out x"
     assert card._command(entry) == wanted
     entry = replace(entry, options={"checkpoint": "a b"})
     assert card._command(entry) == "biosqueeze distill 'a b'"

@@ -9,9 +9,10 @@ import inspect
 import logging
 import numbers
 import os
+import re
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,11 +22,15 @@ from biosqueeze.cli.streams import clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.options import Argument, Hidden, OptionField, StageOptions, Syntax, option_fields
 from biosqueeze.options.values import joined
+from biosqueeze.suggestions import suggest
 
 __all__ = ["STAGES", "Result", "stage_function"]
 
 # `tasks` is a package of biosqueeze; its command is for the shell.
 STAGES = tuple(name for name in registry.names("stages") if name != "tasks")
+
+# Only the command line reads a path from a pipe.
+_PIPED = re.compile(r", ([^,]+), or - for the path on standard input")
 
 
 def stage_function(name: str) -> Callable[..., Result]:
@@ -34,7 +39,7 @@ def stage_function(name: str) -> Callable[..., Result]:
     signature = signature_of(stage)
 
     def function(*positional: Any, **keywords: Any) -> Result:
-        arguments = signature.bind(*positional, **keywords).arguments
+        arguments = _bound(name, signature, positional, keywords)
         is_quiet = bool(arguments.pop("quiet", False))
         return _run(stage, options_of(stage, arguments), is_quiet)
 
@@ -43,6 +48,23 @@ def stage_function(name: str) -> Callable[..., Result]:
     function.__doc__ = documentation_of(stage)
     function.__signature__ = signature  # type: ignore[attr-defined] # read by inspect and help()
     return function
+
+
+def _bound(
+    name: str, signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments by parameter.
+
+    Raises:
+        TypeError: they do not fit the signature; the message names the function, and the keyword that was meant.
+    """
+    try:
+        return signature.bind(*positional, **keywords).arguments
+    except TypeError as error:
+        unknown = next((keyword for keyword in keywords if keyword not in signature.parameters), "")
+        near = suggest(unknown.replace("_", "-"), [known.replace("_", "-") for known in signature.parameters])
+        meant = f". Did you mean {near.name.replace('-', '_')!r}?" if near else ""
+        raise TypeError(f"{name}() {error}{meant}") from None
 
 
 def visible_fields(stage: ModuleType) -> list[OptionField]:
@@ -68,7 +90,8 @@ def signature_of(stage: ModuleType) -> inspect.Signature:
 def documentation_of(stage: ModuleType) -> str:
     """Return the description of the stage and the help of its options."""
     lines = [inspect.cleandoc(stage.Options.__doc__ or ""), "", "Args:"]
-    lines += [f"    {field.name}: {field.help}" for field in visible_fields(stage)]
+    helps = {field.name: _PIPED.sub(r", or \1", field.help) for field in visible_fields(stage)}
+    lines += [f"    {name}: {text}" for name, text in helps.items()]
     return "\n".join([*lines, "    quiet: Print only warnings and errors."])
 
 

@@ -13,12 +13,12 @@ _ONE = "a cut has one budget"
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """What the cut model may cost; of the shapes that fit, the one is cut that keeps the most importance."""
+    """What the cut model may cost; of the shapes that fit, the one that keeps the most importance is taken."""
 
     params: Annotated[
         str | None,
         "Most parameters, embeddings and head included: 15M, 700K or 15000000. Of the shapes with fewer layers, heads "
-        "and neurons that fit, the one is cut that keeps the most importance.",
+        "and neurons that fit, the one that keeps the most importance is taken.",
         Syntax("NUMBER", amount, "15M"),
         _SHAPE,
         Excludes("flops", "speedup", "family", why=_ONE),
@@ -34,8 +34,8 @@ class BudgetOptions:
     ] = None
     speedup: Annotated[
         float | None,
-        "How many times as fast as the original the cut model is to be, by the times of small models that are measured "
-        "on this machine once, in a minute or two.",
+        "How many times as fast as the original the cut model is to be, estimated from the times of small models "
+        "that are measured on this machine once, in a minute or two.",
         Bounds(above=1),
         _SHAPE,
         Excludes("family", why=_ONE),

@@ -18,7 +18,7 @@ from biosqueeze.files.parsing import read_text
 from biosqueeze.manifest import HistoryEntry, Manifest
 
 FILE_NAME = "README.md"
-_NOT_REPEATED = {"checkpoint", "out", "force", "resume"}
+_NOT_REPEATED = {"checkpoint", "force", "resume"}
 
 
 def render(name: str, manifest: Manifest, directory: Path, parent: Path | None = None) -> str:
@@ -98,7 +98,10 @@ def _measurements(manifest: Manifest) -> list[str]:
 
 
 def _command(entry: HistoryEntry) -> str:
-    """Return the command that repeats a stage, with the options that were not left at their defaults."""
+    """Return the command that repeats a stage, with the options that were not left at their defaults.
+
+    --out is one of them: it is the input of the next command.
+    """
     values = {name: value for name, value in entry.given_options().items() if name not in _NOT_REPEATED}
     checkpoint = [str(entry.options["checkpoint"])] if entry.options.get("checkpoint") is not None else []
     flags = option_flags(values, option_defaults(entry.stage))

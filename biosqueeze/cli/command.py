@@ -17,7 +17,7 @@ import click
 from biosqueeze import progress
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import arguments_of, parameters, read_options
-from biosqueeze.cli.streams import clean_stdout, write_lines
+from biosqueeze.cli.streams import clean_stdout, explained_output, write_lines
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import UsageError
 from biosqueeze.files.parsing import DOCUMENT_MEGABYTES, LINE_MEGABYTES, VARIABLE
@@ -92,9 +92,11 @@ def _run_stage(name: str, stage: ModuleType) -> None:
         return
     if isinstance(result, Outcome):
         print_summary(result.summary, time.monotonic() - started)
-        print_outcome(result, as_json=as_json, table_format=table_format)
+        with explained_output():
+            print_outcome(result, as_json=as_json, table_format=table_format)
     elif as_json:
-        click.echo(json.dumps(plan_as_dict(name, result)))
+        with explained_output():
+            click.echo(json.dumps(plan_as_dict(name, result)))
     else:
         print_plan(name, result)
 

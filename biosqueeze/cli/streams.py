@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stdout
 from typing import Any
 
-from biosqueeze.errors import UsageError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.system import processes
 
 STDIN = "-"
@@ -62,6 +62,24 @@ def write_lines(lines: Generator[str, None, None], descriptor: int) -> None:
             rest = memoryview(text.encode())
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
+
+
+@contextmanager
+def explained_output() -> Iterator[None]:
+    """Explain in one line why the body cannot print on standard output.
+
+    Raises:
+        BrokenPipeError: the reader has closed the pipe.
+        SqueezeError: standard output cannot be written to.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        cause = error.strerror or error
+        raise SqueezeError(f"standard output cannot be written ({cause}); redirect it to another place") from error
 
 
 def _may_dash(value: Any) -> bool:

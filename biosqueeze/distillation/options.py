@@ -20,7 +20,16 @@ from biosqueeze.options import (
     positive_numbers,
 )
 from biosqueeze.tasks.formulation import ReadingOptions
-from biosqueeze.training.options import EPOCHS, MOST_EPOCHS, SCHEDULES, TrainingOptions
+from biosqueeze.training.options import (
+    EPOCHS,
+    MOST_EPOCHS,
+    PATIENCE,
+    PLATEAU_PATIENCE,
+    PLATEAU_PATIENCE_AT_GOAL,
+    PRECISIONS,
+    SCHEDULES,
+    TrainingOptions,
+)
 
 _NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 
@@ -41,6 +50,19 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         f"{SCHEDULES} On a task with --data the default is plateau, unless --epochs or --steps is given.",
         Group.OPTIMISATION,
     ] = "linear"
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16"],
+        f"{PRECISIONS}; then the products of a teacher are in int8 on CPUs with VNNI.",
+        Group.MACHINE,
+    ] = "auto"
+    patience: Annotated[
+        int | None,
+        PATIENCE.format(
+            f"{PLATEAU_PATIENCE} ({PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its teacher)"
+        ),
+        Bounds(least=1),
+        Group.DEV,
+    ] = None
 
     loss: Annotated[
         tuple[str, ...],

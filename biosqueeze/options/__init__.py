@@ -115,7 +115,7 @@ class WritingOptions(StageOptions):
 
     out: Annotated[
         str | None,
-        "Directory to write. Default: the name of the input and of the stage.",
+        "Directory to write. Default: the name of the input and what was done, such as teacher-distilled.",
         Short("o"),
         OnDisk(is_output=True),
         Common(),

@@ -169,9 +169,15 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
     for row in bench.rows:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
-    machine = f"{bench.cpu or 'unknown processor'}, {bench.threads} threads, {bench.rounds} rounds"
+    machine = (
+        f"{bench.cpu or 'unknown processor'}, {_counted(bench.threads, 'thread')}, {_counted(bench.rounds, 'round')}"
+    )
     scores = score_heading(row.metric for row in bench.rows if row.score is not None)
     return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
+
+
+def _counted(number: int | None, noun: str) -> str:
+    return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:

@@ -233,20 +233,33 @@ def _thousands(value: float, _place: object) -> str:
 
 
 def tradeoff_plot(panels: Sequence[Panel]) -> Markup:
-    """Draw panels of score against cost side by side, with one legend below."""
+    """Draw panels of score against cost side by side, with one legend below.
+
+    Where there are more checkpoints than colours, each has a number too.
+    """
     points = [point for panel in panels for point in panel.points]
-    styles = _styles(points)
-    widest = max(len(f"{checkpoint}, {backend}") for checkpoint, backend in styles)
+    styles, numbers = _styles(points), _numbers(points)
+    labels = [_legend_text(f"{numbers.get(name, '')} {name}, {backend}".lstrip(" ")) for name, backend in styles]
+    widest = max(map(len, labels))
     columns = max(1, min(len(styles), 72 * len(panels) // (widest + 8)))
     with matplotlib.rc_context(_STYLE):
         height = 3.5 + 0.24 * math.ceil(len(styles) / columns)
         figure = Figure(figsize=(5.2 * len(panels), height), layout="constrained")
         for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
             _draw_points(axes, panel, styles)
+            for point in panel.points if numbers else ():
+                axes.annotate(
+                    str(numbers[point.checkpoint]), (point.x, point.y), (8, 5), textcoords="offset points", fontsize=7.5
+                )
         marks = [Line2D([], [], **style) for style in styles.values()]
-        names = [_legend_text(f"{checkpoint}, {backend}") for checkpoint, backend in styles]
-        figure.legend(marks, names, loc="outside lower center", ncols=columns)
+        figure.legend(marks, labels, loc="outside lower center", ncols=columns)
         return _as_markup(figure)
+
+
+def _numbers(points: Sequence[Point]) -> dict[str, int]:
+    """Return the number of each checkpoint, from 1; empty where each has a colour of its own."""
+    checkpoints = list(dict.fromkeys(point.checkpoint for point in points))
+    return {name: index + 1 for index, name in enumerate(checkpoints)} if len(checkpoints) > len(COLOURS) else {}
 
 
 def _styles(points: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -270,7 +283,8 @@ def _styles(points: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _draw_points(axes: Axes, panel: Panel, styles: Mapping[tuple[str, str], dict[str, Any]]) -> None:
     for point in panel.points:
-        axes.plot([point.x], [point.y], **styles[point.checkpoint, point.backend])
+        # Not clipped: the marker of a fast or small model reaches over the axis.
+        axes.plot([point.x], [point.y], clip_on=False, **styles[point.checkpoint, point.backend])
     axes.margins(y=0.18)
     axes.set_xlim(0, max(point.x for point in panel.points) * 1.12 or 1)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_ROUND))

@@ -46,10 +46,7 @@ _NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
 PURPOSE = Purpose.SMALLER
 EXAMPLES = (
     ("Keep 6 layers, spread evenly", "biosqueeze shrink dmis-lab/biobert-v1.1 --layers 6"),
-    (
-        "Keep half of the feed-forward neurons and heads too",
-        "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6",
-    ),
+    ("Keep half of the neurons and heads too", "biosqueeze shrink teacher --layers 6 --ffn 1536 --heads 6"),
     (
         "Halve the width, choosing and repairing by the task's data",
         "biosqueeze shrink ner-minilm --width 0.5 --calibration NCBI-disease",

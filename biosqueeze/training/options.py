@@ -31,6 +31,13 @@ SCHEDULES = (
     f"--epochs, --steps or --hours, by default of {PLATEAU_STEPS:,} steps, the rate falls. The mean of the weights of "
     "the last steps is scored and kept."
 )
+PRECISIONS = (
+    "Precision of the computation. bf16 is autocast; auto is bf16 where GPU or CPU compute it faster, else fp32"
+)
+PATIENCE = (
+    "Stop after this number of evaluations on dev in a row without a better score. Default: never; with --schedule "
+    "plateau {}, and no fewer than there are in " + f"{PLATEAU_PATIENCE_STEPS} steps."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +130,7 @@ class TrainingOptions(WritingOptions):
     device: DeviceOption = AUTO_DEVICE
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
-        "Precision of the computation. bf16 is autocast; auto is bf16 where GPU or CPU compute it faster, else fp32; "
-        "then the products of a teacher are in int8 on CPUs with VNNI.",
+        f"{PRECISIONS}.",
         Group.MACHINE,
     ] = "auto"
     max_length: Annotated[
@@ -167,9 +173,7 @@ class TrainingOptions(WritingOptions):
     ] = None
     patience: Annotated[
         int | None,
-        "Stop after this number of evaluations on dev in a row without a better score. Default: never; with "
-        f"--schedule plateau {PLATEAU_PATIENCE}, {PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its "
-        f"teacher, and no fewer than there are in {PLATEAU_PATIENCE_STEPS} steps.",
+        PATIENCE.format(PLATEAU_PATIENCE),
         Bounds(least=1),
         Group.DEV,
     ] = None

@@ -45,6 +45,32 @@ def test_the_stub_is_up_to_date() -> None:
     assert generated == written, "run python -m biosqueeze.api.stub"
 
 
+def test_the_stub_takes_what_the_functions_take() -> None:
+    functions = {node.name: node for node in ast.parse(stub()).body if isinstance(node, ast.FunctionDef)}
+
+    def annotated(function: str, name: str) -> str:
+        arguments = functions[function].args
+        found = next(each for each in (*arguments.args, *arguments.kwonlyargs) if each.arg == name)
+        return ast.unparse(found.annotation) if found.annotation else ""
+
+    for function, name in (("finetune", "grid"), ("evaluate", "min"), ("distill", "loss"), ("predict", "column")):
+        assert "Mapping[str, object]" in annotated(function, name)
+    for function, name in (("shrink", "params"), ("pretrain", "mask_rate")):
+        assert "float" in annotated(function, name)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_documentation_names_no_pipe_of_paths(name: str) -> None:
+    assert "path on standard input" not in getattr(biosqueeze, name).__doc__
+
+
+def test_an_unknown_keyword_gets_the_one_that_is_meant() -> None:
+    with pytest.raises(TypeError, match=r"^finetune\(\) .* 'learning_rate'. Did you mean 'lr'\?$"):
+        biosqueeze.finetune("x", data="y", learning_rate=1e-4)
+    with pytest.raises(TypeError, match=r"^shrink\(\) missing a required argument: 'checkpoint'$"):
+        biosqueeze.shrink()
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_signatures_have_the_options_of_the_command(name: str) -> None:
     parameters = inspect.signature(getattr(biosqueeze, name)).parameters

@@ -51,6 +51,14 @@ def test_a_stage_has_the_shape_of_a_stage(name: str) -> None:
     assert any(field.marker(Argument) for field in option_fields(stage.Options))
 
 
+@pytest.mark.parametrize("name", ["finetune", "pretrain"])
+def test_help_speaks_of_teachers_where_there_are_some(name: str) -> None:
+    helps = {field.name: field.help for field in option_fields(registry.load("stages", name).Options)}
+    of_distill = {field.name: field.help for field in option_fields(registry.load("stages", "distill").Options)}
+    for option in ("precision", "patience"):
+        assert "teacher" in of_distill[option] and "teacher" not in helps[option]
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_help_shows_every_option_and_an_example(name: str, shell: Shell) -> None:
     said = shell(name, "--help")

@@ -16,3 +16,11 @@ def test_closed_standard_output_is_explained() -> None:
     command = f"{sys.executable} -m biosqueeze students >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, "error: standard output is closed" in done.stderr) == (1, True), done.stderr
+
+
+def test_full_standard_output_is_explained() -> None:
+    command = f"{sys.executable} -m biosqueeze tasks >/dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    wanted = "error: standard output cannot be written (No space left on device); redirect it to another place"
+    assert done.stderr.splitlines()[-1] == wanted

@@ -25,6 +25,14 @@ def test_plots_are_reproducible_without_group_ids():
     assert '<g id="' not in drawn and "var(--ink)" in drawn and "#010203" not in drawn
 
 
+def test_checkpoints_have_numbers_where_colours_repeat():
+    points = tuple(Point(f"cut-{index}", "torch", 1.0 + index, 0.5) for index in range(9))
+    few = Page(tradeoff_plot([Panel("F1", "ms", "F1", points[:8])])).text
+    many = Page(tradeoff_plot([Panel("F1", "ms", "F1", points)])).text
+    assert "cut-7, torch" in few and "8 cut-7" not in few
+    assert "1 cut-0, torch" in many and "9 cut-8, torch" in many
+
+
 @pytest.mark.parametrize("name", ["$x^2$", "$\\frac{$", "_hidden", "#010203", "<b>&", "[/red]"])
 def test_names_are_drawn_as_they_are(tmp_path, name):
     drawn = tradeoff_plot([Panel(f"of {name}", f"MB {name}", name, (Point(name, name, 3.0, 0.5),))])

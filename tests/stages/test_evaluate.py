@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
+from biosqueeze import progress
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.reporting.measurements import evaluation_table
@@ -85,6 +86,18 @@ def test_scores_are_written_and_shown(checkpoint, data, gold_but, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "0.8000" in captured.err and "f1-Disease" in captured.err
+
+
+def test_no_title_without_its_table(checkpoint, data, gold_but, capsys):
+    gold_but()
+    progress.show_tables(shown=False)
+    try:
+        evaluate.run(_options(checkpoint, data))
+    finally:
+        progress.show_tables(shown=True)
+    assert "with torch:" not in capsys.readouterr().err
+    evaluate.run(_options(checkpoint, data))
+    assert f"ner on {data} (test) with torch:" in " ".join(capsys.readouterr().err.split())
 
 
 def test_long_sentences_are_windowed(checkpoint, data, gold_but):

@@ -153,7 +153,7 @@ SHAPES: Mapping[str, Shape] = {
         ),
         Shape(name="minilm-l12", family="bert", layers=12, **_NARROW, source=_MINILM),
         Shape(name="minilm-l6", family="bert", layers=6, **_NARROW, source=_MINILM),
-        Shape(name="minilm-l3", family="bert", layers=3, **_NARROW, source=f"half of it, {_MINILM}"),
+        Shape(name="minilm-l3", family="bert", layers=3, **_NARROW, source=f"half the layers of minilm-l6, {_MINILM}"),
         Shape(name="bert-tiny", family="bert", layers=2, hidden=128, heads=2, ffn=512, source=_MINIATURES),
         Shape(name="bert-mini", family="bert", layers=4, hidden=256, heads=4, ffn=1024, source=_MINIATURES),
         Shape(name="bert-small", family="bert", layers=4, hidden=512, heads=8, ffn=2048, source=_MINIATURES),
