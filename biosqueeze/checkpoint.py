@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ class Checkpoint:
         parent = self.manifest.parent.name if self.manifest and self.manifest.parent else "CHECKPOINT"
         return SqueezeError(
             f"{self.name} has no float weights, which this needs (quantize --slim left them out); name the checkpoint "
-            f"that it was made from, {parent}, or write it with its weights: biosqueeze quantize {parent}"
+            f"that it was made from, {parent}, or write it with its weights: biosqueeze quantize {shlex.quote(parent)}"
         )
 
     def weights_sha256(self) -> str:
@@ -156,6 +157,11 @@ class Checkpoint:
         """The last part of the name, fit for a directory name."""
         last = re.split(r"[/:]", split_revision(self.name)[0].rstrip("/"))[-1]
         return self.path.resolve().name if last in ("", ".", "..") else last
+
+    @property
+    def quoted_name(self) -> str:
+        """The name as it is typed in a shell, for the commands in messages."""
+        return shlex.quote(self.name)
 
     @property
     def is_writable(self) -> bool:

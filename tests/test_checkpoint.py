@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.backends import files_of
 from biosqueeze.checkpoint import copy_files, locate, open_checkpoint, read_result, write_result
 from biosqueeze.errors import SqueezeError
+from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error
 from tests.manifests import write_manifest
 
 
@@ -35,6 +37,17 @@ def test_incomplete_directories_are_explained(pico_bert: Path, tmp_path: Path) -
         open_checkpoint(str(tmp_path))
     with pytest.raises(SqueezeError, match="is a file"):
         open_checkpoint(str(pico_bert / "config.json"))
+
+
+def test_commands_in_messages_can_be_typed(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pico_bert, "my model; x")
+    checkpoint = open_checkpoint("my model; x")
+    assert checkpoint.quoted_name == "'my model; x'"
+    with pytest.raises(SqueezeError, match=r"; first: biosqueeze export 'my model; x'$"):
+        files_of(checkpoint, "onnxruntime")
+    error = missing_head_error(checkpoint, "task", "ner", "to score")
+    assert str(error).endswith("first: biosqueeze finetune 'my model; x' --task ner --data DIRECTORY")
 
 
 def test_results_are_not_written_to_the_hub_cache(pico_bert: Path, tmp_path: Path) -> None:

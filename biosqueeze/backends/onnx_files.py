@@ -33,7 +33,7 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
     if not path.is_file():
         if checkpoint.is_slim and file == FLOAT:
             raise checkpoint.missing_weights_error()
-        first = f"first: biosqueeze {command} {checkpoint.name}"
+        first = f"first: biosqueeze {command} {checkpoint.quoted_name}"
         advice = "fetch or copy it again in full" if checkpoint.is_slim else first
         raise SqueezeError(f"{checkpoint.name} has no {file}, which {backend} needs; {advice}")
     data = external_data(path)

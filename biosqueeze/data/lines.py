@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import shlex
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -253,7 +254,8 @@ def _check_packer(stream: Any, name: str) -> None:
     beginning: bytes = stream.peek(len(_GZIP_MAGIC))
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:
-        raise SqueezeError(f"{name} is packed, and only .gz is read; unpack it first: {command} {name} > FILE")
+        unpacking = f"{command} {shlex.quote(name)} > FILE"
+        raise SqueezeError(f"{name} is packed, and only .gz is read; unpack it first: {unpacking}")
 
 
 def _begins_gzip(stream: Any) -> bool:
@@ -350,6 +352,7 @@ def _conversion(name: str, encoding: str) -> str:
     if name == STANDARD_INPUT:
         return f"{iconv} in the pipe"
     path = Path(name)
+    quoted, copy = shlex.quote(name), shlex.quote(f"utf8-{path.name}")
     if path.suffix == ".gz":
-        return f"gzip -dc {path} | {iconv} | gzip > utf8-{path.name}"
-    return f"{iconv} {path} > utf8-{path.name}"
+        return f"gzip -dc {quoted} | {iconv} | gzip > {copy}"
+    return f"{iconv} {quoted} > {copy}"

@@ -64,7 +64,7 @@ def _labels_of_a_text(checkpoint: Checkpoint) -> str:
         note_once(
             checkpoint.path,
             f"{checkpoint.name}: config.json has no problem_type, so a text has one label; if it has any number: "
-            f"biosqueeze relabel {checkpoint.name} --multi-label",
+            f"biosqueeze relabel {checkpoint.quoted_name} --multi-label",
         )
     return (MULTI if problem_type == MULTI.problem_type else SINGLE).name
 
@@ -108,7 +108,7 @@ def missing_head_error(checkpoint: Checkpoint, head: str, task: str, purpose: st
     """Return the error for a checkpoint without a head: `purpose` is what cannot be done ("to score")."""
     return SqueezeError(
         f"{checkpoint.name} has no trained {head} head, so there is nothing {purpose}; "
-        f"first: biosqueeze finetune {checkpoint.name} --task {task} --data DIRECTORY"
+        f"first: biosqueeze finetune {checkpoint.quoted_name} --task {task} --data DIRECTORY"
     )
 
 

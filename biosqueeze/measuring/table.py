@@ -1,6 +1,7 @@
 """Rows of a bench result: one for each model and shape, and the two tables that show them."""
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
     first = rows[0]
     scored = [row for row in rows if row["score"] is not None]
     if first["score"] is None and first["is_finetuned"] and scored:
-        progress.note(f"no retention: first biosqueeze evaluate {first['checkpoint']} --backend {first['backend']}")
+        named = shlex.quote(first["checkpoint"])
+        progress.note(f"no retention: first biosqueeze evaluate {named} --backend {first['backend']}")
     others = {names[row["checkpoint"]]: None for row in scored if row["retention"] is None}
     if first["score"] is not None and others:
         progress.note(f"no retention of {', '.join(others)}: {_reason(first['score'])}")

@@ -1,5 +1,6 @@
 """Distil teachers into a student: task-agnostic on plain text, or task-specific with a fine-tuned teacher."""
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,7 +169,7 @@ def _check_plain(options: Options, teacher: Checkpoint) -> None:
         if getattr(options, name):
             raise UsageError(
                 f"--{name} needs a teacher that was fine-tuned on it, and {teacher.name} has no task head; "
-                f"first: biosqueeze finetune {teacher.name} --data {options.data or 'DIRECTORY'}"
+                f"first: biosqueeze finetune {teacher.quoted_name} --data {shlex.quote(options.data or 'DIRECTORY')}"
             )
 
 

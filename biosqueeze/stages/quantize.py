@@ -160,7 +160,7 @@ def _write_or_check_graph(copy: Checkpoint, source: Checkpoint) -> None:
     from biosqueeze.backends.onnx_export import check_graph, export_checked
 
     if not _graph_of(copy).is_file():
-        remedy = f"quantize what `biosqueeze export {source.name} --tolerance ...` writes"
+        remedy = f"quantize what `biosqueeze export {source.quoted_name} --tolerance ...` writes"
         export_checked(copy, _EXPORT_TOLERANCE, remedy)
         return
     exports = (entry.options.get("tolerance") for entry in source.history if entry.stage == "export")

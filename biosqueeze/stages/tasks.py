@@ -1,5 +1,6 @@
 """List the named benchmarks, or inspect a data set before training."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,7 +109,7 @@ def _check(options: Options) -> None:
     if options.what is not None and options.what.partition("/")[0] not in known:
         raise UsageError(
             f"there is no suite {options.what!r}.{closest(options.what, known)} Known: {', '.join(suite_names())}; "
-            f"to inspect a data set: biosqueeze tasks inspect {options.what}"
+            f"to inspect a data set: biosqueeze tasks inspect {shlex.quote(options.what)}"
         )
     if options.what == INSPECT:
         if options.directory is None:

@@ -142,7 +142,7 @@ def check_custom_head(checkpoint: Checkpoint, command: str, *, allowed: Sequence
         flag = "--tagger linear" if head in ("bilstm", "crf") else "--representation cls"
         raise SqueezeError(
             f"{checkpoint.name} has a {head} head ({HEAD_FILE}), which {command} does not support; fine-tune it with "
-            f"a stock head first: biosqueeze finetune {checkpoint.name} {flag} --data DIRECTORY"
+            f"a stock head first: biosqueeze finetune {checkpoint.quoted_name} {flag} --data DIRECTORY"
         )
 
 
