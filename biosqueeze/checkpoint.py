@@ -223,6 +223,10 @@ def locate(name: str, *, weights: bool = True) -> Path:
     """
     if not name.strip():
         raise UsageError("the name of the checkpoint is empty; is a shell variable not set?")
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # tokenizers cannot open it, and the path on standard output would be another one
+        raise UsageError(f"the name of the checkpoint {name} is not UTF-8; rename it") from None
     path = Path(name).expanduser()
     if path.is_dir():
         return path

@@ -142,6 +142,14 @@ def matter_of(text: str) -> dict:
     return yaml.safe_load(text.split("---\n")[1])
 
 
+def test_names_in_examples_are_python(tmp_path: Path) -> None:
+    (directory := tmp_path / 'gène 🧬 "x" \\').mkdir()
+    (directory / "model.safetensors").touch()
+    (code,) = code_of(card_of(directory, head="mlm"))
+    names = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+    assert directory.name in names
+
+
 @pytest.mark.slow
 def test_the_examples_run(tmp_path: Path) -> None:
     code = []

@@ -17,6 +17,7 @@ from tests.manifests import write_manifest
     ("name", "says"),
     [
         ("./nowhere", "there is no directory"),
+        ("bad\udcff", "is not UTF-8; rename it"),
         ("demo:berta", "demo:minilm"),
         ("some-org/never-published-model", "neither a directory here nor a model"),
     ],

@@ -167,4 +167,4 @@ def _with_onnxruntime(name: str, manifest: Manifest, graph: str, *, on_hub: bool
 
 def _quoted(text: str) -> str:
     """Return a text as a Python string in double quotes."""
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)  # JSON's escape of a character above U+FFFF is two in Python
