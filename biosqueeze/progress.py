@@ -161,9 +161,14 @@ def collect_warnings() -> Iterator[list[str | CountedWarning]]:
         _state.collected = former
 
 
+def draws_tables() -> bool:
+    """Whether `table` draws: neither --quiet, nor --json, nor --table is given."""
+    return _state.level >= Level.NORMAL and _state.has_tables
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, keys: int = 1) -> None:
     """Draw a table on standard error that fits the terminal, unless --quiet or --json is given; see `TextTable`."""
-    if _state.level >= Level.NORMAL and _state.has_tables:
+    if draws_tables():
         _draw(TextTable(title, tuple(columns), tuple(tuple(map(str, row)) for row in rows), keys), _console())
 
 

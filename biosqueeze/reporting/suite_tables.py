@@ -20,7 +20,8 @@ def show_suites(suites: Sequence[Suite]) -> list[Block]:
     return [
         TextTable("suites", ("suite", "benchmarks", "paper"), rows),
         _counts("benchmarks", [benchmark for suite in suites for benchmark in suite.benchmarks]),
-        "details: biosqueeze tasks blurb, or biosqueeze tasks blurb/hoc; to use one: biosqueeze finetune --task blurb/hoc",
+        "details: biosqueeze tasks blurb, or biosqueeze tasks blurb/hoc; "
+        "to use one: biosqueeze finetune CHECKPOINT --task blurb/hoc --data DIRECTORY",
     ]
 
 

@@ -21,7 +21,7 @@ from biosqueeze.options import (
     Syntax,
     named_number,
 )
-from biosqueeze.progress import table
+from biosqueeze.progress import draws_tables, note, table
 from biosqueeze.summaries import measured_on, scored
 from biosqueeze.tasks.formulation import ReadingOptions
 
@@ -168,11 +168,13 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    title = f"{result['task']} on {data_shown(result)} ({result['split']}) with {result['backend']}:"
+    if not draws_tables():
+        return
+    note(f"{result['task']} on {data_shown(result)} ({result['split']}) with {result['backend']}:")
     rows = [
         (name, f"{value:,}" if isinstance(value, int) else f"{value:.4f}") for name, value in result["metrics"].items()
     ]
-    table(title, ("metric", "value"), rows)
+    table("", ("metric", "value"), rows)
 
 
 def _rows(name: str, result: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

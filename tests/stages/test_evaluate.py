@@ -97,7 +97,7 @@ def test_no_title_without_its_table(checkpoint, data, gold_but, capsys):
         progress.show_tables(shown=True)
     assert "with torch:" not in capsys.readouterr().err
     evaluate.run(_options(checkpoint, data))
-    assert f"ner on {data} (test) with torch:" in " ".join(capsys.readouterr().err.split())
+    assert f"\nner on {data} (test) with torch:\n" in capsys.readouterr().err
 
 
 def test_long_sentences_are_windowed(checkpoint, data, gold_but):
