@@ -1,6 +1,5 @@
 """The time of a distillation on a task, for --dry-run: a few steps on real examples, with random weights."""
 
-import copy
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -12,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.backends.torch import input_names
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.distillation.models import task_output_type
-from biosqueeze.distillation.preflight import student_of
+from biosqueeze.distillation.preflight import student_of, with_outputs_of
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.finetuning.learner import FineTuner
@@ -45,7 +44,7 @@ def step_seconds(request: DistillationRequest) -> float:
     name, task = task_of(models.teachers[0], models.task, "to distil", models.reading)
     output_type = task_output_type(models.teachers, name, task)
     configs = [load_config(teacher) for teacher in models.teachers]
-    student = _with_outputs_of(configs[0], student_of(models, configs[0])[0])
+    student = with_outputs_of(configs[0], student_of(models, configs[0])[0])
     teachers = [nn.Module.to(_random(config, models), device) for config in _run_in_each_step(models, configs)]
     if teacher_precision_of(request.training) == "int8":
         for teacher in teachers:
@@ -66,13 +65,6 @@ def step_seconds(request: DistillationRequest) -> float:
                 torch.cuda.synchronize(device)
             times.append(time.monotonic() - began)
     return training.accumulate * sum(times[1:]) / len(times[1:])  # the first one allocates memory
-
-
-def _with_outputs_of(teacher: PreTrainedConfig, student: PreTrainedConfig) -> PreTrainedConfig:
-    """Return the student's config with a head of the teacher's shape."""
-    changed = copy.deepcopy(student)
-    changed.id2label, changed.problem_type = teacher.id2label, teacher.problem_type
-    return changed
 
 
 def _run_in_each_step(models: ModelSettings, configs: Sequence[PreTrainedConfig]) -> list[PreTrainedConfig]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from biosqueeze.distillation.dev_scores import has_trained_head, without_dev_scores
 from biosqueeze.distillation.learner import Distiller
-from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS, LossConfig
+from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.teachers.head_fitting import HeadFitting
@@ -23,7 +24,6 @@ from biosqueeze.distillation.teachers.sources import LiveTeacher
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
-from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.finetuned_checkpoint import trained_on_dev
 from biosqueeze.models.dropout import set_dropout
@@ -34,7 +34,6 @@ from biosqueeze.training.batches import BatchSchedule, ItemSource
 from biosqueeze.training.job import steps_of
 from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
 from biosqueeze.training.option_checks import check_supported
-from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
 from biosqueeze.training.sources import Mixture
@@ -45,6 +44,7 @@ class DistillationResult:
     """The trained student and what the manifest records."""
 
     student: PreTrainedModel  # without its head where no loss trained a new one
+    has_head: bool
     models: DistillationModels
     metrics: dict[str, Any]
 
@@ -82,9 +82,9 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     models = load_models(request.models)
     setup = set_up_teachers(request, models)
     check_supported(request.training, models.student)
-    trained_head = models.student_has_head or setup.loss_config.trains_head or request.warm_epochs is not None
+    trained_head = has_trained_head(request, setup.loss_config, before=models.student_has_head)
     if not trained_head:
-        request = _without_dev_scores(request, setup.loss_config)
+        request = replace(request, training=without_dev_scores(request, setup.loss_config))
     data = _load_data(request, setup)
     dev = _dev_set(data, trained_head=trained_head)
     goal = teacher_score(request, models, dev)
@@ -93,13 +93,14 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
     if setup.loss_config.dropout is not None:
         set_dropout(models.student, setup.loss_config.dropout)
-    student, training = warm_start(models, data, request.training, request.warm_epochs, directory)
+    identity = _identity(request, data)
+    student, training = warm_start(models, data, request, identity, directory)
     loss_config, seed = setup.loss_config, request.training.seed
     learner = Distiller(student, teacher, loss_config, teacher_width=models.teachers[0].config.hidden_size, seed=seed)
     summary = train(
         TrainingJob(
             title="distil",
-            identity=_identity(request, data),
+            identity=identity,
             uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
             source=source,
@@ -126,27 +127,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         **_use_of_text(request, data.source, summary),
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
-    return DistillationResult(student, models, metrics)
-
-
-def _without_dev_scores(request: DistillationRequest, loss_config: LossConfig) -> DistillationRequest:
-    """Return the request with a fixed number of epochs where dev scores would end the training only by default.
-
-    Raises:
-        UsageError: an option needs dev scores, which those of a head that is not trained are not.
-    """
-    training, cause = request.training, "no loss trains the student's head"
-    if training.sources.get("schedule") == "task" and not training.hours:
-        note(f"{cause}, so no dev score can end the training: it has {training.epochs:g} epochs")
-        training = replace(training, schedule=TrainingOptions.schedule)
-    flags = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience", "hours") if getattr(training, name)]
-    flags += ["--schedule plateau"] if training.schedule == PLATEAU and not training.hours else []
-    if flags and request.data.data:
-        raise UsageError(
-            f"{', '.join(flags)} needs scores on dev, and {cause} (--loss {', '.join(loss_config.weights)}), so they "
-            "would be chance; leave it out, or add --loss kl"
-        )
-    return replace(request, training=training)
+    return DistillationResult(student, trained_head, models, metrics)
 
 
 def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:

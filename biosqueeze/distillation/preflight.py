@@ -1,10 +1,13 @@
 """Check a distillation by the configs of its models and its labelled data, before any weights are loaded."""
 
+import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from transformers import PreTrainedConfig
 
 from biosqueeze.data.output_types import TOKENS, OutputType
+from biosqueeze.distillation.dev_scores import has_trained_head, without_dev_scores
 from biosqueeze.distillation.losses.chosen import choose_losses
 from biosqueeze.distillation.losses.config import LossConfig, ModelTraits
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
@@ -13,20 +16,33 @@ from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import tokens_in_teacher
 from biosqueeze.distillation.training_data.augmentation import check_kind
 from biosqueeze.distillation.training_data.datasets import check_data_labels
+from biosqueeze.distillation.training_data.word_proposer import checked_proposer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
+from biosqueeze.model_facts import head_of
+from biosqueeze.models.count import count_parts
+from biosqueeze.models.custom_heads.files import has_cosine, predicts_masked
 from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
 from biosqueeze.models.named.presets import find_preset
-from biosqueeze.models.named.students import kept_layers, student_config
+from biosqueeze.models.named.students import kept_layers, plan_student
 from biosqueeze.training.option_checks import check_family
+from biosqueeze.training.options import TrainingOptions
 
 
-def check_request(request: DistillationRequest) -> LossConfig:
+@dataclass(frozen=True)
+class CheckedRequest:
+    """What a distillation would run with."""
+
+    losses: LossConfig
+    training: TrainingOptions
+    """Of the request; without a plateau where no score on dev could end it."""
+    parameters: int
+    """Of the student that is written."""
+
+
+def check_request(request: DistillationRequest) -> CheckedRequest:
     """Raise what `pipeline.distill` would raise for these heads, labels, losses and layer maps.
-
-    Returns:
-        the losses that it would run.
 
     Raises:
         UsageError: losses and options do not fit together or to the models.
@@ -48,10 +64,45 @@ def check_request(request: DistillationRequest) -> LossConfig:
         output_type=output_type,
         source_layers=source_layers,
         source_heads=None if isinstance(models.student, str) else heads_in_teacher(models.student, models.teachers[0]),
-        teachers_have_head=[is_task or detect_head(each, load_config(each)) == "mlm" for each in models.teachers],
+        teachers_have_head=[is_task or predicts_masked(each) for each in models.teachers],
         cross_vocabulary=cross_vocabulary,
     )
-    return choose_losses(request, traits)
+    losses, training = choose_losses(request, traits), request.training
+    is_trained = has_trained_head(request, losses, before=_has_head(models, student, teacher))
+    if not is_trained:
+        training = without_dev_scores(request, losses)
+    head = _head(models) if is_trained else "base"
+    architecture = family_of(student).architecture(head)
+    return CheckedRequest(losses, training, count_parts(with_outputs_of(teacher, student), architecture)["total"])
+
+
+def _head(models: ModelSettings) -> str:
+    """Return the head of teachers and student."""
+    return head_of(models.teachers[0].config) if models.kind == "task" else "mlm"
+
+
+def _has_head(models: ModelSettings, student: PreTrainedConfig, teacher: PreTrainedConfig) -> bool:
+    """Return whether the student starts with a trained head for what the first teacher predicts."""
+    first = models.teachers[0]
+    if has_cosine(first):
+        return True  # it has no weights
+    is_task, head = models.kind == "task", _head(models)
+    if isinstance(models.student, str):
+        family, is_cut = family_of(student), find_preset(models.student).shape is None
+        is_alike = family is family_of(teacher) and student.hidden_size == teacher.hidden_size
+        return (is_task or predicts_masked(first)) and (is_cut or (is_alike and not family.has_bottleneck))
+    if not is_task:
+        return predicts_masked(models.student)
+    names, others = (sorted((config.id2label or {}).values()) for config in (student, teacher))
+    is_equal = names == others or len(names) == len(others) == 1 or head == "question-answering"
+    return is_equal and detect_head(models.student, student) == head
+
+
+def with_outputs_of(teacher: PreTrainedConfig, student: PreTrainedConfig) -> PreTrainedConfig:
+    """Return the student's config with a head of the teacher's shape."""
+    changed = copy.deepcopy(student)
+    changed.id2label, changed.problem_type = teacher.id2label, teacher.problem_type
+    return changed
 
 
 def _cross_vocabulary(models: ModelSettings) -> bool:
@@ -74,6 +125,7 @@ def _check_task(request: DistillationRequest) -> OutputType:
     output_type = task_output_type(teachers, name, task)
     if request.augmentation:
         check_kind(name)
+        checked_proposer(request.augmentation, teachers[0], weights=False)
     source = request.data.data
     if source:
         data = task.read(source, ("train",) if request.data.dev_share else ("train", "dev"))
@@ -87,4 +139,4 @@ def student_of(models: ModelSettings, teacher: PreTrainedConfig) -> tuple[PreTra
         return load_config(models.student), layers_in_teacher(models.student, models.teachers[0])
     preset = find_preset(models.student)
     layers = kept_layers(teacher, preset.kept_layers) if preset.kept_layers else None
-    return student_config(teacher, preset), layers
+    return plan_student(teacher, preset), layers

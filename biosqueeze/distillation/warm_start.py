@@ -1,13 +1,15 @@
 """Fine-tune the student on the labelled data before distillation: see --warm-start."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel
 
 from biosqueeze.distillation.models import DistillationModels
-from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME
+from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.training_data.datasets import TrainingData
 from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.learner import FineTuner
@@ -21,21 +23,26 @@ LOG = f"{FOLDER}.jsonl"
 
 
 def warm_start(
-    models: DistillationModels, data: TrainingData, training: TrainingOptions, epochs: float | None, directory: Path
+    models: DistillationModels,
+    data: TrainingData,
+    request: DistillationRequest,
+    identity: Mapping[str, Any],
+    directory: Path,
 ) -> tuple[PreTrainedModel, TrainingOptions]:
     """Fine-tune the student on the labelled data, unless the distillation itself was already begun.
 
     Args:
         models: the student is trained in place.
         data: the training data.
-        training: options of the distillation; those of the warm start differ in length, and a plateau becomes a linear
-            fall.
-        epochs: passes over the labelled data; None: no warm start.
+        request: of the distillation, whose options those of the warm start differ from in length, and a plateau
+            becomes a linear fall.
+        identity: what must be unchanged to go on with a warm start, see `TrainingJob`.
         directory: the output; a folder in it holds the training states of the warm start until it is complete.
 
     Returns:
         the student, and the options of the distillation: they resume it only where it was begun.
     """
+    training, epochs = request.training, request.warm_epochs
     begun = bool(complete_states(directory))
     if epochs is None or begun or data.labelled is None:
         return models.student, training
@@ -47,6 +54,7 @@ def warm_start(
     summary = train(
         TrainingJob(
             title="warm start",
+            identity=identity,
             uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
             source=data.labelled,

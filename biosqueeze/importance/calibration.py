@@ -22,9 +22,9 @@ from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LAB
 from biosqueeze.data.text.corpus import read_lines
 from biosqueeze.data.text.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
-from biosqueeze.importance.sources import CalibrationRequest, predicts_masked
+from biosqueeze.importance.sources import CalibrationRequest
 from biosqueeze.models.custom_heads.cosine import CosineHead, stack_texts
-from biosqueeze.models.custom_heads.files import has_cosine, saved_score_range
+from biosqueeze.models.custom_heads.files import has_cosine, predicts_masked, saved_score_range
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.progress import CountedWarning, collect_warnings, warn

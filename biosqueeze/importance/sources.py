@@ -10,8 +10,7 @@ from biosqueeze.data.text.corpus import corpus_files
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
-from biosqueeze.models.custom_heads.files import output_type_of, task_head_in
-from biosqueeze.models.loading.detection import config_with_family
+from biosqueeze.models.custom_heads.files import output_type_of, predicts_masked, task_head_in
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.sniffing import guess
 
@@ -68,12 +67,6 @@ def _guessed(checkpoint: Checkpoint, source: str) -> str | None:
 
 def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
     return task_head_in(checkpoint) not in _UNTRAINED
-
-
-def predicts_masked(checkpoint: Checkpoint) -> bool:
-    """Return whether the weights have a head that predicts masked tokens; that of a discriminator does not."""
-    head, config = task_head_in(checkpoint), config_with_family(checkpoint)
-    return head == "mlm" or (head == "pretraining" and config["model_type"] != "electra")
 
 
 def check_source(checkpoint: Checkpoint, source: str) -> str | None:

@@ -200,7 +200,6 @@ def plan(options: Options) -> Plan:
     from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
     from biosqueeze.distillation.preflight import check_request
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.named.students import student_parameters
     from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
 
     inputs = _open_inputs(options, weights=False)
@@ -208,10 +207,11 @@ def plan(options: Options) -> Plan:
     request = _request(options, inputs)
     read = inputs_of(options, *request.models.checkpoints)
     out = check_output(_output(options, inputs), read, force=options.force, resume=options.resume is True)
-    losses = check_request(request)
+    checked = check_request(request)
+    losses, training = checked.losses, checked.training
     for checkpoint in request.models.checkpoints:
         check_tokenizer_files(checkpoint)
-    time = _longest(options.most_steps, request) if options.schedule == PLATEAU and not options.hours else ""
+    time = _longest(options.most_steps, request) if training.schedule == PLATEAU and not options.hours else ""
     sources = [*options.corpus, *([options.data] if options.data else [])] or ["the generated sample"]
     augmented = f" ({options.augment} augmented copies of each labelled example)" if options.augment else ""
     names = " and ".join(teacher.name for teacher in inputs.teachers)
@@ -223,12 +223,10 @@ def plan(options: Options) -> Plan:
             *(fitting if losses.fits_heads else ()),
             f"distil {names} into {options.checkpoint or options.student} ({inputs.kind}: "
             f"{formula(losses.weights)}, temperature {losses.temperature:g})",
-            f"train on {', '.join(sources)}{augmented}: {options.length}{time}, lr {options.lr:g}",
+            f"train on {', '.join(sources)}{augmented}: {training.length}{time}, lr {options.lr:g}",
         ),
         parameters_before=parameters_of(inputs.teacher),
-        parameters_after=parameters_of(inputs.student)
-        if inputs.student
-        else student_parameters(inputs.teacher, str(options.student)),
+        parameters_after=checked.parameters,
     )
 
 
@@ -252,7 +250,8 @@ def outline(options: Options, absent: Collection[str]) -> tuple[str, ...]:
 
     models = {*options.teacher, str(options.checkpoint), str(options.data)}
     if models.isdisjoint(absent):
-        losses = check_request(_request(options, open_inputs(options.teacher, options.checkpoint, weights=False)))
+        inputs = open_inputs(options.teacher, options.checkpoint, weights=False)
+        losses = check_request(_request(options, inputs)).losses
         return (f"losses: {formula(losses.weights)}, temperature {losses.temperature:g}",)
     kind, default = ("task", None) if options.data else ("mlm", STUDENT_LOSSES.get(str(options.student)))
     preset = parse_losses(options.loss, kind, default)
@@ -356,7 +355,7 @@ def _data_settings(options: Options) -> DataSettings:
 def _record(options: Options, inputs: DistillationInputs, result: "DistillationResult") -> StageRecord:
     """Collect what the manifest records."""
     task = None
-    if inputs.has_task:
+    if inputs.has_task and result.has_head:
         inherited = inputs.teacher.task or TaskRecord(name=str(result.models.task_name))
         task = replace(inherited, **result.task_facts(options.data))
     others = ((f"teacher {number}", teacher) for number, teacher in enumerate(inputs.teachers[1:], 2))

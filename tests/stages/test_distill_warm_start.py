@@ -1,6 +1,7 @@
 """Students of the stage distill that are fine-tuned before they are distilled."""
 
 import json
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,22 @@ def test_interrupted_warm_start_continues(tuned: Path, tags: Path, shell: Shell)
         assert result.code == 0, result.err
         assert weights(Path(f"{phase}-cut")) == weights(Path("whole"))
         assert [m["step"] for m in read_log(Path(f"{phase}-cut"))] == [m["step"] for m in read_log(Path("whole"))]
+
+
+def test_a_warm_start_does_not_continue_on_other_data(tuned: Path, tags: Path, shell: Shell) -> None:
+    words = (
+        "distill", "--teacher", tuned, "--student", "distil", "--steps", 2, "--warm-start", "finetune",
+        "--warm-epochs", 2, "--save-every", 1, "--out", "student", *QUICK,
+    )  # fmt: skip
+    killed_when(Path("student.partial/warm-start"), [*words, "--data", tags])
+    shutil.copytree(tags, "others")
+    (train,) = Path("others").glob("train*")
+    sentences = train.read_text().strip().split("\n\n")
+    train.write_text("\n\n".join(reversed(sentences)) + "\n")
+    result = shell(*words, "--data", "others", "--resume")
+    assert result.code == 1
+    assert "student.partial/warm-start was started with other values of data or corpus" in result.err
+    assert shell(*words, "--data", tags, "--resume").code == 0
 
 
 def weights(path: Path) -> bytes:

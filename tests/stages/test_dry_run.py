@@ -1,12 +1,16 @@
 """--dry-run refuses what the run would refuse before its work, with the same words and the same exit code."""
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import transformers
 
+from biosqueeze.distillation.losses.presets import formula
 from tests import pico
 from tests.cli.run import Shell
 from tests.tasks.sources import write_data
@@ -111,6 +115,10 @@ REFUSED = [
     "distill --student distil --teacher tuned --data data --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --corpus text.txt --loss hard",
     "distill --student distil --teacher tuned --teacher tuned --data data --loss hard",
+    "distill --student distil --teacher tuned --data data --augment 1",
+    "distill --student distil --teacher tuned --data data --augment 1 --augment-with tuned",
+    "distill plain --teacher tuned --data data --loss hidden --patience 2",
+    "distill --student tiny --teacher tuned --data data --loss hidden --schedule plateau",
     "distill --student distil --teacher scorer --task similarity --data pairs --augment 1",
     "shrink plain --layers 2 --calibration kept/text.txt --out kept --force",
     "quantize tuned --calibration kept/text.txt --method inc-static --out kept --force",
@@ -170,3 +178,34 @@ def test_a_read_only_place_is_refused(here: Path, shell: Shell, monkeypatch: pyt
         dry, run = shell(f"{command} --out new --dry-run"), shell(command, "--out", "new")
         assert dry.code == run.code == 1
         assert dry.err.splitlines()[-1] == run.err.splitlines()[-1]
+
+
+PLANNED = [
+    "distill plain --teacher tuned --data data --steps 1",
+    "distill plain --teacher tuned --data data --steps 1 --loss hidden",
+    "distill --student bert-tiny --teacher tuned --data data --steps 1",
+    "distill bare --teacher plain --corpus text.txt --steps 1 --loss hidden",
+    "distill bare --teacher plain --corpus text.txt --steps 1 --loss mlm",
+    "distill --student bert-tiny --teacher pairing --corpus text.txt --steps 1",
+]
+
+
+@pytest.mark.parametrize("command", PLANNED)
+def test_planned_losses_and_parameters_are_those_of_the_run(command: str, here: Path, shell: Shell) -> None:
+    pico.save("bert", here / "bare", head="base")
+    config = pico.config_of("bert", len(pico.shared_tokenizer()))
+    transformers.BertForPreTraining(config).save_pretrained(here / "pairing")
+    pico.shared_tokenizer().save_pretrained(here / "pairing")
+    dry, real = shell(command, "--out", "new", "--dry-run"), shell(command, "--out", "new")
+    assert dry.code == real.code == 0, dry.err + real.err
+    (planned,) = re.findall(r"parameters after +([\d,]+)", dry.err)
+    written = json.loads(Path("new/biosqueeze.json").read_text())
+    assert planned == f"{written['model']['parameters']['total']:,}"
+    assert formula(written["metrics"]["losses"]) in dry.err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_plan_has_epochs_where_no_dev_score_can_end_it(shell: Shell) -> None:
+    dry = shell("distill plain --teacher tuned --data data --loss hidden --dry-run")
+    assert dry.code == 0, dry.err
+    assert "train on data: 3 epochs, lr 0.0005" in dry.err

@@ -14,9 +14,8 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.importance import FILE
-from biosqueeze.importance.sources import predicts_masked
 from biosqueeze.importance.store import load_scores
-from biosqueeze.models.custom_heads.files import output_type_of
+from biosqueeze.models.custom_heads.files import output_type_of, predicts_masked
 from biosqueeze.models.loading.load import load_model
 from tests import pico
 

@@ -12,6 +12,7 @@ from biosqueeze.data.collate import Features, pad
 from biosqueeze.data.text.blocks import Frame, Ids
 from biosqueeze.distillation.request import AugmentationSettings
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.models.custom_heads.files import predicts_masked
 from biosqueeze.models.device import own_device
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
@@ -108,22 +109,42 @@ def open_proposer(settings: AugmentationSettings, teacher: Checkpoint, precision
         UsageError: it has no masked-language-model head, or the teacher does not record what it was fine-tuned from.
         SqueezeError: it does not load.
     """
-    checkpoint = open_checkpoint(settings.checkpoint) if settings.checkpoint else source_of(teacher)
-    loaded, tokenizer = load_model(checkpoint, "mlm"), load_tokenizer(checkpoint)
-    if not loaded.has_head or tokenizer.mask_token_id is None:
-        role = "" if settings.checkpoint else f", which {teacher.name} was fine-tuned from,"
-        raise UsageError(
-            f"{checkpoint.name}{role} has no masked-language-model head, so it cannot propose words; {_GIVE}"
-        )
-    proposer = Proposer(loaded.model, tokenizer, precision)
+    checkpoint = checked_proposer(settings, teacher)
+    proposer = Proposer(load_model(checkpoint, "mlm").model, load_tokenizer(checkpoint), precision)
     if not proposer.words:
         raise UsageError(f"the vocabulary of {checkpoint.name} has no whole words to propose; {_GIVE}")
     note(f"--augment {settings.copies}: words are proposed by {checkpoint.name}")
     return proposer
 
 
-def source_of(teacher: Checkpoint) -> Checkpoint:
+def checked_proposer(settings: AugmentationSettings, teacher: Checkpoint, *, weights: bool = True) -> Checkpoint:
+    """Open the checkpoint that proposes words, and check that it can; no weights are loaded.
+
+    Args:
+        settings: of --augment.
+        teacher: of the distillation.
+        weights: whether the weights of a Hub id are fetched too.
+
+    Raises:
+        UsageError: see `open_proposer`.
+        SqueezeError: it does not open.
+    """
+    named = settings.checkpoint
+    checkpoint = open_checkpoint(named, weights=weights) if named else source_of(teacher, weights=weights)
+    if not predicts_masked(checkpoint) or load_tokenizer(checkpoint).mask_token_id is None:
+        role = "" if named else f", which {teacher.name} was fine-tuned from,"
+        raise UsageError(
+            f"{checkpoint.name}{role} has no masked-language-model head, so it cannot propose words; {_GIVE}"
+        )
+    return checkpoint
+
+
+def source_of(teacher: Checkpoint, *, weights: bool = True) -> Checkpoint:
     """Open the checkpoint that a teacher was fine-tuned from, by its manifest.
+
+    Args:
+        teacher: the teacher.
+        weights: whether the weights of a Hub id are fetched too.
 
     Raises:
         UsageError: the manifest does not record it, or that checkpoint is missing or has changed.
@@ -135,7 +156,7 @@ def source_of(teacher: Checkpoint) -> Checkpoint:
         )
     parent = tuned[-1].parents["parent"]
     try:
-        checkpoint = open_checkpoint(parent.name)
+        checkpoint = open_checkpoint(parent.name, weights=weights)
     except SqueezeError as error:
         raise UsageError(f"{teacher.name} was fine-tuned from {parent.name}, but {error}; or {_GIVE}") from error
     if checkpoint.weights_sha256() != parent.sha256:

@@ -49,6 +49,12 @@ def task_head_in(checkpoint: Checkpoint) -> str:
     return HEAD_SPECS[name].task_head
 
 
+def predicts_masked(checkpoint: Checkpoint) -> bool:
+    """Return whether the weights have a head that predicts masked tokens; that of a discriminator does not."""
+    head, config = task_head_in(checkpoint), config_with_family(checkpoint)
+    return head == "mlm" or (head == "pretraining" and config["model_type"] != "electra")
+
+
 def has_cosine(checkpoint: Checkpoint) -> bool:
     """Return whether a checkpoint is an encoder whose mean hidden states are compared by their cosine."""
     return known_head(checkpoint) == "cosine"

@@ -135,3 +135,5 @@ def test_not_of_a_student_that_is_not_scored(tuned: Path, tags: Path, shell: She
     assert made.code == 0, made.err
     assert "saved without a head" in made.err
     assert "teacher: dev" not in made.err
+    assert json.loads(Path(made.path, "biosqueeze.json").read_text())["task"] is None
+    assert "next: biosqueeze finetune" in made.err
