@@ -98,7 +98,8 @@ def _run_stage(name: str, stage: ModuleType) -> None:
         with explained_output():
             click.echo(json.dumps(plan_as_dict(name, result)))
     else:
-        print_plan(name, result)
+        # A command without --force adds to what is there.
+        print_plan(name, result, replaces=not hasattr(options, "force"))
 
 
 def refuse_several_processes(name: str) -> None:

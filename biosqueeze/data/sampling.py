@@ -23,10 +23,7 @@ def draw_examples(examples: Sequence[Item], size: int, seed: int) -> tuple[Item,
     Raises:
         UsageError: there are fewer examples.
     """
-    if size > len(examples):
-        raise UsageError(
-            f"--train-size {size} is more than the {len(examples):,} training examples; leave it out to train on all"
-        )
+    check_train_size(size, len(examples))
     members: dict[Hashable, list[int]] = {}
     for index, example in enumerate(examples):
         members.setdefault(class_of(example), []).append(index)
@@ -34,6 +31,18 @@ def draw_examples(examples: Sequence[Item], size: int, seed: int) -> tuple[Item,
     rng = np.random.default_rng(seed)
     chosen = [i for s in sorted(members, key=str) for i in rng.permutation(members[s])[: shares[s]].tolist()]
     return tuple(examples[index] for index in sorted(chosen))
+
+
+def check_train_size(size: int | None, total: int) -> None:
+    """Check --train-size against the number of training examples.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    if size and size > total:
+        raise UsageError(
+            f"--train-size {size} is more than the {total:,} training examples; leave it out to train on all"
+        )
 
 
 def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from biosqueeze.data.output_types import OutputType
+from biosqueeze.data.sampling import check_train_size
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.data import open_task_setup
 from biosqueeze.finetuning.grid import GridPoint, format_value
@@ -14,6 +14,7 @@ from biosqueeze.finetuning.loss_checks import check_loss_options
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import check_reinitialised
 from biosqueeze.models.families import family_of
+from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.option_checks import check_family, check_training_options
 
@@ -47,7 +48,7 @@ def check_points(
 
 
 def check_points_on_data(
-    options: FineTuningOptions, points: Sequence[GridPoint], config: PreTrainedConfig, output_type: OutputType
+    options: FineTuningOptions, points: Sequence[GridPoint], config: PreTrainedConfig, data: Dataset
 ) -> None:
     """Check the options of one run at each point against the model and the labels.
 
@@ -55,7 +56,7 @@ def check_points_on_data(
         options: of the stage, with a task.
         points: of --grid; one empty point without a grid.
         config: of the model.
-        output_type: of the data.
+        data: with the examples that are trained on.
 
     Raises:
         UsageError: finetune would not run at a point, which the message names.
@@ -66,7 +67,8 @@ def check_points_on_data(
         try:
             check_family(at_point, family_of(config))
             check_reinitialised(at_point.reinit_layers, config)
-            check_loss_options(at_point, formulation, output_type)
+            check_loss_options(at_point, formulation, data.output_type)
+            check_train_size(at_point.train_size, len(data.splits["train"]))
         except UsageError as error:
             raise UsageError(f"{' '.join(_words('--grid', point))}: {error}" if point else str(error)) from error
 

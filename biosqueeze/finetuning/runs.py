@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,8 +93,7 @@ def execute(
     for slot in slots:
         processes.slots.put(slot)
     runs = _with_inputs(runs)
-    for run in runs:
-        _check_existing(run)
+    check_existing(runs)
     removable = [number for number, run in enumerate(runs) if _may_remove(run, keep)]
     results: dict[int, RunResult] = {}
     with (
@@ -150,16 +149,17 @@ def _completed(futures: "Mapping[Future[RunResult | None], int]") -> "Iterator[F
         yield from done
 
 
-def _check_existing(run: FineTuningRun) -> None:
-    """Check that the record or checkpoint of an earlier call, if there is one, is of this run.
+def check_existing(runs: Iterable[FineTuningRun]) -> None:
+    """Check that the records or checkpoints of an earlier call, where there are any, are of these runs.
 
     Raises:
-        SqueezeError: it was made with other options, or from other weights or data.
+        SqueezeError: one was made with other options, or from other weights or data.
     """
-    if run.record.is_file():
-        _recorded(run)
-    elif run.directory.is_dir():
-        _checked_manifest(run)
+    for run in runs:
+        if run.record.is_file():
+            _recorded(run)
+        elif run.directory.is_dir():
+            _checked_manifest(run)
 
 
 def _may_remove(run: FineTuningRun, keep: KeepCheckpoints) -> bool:

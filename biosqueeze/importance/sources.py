@@ -10,11 +10,10 @@ from biosqueeze.data.text.corpus import corpus_files
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
-from biosqueeze.models.custom_heads.files import output_type_of, predicts_masked, task_head_in
+from biosqueeze.models.custom_heads.files import is_fine_tuned, output_type_of, predicts_masked, task_head_in
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.sniffing import guess
 
-_UNTRAINED = ("base", "mlm", "pretraining")
 _CLASSIFIER = "sequence-classification"
 
 
@@ -47,7 +46,7 @@ def task_of_data(checkpoint: Checkpoint, source: str) -> str | None:
 
     Of a classifier without a record of its task, the data tell the kind.
     """
-    if not _is_fine_tuned(checkpoint):
+    if not is_fine_tuned(checkpoint):
         return None
     try:
         sample = take_sample(source)
@@ -63,10 +62,6 @@ def _guessed(checkpoint: Checkpoint, source: str) -> str | None:
     guessed = guess(source, Formulation())
     kinds = ("similarity",) if len(checkpoint.labels) == 1 else ("classification", "relation", "nli")
     return guessed.kind if guessed.is_certain and guessed.kind in kinds else None
-
-
-def _is_fine_tuned(checkpoint: Checkpoint) -> bool:
-    return task_head_in(checkpoint) not in _UNTRAINED
 
 
 def check_source(checkpoint: Checkpoint, source: str) -> str | None:
@@ -139,7 +134,7 @@ def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, reques
     """
     if importance.NEEDS != "loss" or has_loss(checkpoint, request):
         return
-    if not _is_fine_tuned(checkpoint):
+    if not is_fine_tuned(checkpoint):
         raise UsageError(
             f"--importance {name} needs a loss, and {checkpoint.name} has no head that is trained on labels or on "
             "masked tokens; give --importance wanda, which needs only text"

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
-from biosqueeze.data.lengths import fitting_length
 from biosqueeze.data.lines import data_suffix
 from biosqueeze.data.text.corpus import corpus_files, read_text_documents, text_share
 from biosqueeze.models.count import count_model
@@ -33,7 +32,7 @@ from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_new_tokenizer, shape_config
 from biosqueeze.pretraining.objectives import build_learner, head_of_objective
 from biosqueeze.pretraining.options import PretrainingOptions
-from biosqueeze.pretraining.pipeline import family_name, long_batch_size, read_text
+from biosqueeze.pretraining.pipeline import family_name, long_batch_size, read_text, sequence_lengths
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.progress import duration, note, track
 from biosqueeze.system import processes
@@ -190,16 +189,15 @@ def _phases(options: PretrainingOptions, start: StartModel, share: float) -> Ite
         start: a model without storage.
         share: of the corpus, in the sample.
     """
-    short = fitting_length(options.max_length, start.positions)
+    short, long_length = sequence_lengths(options, start.positions)
     source = read_text(options, start, short).source
     sequences = _sequences(source) / share
     steps = options.steps or steps_of(options, ceil(sequences / options.batch_size))[1]
     long = round(steps * options.long_share) if options.long_length else 0
     yield _phase(options, start, source, short, (steps - long, options.batch_size))
-    if options.long_length:
-        length = min(options.long_length, start.positions)
-        source = read_text(options, start, length).source
-        yield _phase(options, start, source, length, (long, long_batch_size(options)))
+    if long_length:
+        source = read_text(options, start, long_length).source
+        yield _phase(options, start, source, long_length, (long, long_batch_size(options)))
 
 
 def _phase(

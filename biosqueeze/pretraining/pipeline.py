@@ -128,19 +128,29 @@ def check_pipes(options: PretrainingOptions) -> None:
 
 
 def _read_texts(request: PretrainingRequest, start: StartModel) -> _Texts:
-    """Read the corpus at each length.
+    """Read the corpus at each length."""
+    options = request.options
+    short, long = sequence_lengths(options, start.positions)
+    return _Texts(read_text(options, start, short), read_text(options, start, long) if long else None)
+
+
+def sequence_lengths(options: PretrainingOptions, positions: int) -> tuple[int, int | None]:
+    """Return the tokens in a sequence, and those in the last part of the steps if they are more.
+
+    Args:
+        options: of the training.
+        positions: the longest input of the model.
 
     Raises:
-        UsageError: --long-length is no longer than --max-length, or than the positions of the model.
+        UsageError: --long-length is no longer than --max-length, or longer than the positions of the model.
     """
-    options, positions = request.options, start.positions
     short, long = fitting_length(options.max_length, positions), options.long_length
     if long is not None and not short < long <= positions:
         raise UsageError(
             f"--long-length {long} must be above --max-length, {short}, and at most {positions}, the positions of the "
             "model"
         )
-    return _Texts(read_text(options, start, short), read_text(options, start, long) if long else None)
+    return short, long
 
 
 def long_batch_size(options: PretrainingOptions) -> int:

@@ -180,8 +180,10 @@ def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
 def plan(options: Options) -> Plan:
     """List what would be run."""
     from biosqueeze.finetuning.grid import format_value
+    from biosqueeze.finetuning.runs import check_existing
 
     decided = _plan(options)
+    check_existing(_grid_runs(decided) if decided.grids else [run for _, run in _runs(options, decided, {})])
     searched = sum(map(len, decided.grids.values())) * len(decided.checkpoints)
     steps = [f"search a grid on dev: {searched} runs"] if searched else []
     steps.append(f"fine-tune and score {len(_runs(options, decided, {}))} times")
@@ -252,16 +254,11 @@ def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint
     """Return the point of the grid that is best on dev, for each cell of the table."""
     from biosqueeze.finetuning.grid import format_value
     from biosqueeze.finetuning.runs import execute
-    from biosqueeze.finetuning.suite_runs import grid_runs
 
     if not decided.grids:
         return {}
     points = [(cell, point) for cell, _, _ in _cells(decided) for point in decided.grids[cell[1]]]
-    runs = [
-        run
-        for cell, checkpoint, item in _cells(decided)
-        for run in grid_runs(checkpoint, cell[0], item, decided.grids[cell[1]], decided.out)
-    ]
+    runs = _grid_runs(decided)
     note(f"searching on dev: {len(runs)} runs")
     best: dict[_Cell, tuple[float, GridPoint]] = {}
     for (cell, point), result in zip(points, execute(runs, jobs=options.jobs, keep="none"), strict=True):
@@ -271,6 +268,17 @@ def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint
         values = ", ".join(f"{option.replace('_', '-')} {format_value(value)}" for option, value in point.items())
         note(f"{column}, {name}: {values} (best on dev, {score:.4f})")
     return {cell: point for cell, (_, point) in best.items()}
+
+
+def _grid_runs(decided: _BenchmarkPlan) -> "list[FineTuningRun]":
+    """Return the runs of the search, in the order of cells and points."""
+    from biosqueeze.finetuning.suite_runs import grid_runs
+
+    return [
+        run
+        for cell, checkpoint, item in _cells(decided)
+        for run in grid_runs(checkpoint, cell[0], item, decided.grids[cell[1]], decided.out)
+    ]
 
 
 def _scoreboard(

@@ -26,7 +26,7 @@ from biosqueeze.options import (
     option_fields,
 )
 from biosqueeze.output import StageRecord, check_output, check_place, derive_out, inputs_of, open_output
-from biosqueeze.progress import note
+from biosqueeze.progress import note, quietly
 from biosqueeze.summaries import trained_summary
 from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
@@ -169,7 +169,11 @@ class _FineTuningRequest:
         from biosqueeze.models.loading.load import load_config
 
         data = self.read()[0]
-        check_points_on_data(self.options, _points(self.options), load_config(self.source), data.output_type)
+        check_points_on_data(self.options, _points(self.options), load_config(self.source), data)
+        splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
+        with quietly():
+            for fold in _folds(self.options) if self.options.folds else ():
+                self.setup.task.read(fold, splits)
         return data
 
 
@@ -198,10 +202,23 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
     check_training_options(options, evaluated=True)
     if options.grid:
         check_points(Options, {"checkpoint": options.checkpoint, **_shared_by_runs(options)}, _points(options))
+        _check_axes(options)
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
     check_place(out, inputs_of(options, source))
     return _FineTuningRequest(options, source, setup, out, reason)
+
+
+def _check_axes(options: Options) -> None:
+    """Check that no option has both one value and those of a grid.
+
+    Raises:
+        UsageError: --grid has values for an option that is given.
+    """
+    for name in dict.fromkeys(name for point in _points(options) for name in point):
+        if options.is_given(name):
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} has no effect, because --grid sets {flag} too; leave out one of the two")
 
 
 def _split_options(options: Options) -> "SplitOptions":
@@ -220,6 +237,7 @@ def _split_options(options: Options) -> "SplitOptions":
 def plan(options: Options) -> Plan:
     """Describe what would be trained on how many examples; reads the data and the config."""
     from biosqueeze.data.lengths import fitting_length
+    from biosqueeze.finetuning.runs import check_existing
     from biosqueeze.models.count import parameters_of
     from biosqueeze.models.custom_heads.load import count_headed_parameters, custom_head_of
     from biosqueeze.models.families import longest_input
@@ -233,7 +251,10 @@ def plan(options: Options) -> Plan:
     fitting_length(options.max_length, longest_input(load_config(source)))
     data = request.checked()
     if _is_search(options):
-        runs = [run.name for run in _search_plan(options, out).runs()]
+        search_runs = list(_search_plan(options, out).runs())
+        if not options.force:
+            check_existing(search_runs)
+        runs = [run.name for run in search_runs]
         return Plan(out=out, steps=(f"fine-tune {source.name} for {options.task} {len(runs)} times", *runs))
     counts = ", ".join(f"{len(items):,} in {name}" for name, items in data.splits.items())
     custom_head = custom_head_of(setup.task.formulation)

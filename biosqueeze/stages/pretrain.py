@@ -60,6 +60,8 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
         SqueezeError: the checkpoint or the tokenizer cannot be opened.
         UsageError: the checkpoint is fine-tuned, or there is no such shape.
     """
+    from biosqueeze.models.custom_heads.files import is_fine_tuned
+
     if options.shape:
         sizes = (options.layers, options.hidden, options.heads, options.ffn, options.positions, options.embedding)
         names = ("layers", "hidden", "heads", "ffn", "positions", "embedding")
@@ -69,7 +71,7 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
         check_files(path)
         return NewModel(shape, Checkpoint(path, name))
     checkpoint = open_checkpoint(str(options.checkpoint), weights=weights)
-    if checkpoint.task or checkpoint.custom_head:
+    if checkpoint.task or checkpoint.custom_head or is_fine_tuned(checkpoint):
         raise UsageError(
             f"{checkpoint.name} is fine-tuned on a task, and pretraining would drop its head; give the model that it "
             "was fine-tuned from"
@@ -135,7 +137,8 @@ def _inputs(options: Options, start: Checkpoint | NewModel) -> tuple[Path, ...]:
 def plan(options: Options) -> Plan:
     """Describe the pretraining and its costs; read configs, the tokenizer and some text, and no weights."""
     from biosqueeze.models.count import parameters_of
-    from biosqueeze.models.families import FAMILIES
+    from biosqueeze.models.families import FAMILIES, longest_input
+    from biosqueeze.models.loading.load import load_config
     from biosqueeze.pretraining.cost import cost_lines
     from biosqueeze.pretraining.models import new_parameters
     from biosqueeze.pretraining.objectives import head_of_objective
@@ -148,6 +151,8 @@ def plan(options: Options) -> Plan:
     inputs = _inputs(options, start)
     out = check_output(_output(options, start), inputs, force=options.force, resume=options.resume is True)
     head = head_of_objective(options.objective, family_name(start))
+    positions = start.shape.positions if isinstance(start, NewModel) else longest_input(load_config(start))
+    length = min(options.max_length, positions)
     from_where = f"{start.name} from random weights" if isinstance(start, NewModel) else f"{start.name} further"
     return Plan(
         out=out,
@@ -155,7 +160,7 @@ def plan(options: Options) -> Plan:
             f"pretrain {from_where}: {options.objective}, {options.mask_unit} masking at {options.mask_rate}",
             *([f"shape: {start.shape}; {start.shape.source}"] if isinstance(start, NewModel) else []),
             f"train on {', '.join(options.corpus)}: {options.length}, batch {options.batch_size} x "
-            f"{options.accumulate} sequences of {options.max_length}{_long_part(options)}, lr {options.lr:g}",
+            f"{options.accumulate} sequences of {length}{_long_part(options)}, lr {options.lr:g}",
             *cost_lines(request),
         ),
         parameters_before=parameters_of(start) if isinstance(start, Checkpoint) else None,

@@ -185,7 +185,8 @@ class TrainingOptions(WritingOptions):
         if self.schedule != PLATEAU:
             return steps
         most = f"{self.most_steps:,} steps" if self.most_steps else steps
-        return f"until dev scores stop rising, at most {f'{self.hours:g} hours' if self.hours else most}"
+        limits = [most] if self.hours is None else [f"{self.hours:g} hours", *([] if self.ends_by_time else [most])]
+        return f"until dev scores stop rising, at most {' or '.join(limits)}"
 
     @property
     def ends_by_time(self) -> bool:

@@ -1,5 +1,6 @@
 """A suite in one command: benchmarks that are found are run, missing ones and wrong options are reported."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -197,6 +198,29 @@ def test_a_benchmark_without_dev_holds_out_a_share(pico_bert: Path, root: Path, 
     assert said.code == 0, said.err
     assert any("dev-share 0.1" in step for step in json.loads(said.out)["steps"])
     assert "10% of train is held out as dev" in said.err
+
+
+def test_records_of_other_options_are_refused_by_the_plan(pico_bert: Path, root: Path, shell: Shell) -> None:
+    words = (
+        "benchmark",
+        pico_bert,
+        "--data",
+        root,
+        "--only",
+        "ncbi-disease",
+        "--seeds",
+        1,
+        "--out",
+        "out",
+        "--dry-run",
+    )
+    column = f"{Path(pico_bert).name}-{hashlib.sha256(str(Path(pico_bert).resolve()).encode()).hexdigest()[:6]}"
+    record = Path("out", column, "ncbi-disease", "seed-0.json")
+    record.parent.mkdir(parents=True)
+    assert "(exists)" in shell(*words).err
+    record.write_text(json.dumps({"options": {"steps": 7}, "dev": {}, "test": None}))
+    said = shell(*words)
+    assert (said.code, f"{record} was made with other values of" in said.err) == (1, True), said.err
 
 
 def test_every_fold_is_a_run(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:

@@ -39,6 +39,13 @@ def here(tmp_path: Path, pico_bert: Path, pico_ner: Path) -> Path:
         (tmp_path / name).mkdir()
         for number, split in enumerate(("train", "dev", "test")):
             (tmp_path / name / f"{split}.tsv").write_text(f"case{number}\tO\n{text}")
+    for fold in ("1", "2"):
+        shutil.copytree(tmp_path / "data", tmp_path / "folds" / fold)
+    (tmp_path / "folds" / "2" / "test.tsv").unlink()
+    (tmp_path / "begun.runs" / "lr=0.001").mkdir(parents=True)
+    record = {"options": {"lr": 0.001, "steps": 7}, "dev": {}, "test": None}
+    (tmp_path / "begun.runs" / "lr=0.001" / "seed-0.json").write_text(json.dumps(record))
+    (tmp_path / "begun.runs" / "search.json").write_text("{}")
     (tmp_path / "text.txt").write_text("A text.\n")
     (tmp_path / "other").mkdir()
     shutil.copytree(tmp_path / "data", tmp_path / "kept" / "data")
@@ -92,6 +99,12 @@ REFUSED = [
     "finetune plain --data pairs --representation cosine --smart 1",
     "pretrain plain --corpus text.txt --steps 2 --eval-every 1",
     "pretrain albert --corpus text.txt --steps 2 --gradient-checkpointing",
+    "pretrain tuned --corpus text.txt --steps 2",
+    "pretrain plain --corpus text.txt --steps 2 --max-length 64 --long-length 32",
+    "finetune plain --data data --lr 1e-3 --grid lr=1e-3,1e-4",
+    "finetune plain --data data --grid train-size=1,9",
+    "finetune plain --data folds --task ner --folds --steps 1",
+    "finetune plain --data data --task ner --grid lr=1e-3,1e-4 --out begun",
     "distill tuned --teacher tuned --data data --out tuned",
     "distill plain --teacher tuned --data foreign",
     "distill --student tinny --teacher tuned --data data",

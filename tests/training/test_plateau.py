@@ -135,6 +135,8 @@ def test_refused(refused: Callable[[Path], None], says: str, tmp_path: Path) -> 
 def test_length_for_people() -> None:
     assert PLATEAU.length == "until dev scores stop rising, at most 40 steps"
     assert replace(PLATEAU, steps=None).length == "until dev scores stop rising, at most 6,000 steps"
+    both = replace(PLATEAU, steps=10, hours=1.5)
+    assert both.length == "until dev scores stop rising, at most 1.5 hours or 10 steps"
     assert replace(PLATEAU, steps=None, hours=1.5).length == "until dev scores stop rising, at most 1.5 hours"
     assert replace(PLATEAU, schedule="linear", steps=None).length == "3 epochs"
 

@@ -49,6 +49,11 @@ def task_head_in(checkpoint: Checkpoint) -> str:
     return HEAD_SPECS[name].task_head
 
 
+def is_fine_tuned(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint contains the head of a task."""
+    return task_head_in(checkpoint) not in ("base", "mlm", "pretraining")
+
+
 def predicts_masked(checkpoint: Checkpoint) -> bool:
     """Return whether the weights have a head that predicts masked tokens; that of a discriminator does not."""
     head, config = task_head_in(checkpoint), config_with_family(checkpoint)
