@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.sampling import check_train_size
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.data import open_task_setup
@@ -48,7 +49,11 @@ def check_points(
 
 
 def check_points_on_data(
-    options: FineTuningOptions, points: Sequence[GridPoint], config: PreTrainedConfig, data: Dataset
+    options: FineTuningOptions,
+    points: Sequence[GridPoint],
+    config: PreTrainedConfig,
+    output_type: OutputType,
+    examples: int,
 ) -> None:
     """Check the options of one run at each point against the model and the labels.
 
@@ -56,7 +61,8 @@ def check_points_on_data(
         options: of the stage, with a task.
         points: of --grid; one empty point without a grid.
         config: of the model.
-        data: with the examples that are trained on.
+        output_type: of the data.
+        examples: how many there are to train on.
 
     Raises:
         UsageError: finetune would not run at a point, which the message names.
@@ -67,8 +73,8 @@ def check_points_on_data(
         try:
             check_family(at_point, family_of(config))
             check_reinitialised(at_point.reinit_layers, config)
-            check_loss_options(at_point, formulation, data.output_type)
-            check_train_size(at_point.train_size, len(data.splits["train"]))
+            check_loss_options(at_point, formulation, output_type)
+            check_train_size(at_point.train_size, examples)
         except UsageError as error:
             raise UsageError(f"{' '.join(_words('--grid', point))}: {error}" if point else str(error)) from error
 

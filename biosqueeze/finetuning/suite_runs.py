@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from biosqueeze.benchmarks.counts import warn_of_counts
 from biosqueeze.benchmarks.directories import locate
 from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.records.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
@@ -31,14 +32,23 @@ Overrides = Mapping[str, Mapping[str, Any]]  # option values by field name, by b
 
 
 @dataclass(frozen=True)
+class DataFacts:
+    """What the data of a benchmark are like."""
+
+    note: str  # how they differ from those of the paper
+    examples: int  # to train on; of folds the fewest
+    output_type: OutputType
+
+
+@dataclass(frozen=True)
 class BenchmarkFineTuning:
     """One benchmark with its data, and the options of its fine-tuning."""
 
     benchmark: Benchmark
     data: Path
     options: Mapping[str, Any]
+    read: "DataFacts"
     folds: tuple[Path, ...] = ()
-    note: str = ""  # how the data differ from those of the paper
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -141,23 +151,23 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
     """
     parts = folds(data)[: benchmark.folds_used or None] if benchmark.folds else ()
     read = partial(_read_splits, benchmark, parts or (data,), options)
-    if "dev_share" in options:
-        return BenchmarkFineTuning(benchmark, data, options, parts, read(("train", "test")))
+    if "dev_share" in options and not options.get("with_dev"):
+        return BenchmarkFineTuning(benchmark, data, options, read(("train", "test")), parts)
     try:
-        return BenchmarkFineTuning(benchmark, data, options, parts, read(("train", "dev", "test")))
+        return BenchmarkFineTuning(benchmark, data, options, read(("train", "dev", "test")), parts)
     except SqueezeError as error:
         without_dev = error
     with contextlib.suppress(SqueezeError):
-        note = read(("train", "test"))
+        facts = read(("train", "test"))
         warn(f"{benchmark.title}: {without_dev}; so {DEV_SHARE:.0%} of train is held out as dev")
-        return BenchmarkFineTuning(benchmark, data, {**options, "dev_share": DEV_SHARE}, parts, note)
+        return BenchmarkFineTuning(benchmark, data, {**options, "dev_share": DEV_SHARE}, facts, parts)
     raise without_dev
 
 
 def _read_splits(
     benchmark: Benchmark, directories: Sequence[Path], options: Mapping[str, Any], splits: Sequence[str]
-) -> str:
-    """Read these splits; return how the data differ from those of the paper."""
+) -> DataFacts:
+    """Read these splits; return what the data are like."""
     known = {f.name for f in fields(Formulation)}
     formulation = {**benchmark.formulation, **{name: value for name, value in options.items() if name in known}}
     task = open_task(benchmark.kind, Formulation(**formulation))
@@ -165,7 +175,8 @@ def _read_splits(
     # Of a cross-validated set the papers count the whole, not the folds.
     differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))
     other_split = [f"the published scores are those of {benchmark.published_on}"] if benchmark.published_on else []
-    return "; ".join([*differences, *other_split])
+    examples = min(len(each.splits["train"]) for each in data)
+    return DataFacts("; ".join([*differences, *other_split]), examples, data[0].output_type)
 
 
 def runs_of(
@@ -253,18 +264,24 @@ def check_options(
     fine_tuning: BenchmarkFineTuning,
     points: Sequence[GridPoint],
     overrides: Overrides,
+    checkpoints: Iterable[Checkpoint],
 ) -> None:
     """Check the options of a benchmark's runs at each point of its grid, before anything is trained.
 
     Raises:
-        UsageError: see `point_checks.check_points`.
+        UsageError: see `point_checks`.
     """
-    from biosqueeze.finetuning.point_checks import check_points  # imports torch
+    from biosqueeze.finetuning.point_checks import check_points, check_points_on_data  # imports torch
+    from biosqueeze.models.loading.load import load_config
 
+    read = fine_tuning.read
     name = fine_tuning.benchmark.name
     shared = {"checkpoint": "any", "data": str(fine_tuning.data), **fine_tuning.options}
     try:
         check_points(build, shared, points, {**overrides.get("", {}), **overrides.get(name, {})})
+        options = build(**shared, sources=dict.fromkeys(shared, "flag"))
+        for checkpoint in checkpoints:
+            check_points_on_data(options, points, load_config(checkpoint), read.output_type, read.examples)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
 

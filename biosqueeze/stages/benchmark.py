@@ -141,13 +141,16 @@ def _plan(options: Options) -> _BenchmarkPlan:
     finetune_options = registry.load("stages", "finetune").Options
     settable = {field.name: field for field in option_fields(finetune_options) if field.name not in _NOT_TO_SET}
     overrides = parse_overrides(options.set, names, settable)
+    for name in overrides if options.only else ():
+        if name and name not in options.only:
+            raise UsageError(f"--set for {name} has no effect, because --only leaves it out; name it there too")
     fine_tunings, skipped = find_benchmarks(suite, Path(options.data).expanduser(), options.only, overrides)
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
     found = [item.benchmark for item in fine_tunings]
     grids = {each.name: grid_points(options.grid, each, settable) for each in found} if options.grid else {}
     check_axes(grids, overrides)
     for item in fine_tunings if options.grid or options.set else ():
-        check_options(finetune_options, item, grids.get(item.benchmark.name, [{}]), overrides)
+        check_options(finetune_options, item, grids.get(item.benchmark.name, [{}]), overrides, checkpoints.values())
     out = Path(options.out or f"{suite.name}-benchmark")
     return _BenchmarkPlan(suite, fine_tunings, skipped, checkpoints, grids, out)
 
@@ -300,7 +303,7 @@ def _scoreboard(
         tuple(item.benchmark for item in decided.fine_tunings),
         tuple(decided.checkpoints),
         cells,
-        notes={item.benchmark.name: item.note for item in decided.fine_tunings if item.note},
+        notes={item.benchmark.name: item.read.note for item in decided.fine_tunings if item.read.note},
         skipped=decided.skipped,
         settings={
             item.benchmark.name: _without(item.options, _axes(decided.grids.get(item.benchmark.name, ())))

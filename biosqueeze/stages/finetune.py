@@ -169,7 +169,8 @@ class _FineTuningRequest:
         from biosqueeze.models.loading.load import load_config
 
         data = self.read()[0]
-        check_points_on_data(self.options, _points(self.options), load_config(self.source), data)
+        config, examples = load_config(self.source), len(data.splits["train"])
+        check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
         splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
         with quietly():
             for fold in _folds(self.options) if self.options.folds else ():
