@@ -91,11 +91,10 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
-    if setup.loss_config.dropout is not None:
-        set_dropout(models.student, setup.loss_config.dropout)
-    identity = _identity(request, data)
+    loss_config, seed, identity = setup.loss_config, request.training.seed, _identity(request, data)
+    if loss_config.dropout is not None:
+        set_dropout(models.student, loss_config.dropout)
     student, training = warm_start(models, data, request, identity, directory)
-    loss_config, seed = setup.loss_config, request.training.seed
     learner = Distiller(student, teacher, loss_config, teacher_width=models.teachers[0].config.hidden_size, seed=seed)
     summary = train(
         TrainingJob(
