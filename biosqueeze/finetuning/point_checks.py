@@ -15,7 +15,6 @@ from biosqueeze.finetuning.loss_checks import check_loss_options
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.reinit import check_reinitialised
 from biosqueeze.models.families import family_of
-from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.training.option_checks import check_family, check_training_options
 
