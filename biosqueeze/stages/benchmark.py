@@ -141,9 +141,6 @@ def _plan(options: Options) -> _BenchmarkPlan:
     finetune_options = registry.load("stages", "finetune").Options
     settable = {field.name: field for field in option_fields(finetune_options) if field.name not in _NOT_TO_SET}
     overrides = parse_overrides(options.set, names, settable)
-    for name in overrides if options.only else ():
-        if name and name not in options.only:
-            raise UsageError(f"--set for {name} has no effect, because --only leaves it out; name it there too")
     fine_tunings, skipped = find_benchmarks(suite, Path(options.data).expanduser(), options.only, overrides)
     checkpoints = _columns([open_checkpoint(name, weights=False) for name in options.checkpoint])
     found = [item.benchmark for item in fine_tunings]
