@@ -53,15 +53,12 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
         f"{PRECISIONS}; then the products of a teacher are in int8 on CPUs with VNNI.",
-        Group.MACHINE,
     ] = "auto"
     patience: Annotated[
         int | None,
         PATIENCE.format(
             f"{PLATEAU_PATIENCE} ({PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its teacher)"
         ),
-        Bounds(least=1),
-        Group.DEV,
     ] = None
 
     loss: Annotated[

@@ -47,7 +47,7 @@ class BenchmarkFineTuning:
     benchmark: Benchmark
     data: Path
     options: Mapping[str, Any]
-    read: "DataFacts"
+    read: DataFacts
     folds: tuple[Path, ...] = ()
 
     @property

@@ -144,7 +144,7 @@ def source_of(teacher: Checkpoint, *, weights: bool = True) -> Checkpoint:
 
     Args:
         teacher: the teacher.
-        weights: whether the weights of a Hub id are fetched too.
+        weights: whether its weights are fetched from the Hub, and compared with those that the manifest records.
 
     Raises:
         UsageError: the manifest does not record it, or that checkpoint is missing or has changed.
@@ -159,6 +159,6 @@ def source_of(teacher: Checkpoint, *, weights: bool = True) -> Checkpoint:
         checkpoint = open_checkpoint(parent.name, weights=weights)
     except SqueezeError as error:
         raise UsageError(f"{teacher.name} was fine-tuned from {parent.name}, but {error}; or {_GIVE}") from error
-    if checkpoint.weights_sha256() != parent.sha256:
+    if weights and checkpoint.weights_sha256() != parent.sha256:
         raise UsageError(f"{checkpoint.name} has changed since {teacher.name} was fine-tuned from it; {_GIVE}")
     return checkpoint

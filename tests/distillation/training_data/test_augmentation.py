@@ -28,6 +28,7 @@ from biosqueeze.distillation.training_data.word_proposer import (
     CANDIDATES,
     MaskedWord,
     Proposer,
+    checked_proposer,
     open_proposer,
     source_of,
     word_tokens,
@@ -213,6 +214,16 @@ def test_source_of_a_fine_tuned_teacher(pico_ner: Path, pico_bert: Path, tmp_pat
     teacher = _tuned_from(pico_ner, pico_bert, tmp_path)
     assert source_of(open_checkpoint(str(teacher))).path == pico_bert
     assert len(open_proposer(ONE_COPY, open_checkpoint(str(teacher)), "fp32")) > 100
+
+
+def test_a_plan_needs_no_weights_of_the_proposer(pico_ner: Path, tmp_path: Path) -> None:
+    """A dry run fetches the config of a model on the Hub, and not its weights."""
+    source = pico.save("bert", tmp_path / "source")
+    teacher = open_checkpoint(str(_tuned_from(pico_ner, source, tmp_path)))
+    (source / "model.safetensors").unlink()
+    assert checked_proposer(ONE_COPY, teacher, weights=False).path == source
+    with pytest.raises(UsageError, match="but "):
+        checked_proposer(ONE_COPY, teacher)
 
 
 def test_models_that_cannot_propose_raise(pico_ner: Path, pico_bert: Path, tmp_path: Path) -> None:
