@@ -1,5 +1,6 @@
 """What is said at the end of a stage."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -46,13 +47,16 @@ def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
     assert "kept step 2 of 2, the best on dev: f1 0." in made.err
     assert "fp32 on cpu; " in made.err and " parameters, " in made.err and "; took " in made.err
     assert made.err.splitlines()[-1] == "next: biosqueeze evaluate 'a teacher'"
-    evaluated = shell("evaluate", "a teacher")
+    evaluated = shell("evaluate", "a teacher", "--json")
     assert evaluated.err.splitlines()[-1] == "next: biosqueeze quantize 'a teacher'"
     shrunk = shell("shrink", "a teacher", "--layers", "2", "--out", "start")
     assert shrunk.err.splitlines()[-1] == "next: biosqueeze distill start --teacher 'a teacher' --data demo:ner"
     distilled = shell("distill start --teacher", "a teacher", *f"--data demo:ner --steps 2 {quick} --out out".split())
     assert distilled.err.splitlines()[-1] == "next: biosqueeze evaluate out"
     assert "the best on dev: f1 0." in distilled.err
+    scores = json.loads(shell("evaluate out --json").out)
+    assert scores["teacher_score"] == json.loads(evaluated.out)["metrics"]["f1"]
+    assert scores["of_teacher"] == pytest.approx(scores["metrics"]["f1"] / scores["teacher_score"], abs=1e-6)
     assert "next:" not in shell("evaluate out --quiet").err
 
 
@@ -72,5 +76,8 @@ def test_score_of_evaluate_is_beside_the_teachers(pico_ner, tmp_path, monkeypatc
         metric="f1",
         inference=SimpleNamespace(device="cpu"),
     )
-    assert evaluate._summary(evaluation_of, result).result == "f1 0.6000, 75.0% of the teacher's 0.8000"
-    assert evaluate._summary(evaluation_of, {**result, "data": "other"}).result == ""
+    teacher = evaluate._teacher_score(evaluation_of, result)
+    assert evaluate._summary(evaluation_of, result, teacher).result == "f1 0.6000, 75.0% of the teacher's 0.8000"
+    assert evaluate._beside_teacher(0.6, teacher) == {"teacher_score": 0.8, "of_teacher": 0.75}
+    assert evaluate._teacher_score(evaluation_of, {**result, "data": "other"}) is None
+    assert evaluate._summary(evaluation_of, result, None).result == ""

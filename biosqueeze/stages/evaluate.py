@@ -22,7 +22,7 @@ from biosqueeze.options import (
     named_number,
 )
 from biosqueeze.progress import draws_tables, note, table
-from biosqueeze.summaries import measured_on, scored
+from biosqueeze.summaries import measured_on, scored, share_of
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
@@ -134,29 +134,41 @@ def run(options: Options) -> Outcome:
     checkpoint = evaluation.checkpoint
     written = write_result(checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
     check_floors(checkpoint.name, evaluation.floors, result["metrics"])
+    teacher = _teacher_score(evaluation, result)
     return Outcome(
         checkpoint.path,
-        result,
+        {**result, **_beside_teacher(result["metrics"].get(evaluation.metric), teacher)},
         rows=_rows(checkpoint.name, result),
         results=(written,) if written else (),
-        summary=_summary(evaluation, result),
+        summary=_summary(evaluation, result, teacher),
     )
 
 
-def _summary(evaluation: "Evaluation", result: Mapping[str, Any]) -> Summary:
-    """Return the score beside that of the teacher, where that was evaluated on the same split."""
-    from biosqueeze.backends import files_of
+def _teacher_score(evaluation: "Evaluation", result: Mapping[str, Any]) -> float | None:
+    """Return the teacher's score on the same split; None where it was not evaluated there."""
     from biosqueeze.reporting.report_data import teacher_evaluations
 
-    checkpoint, metric = evaluation.checkpoint, evaluation.metric
-    own = measured_on(result)
+    metric, own = evaluation.metric, measured_on(result)
     comparable = [
         of_teacher.metrics[metric]
-        for of_teacher in teacher_evaluations(checkpoint)
+        for of_teacher in teacher_evaluations(evaluation.checkpoint)
         if of_teacher.measured_on == own and metric in of_teacher.metrics
     ]
+    return max(comparable, default=None)  # of several backends the one without loss
+
+
+def _beside_teacher(score: float | None, teacher: float | None) -> dict[str, float]:
+    """Return what --json has of the teacher. The file in the checkpoint lacks it: the teacher may be scored again."""
+    share = share_of(score, teacher)
+    return {} if teacher is None or share is None else {"teacher_score": teacher, "of_teacher": round(share, 6)}
+
+
+def _summary(evaluation: "Evaluation", result: Mapping[str, Any], teacher: float | None) -> Summary:
+    """Return the score beside that of the teacher, size, and what comes next."""
+    from biosqueeze.backends import files_of
+
+    checkpoint, metric = evaluation.checkpoint, evaluation.metric
     score = result["metrics"].get(metric)
-    teacher = max(comparable, default=None)  # of several backends the one without loss
     size = megabytes(files_of(checkpoint, result["backend"]))
     follows = "quantize" if result["backend"].startswith("torch") else "bench"
     return Summary(
