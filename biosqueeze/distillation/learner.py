@@ -13,6 +13,7 @@ from biosqueeze.distillation.losses.config import LossConfig
 from biosqueeze.distillation.teachers.sources import Teacher, TeacherOutputs, layers_of, row_mask, run_model
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
 from biosqueeze.models.dropout import set_dropout
+from biosqueeze.models.fast_training.first_token import reads_first_token
 from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.inputs import TextRows, within_window
@@ -45,6 +46,11 @@ class Distiller(Learner):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.projections = _projections(loss_config, student.config.hidden_size, teacher_width)
+
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether the student is a sequence classifier with BERT's layers, and no loss reads its last hidden states."""
+        return reads_first_token(self.model) and not self.hooks.captures_last_states
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """Return how many units each term is a mean over."""

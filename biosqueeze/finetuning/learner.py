@@ -10,6 +10,7 @@ from biosqueeze.data.output_types import TOKENS, OutputType
 from biosqueeze.finetuning.layer_decay import layered_groups
 from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder, Loss
+from biosqueeze.models.fast_training.first_token import reads_first_token
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.learner import Learner
@@ -46,6 +47,11 @@ class FineTuner(Learner):
         logits = self._logits(batch)
         perturbed = PerturbedForward(lambda: self._logits(batch), word_embedding(self.model), rng)
         return {"labels": self.loss(logits, batch), "smart": smoothness(perturbed, logits, batch, self.tensors)}
+
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether the model is a sequence classifier with BERT's layers: nothing else is read."""
+        return reads_first_token(self.model)
 
     def counts(self, batch: Mapping[str, Tensor]) -> dict[str, int]:
         """Count the tokens with a label, or the sequences; the same for every term."""

@@ -48,6 +48,7 @@ class HiddenStateHooks:
         if family.in_windows:
             model.base_model.register_forward_pre_hook(self._keep_length, with_kwargs=True)
         layers = layers_by_depth(model)
+        self._depth = len(layers)
         states, norms = state_modules(model), normed_states(model) if family.input_norm else []
         if 0 in parts:
             self._hook_input(norms[0] if norms else layers[0])
@@ -71,6 +72,11 @@ class HiddenStateHooks:
             module.register_forward_hook(partial(self._capture_output, "hidden", [0]))
         else:
             module.register_forward_pre_hook(self._capture_input, with_kwargs=True)
+
+    @property
+    def captures_last_states(self) -> bool:
+        """Whether the hidden states at the last depth are captured."""
+        return "hidden" in self._parts.get(self._depth, ())
 
     @contextmanager
     def capture(self) -> Iterator[States]:

@@ -29,6 +29,11 @@ class Learner(nn.Module):
         """Return the optimiser's parameter groups."""
         return parameter_groups(self, options.weight_decay)
 
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether the losses read the last hidden states of the first token alone, and `model` has BERT's layers."""
+        return False
+
     def encoders(self) -> tuple[Any, ...]:
         """Return the transformers models that are trained."""
         return (self.model,)

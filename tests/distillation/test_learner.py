@@ -1,6 +1,9 @@
 """Losses of the learner against direct computations from the models' outputs, on padded and packed batches."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from unittest import mock
 
 import pytest
 import torch
@@ -16,10 +19,14 @@ from biosqueeze.distillation.losses.presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.cuts.width import Widths, narrow
+from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.layer_maps import layer_map
+from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.loading.load import load_model
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.training.chunked_loss import ChunkedTerms
+from biosqueeze.training.encoder_layers import training_layers
+from biosqueeze.training.options import TrainingOptions
 from tests import pico
 
 SAME = {"mlm": 2.0, "kl": 5.0, "cosine": 1.0}
@@ -341,3 +348,38 @@ def test_separately_encoded_texts_are_compared_text_by_text(pico_bert) -> None:
     assert float(losses["kl"]) == pytest.approx(float(mse_loss(own, other)), rel=1e-4, abs=1e-8)
     flat = [torch.cat([text for pair in model for text in pair]) for model in states]
     assert float(losses["hidden"]) == pytest.approx(float(mse_loss(*flat)), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["attention-kl", "hidden"])
+def test_classifiers_compute_only_the_first_token_last(loss: str) -> None:
+    """The last layer of teacher and student, unless a loss compares its states; the losses are the same."""
+    kind, layers = "sequence-classification", layer_map("uniform", 2, 4)
+    with mock.patch.object(pico, "LAYERS", 2):
+        student = pico.model_of("bert", 100, kind)
+    teacher, batch = pico.model_of("bert", 100, kind, seed=1), pico.padded_batch(student)
+    batch["labels"] = torch.arange(len(batch["input_ids"])) % len(pico.LABELS)
+    config = LossConfig(weights={"kl": 1.0, loss: 1.0}, output_spec=output_spec("task", "single"), layer_map=layers)
+
+    def losses(*, whole: bool) -> tuple[dict[str, float], list[int]]:
+        with mock.patch.object(HiddenStateHooks, "captures_last_states", whole) if whole else nullcontext():
+            learner = distiller(copy.deepcopy(student), copy.deepcopy(teacher), config)
+            with training_layers(learner, TrainingOptions(), 1), lengths_of_layers(learner) as lengths:
+                terms = learner(**batch)
+        return {name: term.item() for name, term in terms.items()}, lengths
+
+    length = batch["input_ids"].shape[1]
+    expected, whole = losses(whole=True)
+    found, lengths = losses(whole=False)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert whole == [length] * 6
+    assert lengths == (whole if loss == "hidden" else [length] * 3 + [1] + [length, 1])
+
+
+@contextmanager
+def lengths_of_layers(learner: Distiller) -> Iterator[list[int]]:
+    """The lengths that the layers of teacher and student return inside the block, in order."""
+    lengths: list[int] = []
+    for model in (*learner._teacher[0].models, learner.model):
+        for layer in encoder_layers(model):
+            layer.register_forward_hook(lambda _layer, _inputs, output: lengths.append(output.shape[1]))
+    yield lengths

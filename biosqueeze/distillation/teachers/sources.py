@@ -20,6 +20,7 @@ from biosqueeze.data.feature_keys import (
     TEACHER_TOP_LOG_PROBABILITIES,
 )
 from biosqueeze.data.output_types import OutputType
+from biosqueeze.models.fast_training.first_token import leave_out_others, reads_first_token
 from biosqueeze.models.heads import main_output, mlm_logits
 from biosqueeze.models.hooks import HiddenStateHooks, States
 from biosqueeze.models.inputs import TextRows, model_inputs
@@ -137,9 +138,11 @@ class LiveTeacher:
         self.hooks = [
             HiddenStateHooks(model, {} if number else parts_by_depth) for number, model in enumerate(self.models)
         ]
-        for model in self.models:
+        for model, hooks in zip(self.models, self.hooks, strict=True):
             model.train(mode=False)
             model.requires_grad_(requires_grad=False)
+            if reads_first_token(model) and not hooks.captures_last_states:
+                leave_out_others(model)
 
     @property
     def computes_in_int8(self) -> bool:

@@ -14,6 +14,8 @@ from biosqueeze.models.fast_training.cheap_dropout import dropout
 
 SDPA = "sdpa"
 TRAINING = "biosqueeze"
+FIRST_ALONE = "biosqueeze_first_query_alone"
+"""Attribute of an attention module: its first query is computed, and the result is that of all queries."""
 # Implementations that support a bool mask (batch, 1, length, length), which packed blocks need.
 BLOCK_MASK_IMPLEMENTATIONS = frozenset({SDPA, TRAINING})
 
@@ -32,6 +34,22 @@ def training_attention(model: nn.Module) -> Iterator[None]:
 
 
 def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute attention as `_attention` does: of all queries, or of the first alone where the module is marked."""
+    if not hasattr(module, FIRST_ALONE):
+        return _attention(module, query, key, value, attention_mask, **options)
+    mask = None if attention_mask is None else attention_mask[:, :, :1]
+    attended, _ = _attention(module, query[:, :, :1], key, value, mask, **options)
+    return attended.expand(-1, query.shape[2], -1, -1), None
+
+
+def _attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,

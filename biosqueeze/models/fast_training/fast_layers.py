@@ -14,7 +14,7 @@ from biosqueeze.models.fast_training.cheap_dropout import DropMask
 from biosqueeze.models.fast_training.layer_functions import AttentionParts, FeedForward, Norm, Product, SelfAttention
 from biosqueeze.models.layers import encoder_layers
 
-_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")  # whose layers have the same modules
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")  # whose layers have the same modules
 _DENSE = 0.95  # share from which leaving out the other tokens costs more than it saves
 
 
@@ -33,7 +33,7 @@ def fast_layers(encoder: nn.Module) -> Iterator[None]:
 
 def _is_supported(encoder: Any) -> bool:
     """Return whether the encoder has BERT's layers, the exact GELU, and the attention for training."""
-    if not isinstance(encoder, PreTrainedModel) or encoder.config.model_type not in _FAMILIES:
+    if not isinstance(encoder, PreTrainedModel) or encoder.config.model_type not in FAMILIES:
         return False
     config: Any = encoder.config
     return config.hidden_act == "gelu" and config._attn_implementation == TRAINING and not config.is_decoder
