@@ -31,10 +31,10 @@ def first_token_alone(model: PreTrainedModel) -> Iterator[None]:
 
 
 def leave_out_others(model: PreTrainedModel) -> Callable[[], None]:
-    """Have the last layer compute only keys and values of all tokens, and the rest of the first: logits are the same.
+    """Have the last layer project all tokens to queries, keys and values, and compute the rest for the first alone.
 
-    The states of the last layer are then (batch, 1, hidden). With an attention other than `TRAINING` the other queries
-    are computed too.
+    Logits and their gradients are the same. The states of the last layer are (batch, 1, hidden). An attention other
+    than `TRAINING` still attends from all tokens.
 
     Args:
         model: one that `reads_first_token`.
