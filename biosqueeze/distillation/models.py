@@ -29,6 +29,8 @@ from biosqueeze.tasks import Task
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.tasks.readers.relations import entities_of
 
+ON_PLAIN_TEXT = ("ner", "pico", "classification")
+"""Kinds of task of which any text is an unlabelled example."""
 _LABELS = {SINGLE: "one label each", MULTI: "any number of labels"}
 
 
@@ -73,7 +75,7 @@ class DistillationModels:
     @property
     def reads_plain_text(self) -> bool:
         """Whether any text will do as unlabelled data; otherwise the examples are built from JSON records."""
-        return self.reads_pairs or self.task_name in ("ner", "pico", "classification")
+        return self.reads_pairs or self.task_name in ON_PLAIN_TEXT
 
     @property
     def known_task(self) -> Task:

@@ -11,11 +11,12 @@ from biosqueeze.distillation.dev_scores import has_trained_head, without_dev_sco
 from biosqueeze.distillation.losses.chosen import choose_losses
 from biosqueeze.distillation.losses.config import LossConfig, ModelTraits
 from biosqueeze.distillation.losses.layer_provenance import heads_in_teacher, layers_in_teacher
-from biosqueeze.distillation.models import check_equal_labels, no_common_tokens, task_output_type
+from biosqueeze.distillation.models import ON_PLAIN_TEXT, check_equal_labels, no_common_tokens, task_output_type
 from biosqueeze.distillation.request import DistillationRequest, ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import tokens_in_teacher
 from biosqueeze.distillation.training_data.augmentation import check_kind
-from biosqueeze.distillation.training_data.datasets import check_data_labels
+from biosqueeze.distillation.training_data.datasets import check_data_labels, check_data_options
+from biosqueeze.distillation.training_data.unlabelled import check_corpus
 from biosqueeze.distillation.training_data.word_proposer import checked_proposer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
@@ -51,7 +52,11 @@ def check_request(request: DistillationRequest) -> CheckedRequest:
     models = request.models
     check_equal_labels(models.teachers)
     is_task = models.kind == "task"
-    output_type = _check_task(request) if is_task else TOKENS
+    if is_task:
+        output_type = _check_task(request)
+    else:
+        output_type = TOKENS
+        check_corpus(request.data)
     cross_vocabulary = _cross_vocabulary(models)
     if cross_vocabulary and not is_task:
         raise SqueezeError(no_common_tokens(models.student_name, models.teachers))
@@ -126,6 +131,9 @@ def _check_task(request: DistillationRequest) -> OutputType:
     if request.augmentation:
         check_kind(name)
         checked_proposer(request.augmentation, teachers[0], weights=False)
+    is_plain = name in ON_PLAIN_TEXT or has_cosine(teachers[0])
+    check_data_options(request.data, name, reads_plain_text=is_plain)
+    check_corpus(request.data, None if is_plain else task)
     source = request.data.data
     if source:
         data = task.read(source, ("train",) if request.data.dev_share else ("train", "dev"))

@@ -154,7 +154,10 @@ def _open_inputs(options: Options, *, weights: bool = True) -> DistillationInput
 def _teacher_weights(options: Options) -> tuple[float, ...]:
     """Return the weight of each teacher: --teacher-weights, or 1 for all."""
     count = len(options.teacher)
-    return counted_weights("--teacher-weights", options.teacher_weights, count, "--teacher") or (1.0,) * count
+    weights = counted_weights("--teacher-weights", options.teacher_weights, count, "--teacher")
+    if weights and count == 1:
+        raise UsageError("--teacher-weights has no effect with one --teacher; leave it out")
+    return weights or (1.0,) * count
 
 
 def _output(options: Options, inputs: DistillationInputs) -> Path:
@@ -251,7 +254,9 @@ def outline(options: Options, absent: Collection[str]) -> tuple[str, ...]:
     models = {*options.teacher, str(options.checkpoint), str(options.data)}
     if models.isdisjoint(absent):
         inputs = open_inputs(options.teacher, options.checkpoint, weights=False)
-        losses = check_request(_request(options, inputs)).losses
+        request = _request(options, inputs)
+        present = tuple(source for source in options.corpus if source not in absent)
+        losses = check_request(replace(request, data=replace(request.data, corpus=present))).losses
         return (f"losses: {formula(losses.weights)}, temperature {losses.temperature:g}",)
     kind, default = ("task", None) if options.data else ("mlm", STUDENT_LOSSES.get(str(options.student)))
     preset = parse_losses(options.loss, kind, default)

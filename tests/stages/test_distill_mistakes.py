@@ -26,6 +26,7 @@ from tests.stages.distilling import QUICK
         (("--student", "distil", "--warm-start", "finetune"), 2, "--data"),
         (("--student", "distil", "--warm-epochs", "2"), 2, "--warm-start finetune"),
         (("--student", "distil", "--teacher-weights", "1,2"), 2, "one for each --teacher"),
+        (("--student", "distil", "--teacher-weights", "2"), 2, "no effect with one --teacher"),
         (("--student", "distil", "--loss", "kl=-1"), 2, "positive weight"),
         (
             ("--student", "distil", "--loss", "hard=1"),

@@ -79,9 +79,10 @@ def test_teacher_without_the_head_of_its_task_raises(tuned: Path, tags: Path, tm
     assert not (tmp_path / "student").exists()
 
 
-def test_plain_text_for_pairs_raises(tmp_path: Path, shell: Shell) -> None:
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_plain_text_for_pairs_raises(dry: tuple[str, ...], tmp_path: Path, shell: Shell) -> None:
     teacher = pico.save("bert", tmp_path / "teacher", head="sequence-classification")
-    words = ("distill", "--teacher", teacher, "--task", "nli", "--student", "distil", "--out", "x", "--corpus")
+    words = ("distill", *dry, "--teacher", teacher, "--task", "nli", "--student", "distil", "--out", "x", "--corpus")
     result = shell(*words, "demo:text")
     assert (result.code, "give JSON lines" in result.err) == (1, True), result.err
     (tmp_path / "records.jsonl").write_text('{"abstract": "One."}\n')

@@ -101,6 +101,17 @@ def test_dry_run_reads_no_weights(pico_bert: Path, tmp_path: Path, shell: Shell)
     assert plan["parameters_after"] < plan["parameters_before"]
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_unreadable_text_is_an_error_in_the_plan(dry: tuple[str, ...], pico_bert: Path, shell: Shell) -> None:
+    Path("records.jsonl").write_text('{"abstract": "the gene"}\n')
+    Path("blank.txt").write_text("\n\n")
+    words = ("distill --student distil --steps 1 --out x --teacher", pico_bert, *QUICK, *dry, "--corpus")
+    for corpus, says in {"records.jsonl": "no field 'text'; name the field", "blank.txt": "is empty"}.items():
+        result = shell(*words, "demo:text", "--corpus", corpus)
+        assert (result.code, says in result.err) == (1, True), result.err
+    assert not list(Path().glob("x*"))
+
+
 def test_lines_of_a_document_are_joined(pico_bert: Path, shell: Shell) -> None:
     Path("articles.txt").write_text("the cells\nof the gene\n\nthe protein\nin patients\n\n")
     words = ("distill --student distil --steps 1 --corpus articles.txt --precision fp32 --teacher", pico_bert)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
-from biosqueeze.progress import note
+from biosqueeze.progress import note, quietly
 
 DEMO = "demo:text"
 MANIFEST = "corpus.json"
@@ -106,16 +106,16 @@ def corpus_files(source: str) -> tuple[Path, ...]:
     return (path,)
 
 
-def check_field(flag: str, sources: Iterable[str]) -> None:
+def check_field(flag: str, sources: Sequence[str]) -> None:
     """Check that an option which names the field of a record is of use: that a corpus has records.
 
     Raises:
         SqueezeError: a corpus does not exist.
         UsageError: none has.
     """
-    if not any(
-        is_hub(source) or any(data_suffix(path) in _JSONL for path in corpus_files(source)) for source in sources
-    ):
+    with quietly():  # files that are skipped were named when the corpus was found
+        files = [path for source in sources if not is_hub(source) for path in corpus_files(source)]
+    if not any(map(is_hub, sources)) and not any(data_suffix(path) in _JSONL for path in files):
         raise UsageError(f"{flag} is for JSON lines ({', '.join(sorted(_JSONL))}), and no corpus is; leave it out")
 
 

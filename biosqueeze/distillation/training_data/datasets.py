@@ -76,7 +76,7 @@ class TaskDataBuilder:
             UsageError: an option has no effect on this task.
         """
         settings, models = self.settings, self.models
-        self._check_options()
+        check_data_options(settings, str(models.task_name), reads_plain_text=models.reads_plain_text)
         labelled, dev = self._labelled(settings.data) if settings.data else ([], None)
         unlabelled: Blocks | None = None
         if settings.corpus and self.cross_vocabulary:
@@ -108,15 +108,6 @@ class TaskDataBuilder:
         )
         return text_strata(teacher, mixture.labelled, text, wanted, self.settings.seed)
 
-    def _check_options(self) -> None:
-        settings, kind, plain = self.settings, self.models.task_name, self.models.reads_plain_text
-        if settings.field != DataSettings.field and not plain:
-            raise UsageError(f"--field: records of the task {kind} have their own fields; leave it out")
-        if settings.has_columns and not settings.data and plain:
-            raise UsageError(
-                "--column is about labelled examples; give --data with them, or --field for a JSONL --corpus"
-            )
-
     def _labelled(self, data: str) -> tuple[list[Features], DevSet]:
         """Encode the labelled data with their augmented variants, and the dev split."""
         models, share = self.models, self.settings.dev_share
@@ -137,6 +128,23 @@ class TaskDataBuilder:
             else [window.features for window in windows]
         )
         return features, DevSet(task, dev, dev_windows, models.labels, padding)
+
+
+def check_data_options(settings: DataSettings, kind: str, *, reads_plain_text: bool) -> None:
+    """Check that --field and --column have an effect.
+
+    Args:
+        settings: where the training data come from.
+        kind: of the task.
+        reads_plain_text: whether any text will do as unlabelled data.
+
+    Raises:
+        UsageError: one has none.
+    """
+    if settings.field != DataSettings.field and not reads_plain_text:
+        raise UsageError(f"--field: records of the task {kind} have their own fields; leave it out")
+    if settings.has_columns and not settings.data and reads_plain_text:
+        raise UsageError("--column is about labelled examples; give --data with them, or --field for a JSONL --corpus")
 
 
 def load_masked_text(settings: DataSettings, models: DistillationModels) -> TrainingData:

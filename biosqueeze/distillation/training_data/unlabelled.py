@@ -15,7 +15,7 @@ from biosqueeze.data.feature_keys import INPUT_IDS
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.incoming import open_input
-from biosqueeze.data.text.corpus import corpus_files, find_corpus, read_lines
+from biosqueeze.data.text.corpus import corpus_files, find_corpus, is_stream, read_lines
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.data.text.prepared import DocumentText, prepare_corpus
 from biosqueeze.data.text.prepared_documents import Documents
@@ -23,7 +23,7 @@ from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
 from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTeachers
 from biosqueeze.errors import SqueezeError
-from biosqueeze.progress import note, track
+from biosqueeze.progress import note, quietly, track
 from biosqueeze.system import processes
 from biosqueeze.tasks import Task
 from biosqueeze.tasks.encoding.sequences import side_by_side
@@ -135,6 +135,22 @@ def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
     return UnlabelledExamples(_encoded_records(models, settings.corpus))
+
+
+def check_corpus(settings: DataSettings, task: Task | None = None) -> None:
+    """Read the first text of each corpus on disk: no pipe, which can be read only once, and nothing of the Hub.
+
+    Args:
+        settings: name the corpora, and the field of their records.
+        task: what the examples are built for where they are JSON records; None for plain text.
+
+    Raises:
+        SqueezeError: it cannot be read, or is plain text where records are needed.
+    """
+    for source in settings.corpus:
+        if not (is_hub(source) or is_stream(source)):
+            with quietly():  # files that are skipped were named when the corpus was found
+                next(_records(source, task) if task else read_lines(source, settings.field), None)
 
 
 def _pairs_of_sentences(settings: DataSettings, models: DistillationModels) -> UnlabelledPairs:
