@@ -12,6 +12,7 @@ from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.models import DistillationModels, load_models
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.teachers.head_fitting import HeadFitting
+from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher
 from biosqueeze.distillation.teachers.mlm_head import fit_missing_heads
 from biosqueeze.distillation.teachers.score import teacher_score
 from biosqueeze.distillation.teachers.setup import (
@@ -20,7 +21,7 @@ from biosqueeze.distillation.teachers.setup import (
     set_up_teachers,
     teacher_source,
 )
-from biosqueeze.distillation.teachers.sources import LiveTeacher
+from biosqueeze.distillation.teachers.sources import LiveTeacher, Teacher
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
@@ -121,12 +122,16 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
         **({"teacher_score": round(goal, 6)} if goal is not None else {}),
-        **({"teacher_compute": "int8"} if isinstance(teacher, LiveTeacher) and teacher.computes_in_int8 else {}),
+        **({"teacher_compute": "int8"} if _computes_in_int8(teacher) else {}),
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
         **_use_of_text(request, data.source, summary),
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, trained_head, models, metrics)
+
+
+def _computes_in_int8(teacher: Teacher) -> bool:
+    return isinstance(teacher, LiveTeacher | MemoryCachedTeacher) and teacher.computes_in_int8
 
 
 def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from biosqueeze.backends.torch import cast_products
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.distillation.losses.chosen import choose_losses
@@ -18,14 +20,19 @@ from biosqueeze.distillation.teachers.cache.fill import fill_cache
 from biosqueeze.distillation.teachers.cache.plan import CacheRequest, open_teacher_cache
 from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTeachers, TeacherWithTokenizer
 from biosqueeze.distillation.teachers.cut_vocabulary import vocabulary_mark
+from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher, cached_in_memory
 from biosqueeze.distillation.teachers.sources import CachedTeacher, LiveTeacher, NoTeacher, ShardedTeacher, Teacher
 from biosqueeze.errors import UsageError
+from biosqueeze.models.device import own_device
+from biosqueeze.models.families import family_of
 from biosqueeze.models.int8_products import quantize_products
 from biosqueeze.progress import note
 from biosqueeze.system import processes
-from biosqueeze.training.batches import ItemSource
+from biosqueeze.training.batches import BatchSchedule, ItemSource
+from biosqueeze.training.job import steps_of
 from biosqueeze.training.precision import precision_of, teacher_precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash
+from biosqueeze.training.sources import Mixture
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def teacher_source(
         free_teachers(models)
         return source, NoTeacher()
     if request.cache is None:
-        return source, _live_teacher(setup, teacher_precision_of(request.training))
+        return source, _cached(request, setup, source, _live_teacher(setup, teacher_precision_of(request.training)))
     hashes = [
         checkpoint_hash(checkpoint)
         + vocabulary_mark(model, checkpoint)
@@ -140,6 +147,28 @@ def teacher_source(
         fill_cache(cache, _live_teacher(setup, precision_of(request.training)))
     free_teachers(models)
     return cache.source, CachedTeacher(loss_config.output_spec)
+
+
+def _cached(
+    request: DistillationRequest, setup: TeacherSetup, source: ItemSource, teacher: LiveTeacher
+) -> LiveTeacher | MemoryCachedTeacher:
+    """Keep the teacher's outputs on labelled examples in memory, where they can be divided by sequence.
+
+    Only on a CPU: a GPU computes them again in the time of their transfer.
+    """
+    models, training, device = setup.models, request.training, own_device()
+    is_divisible = not (
+        models.reads_pairs
+        or models.output_type.classes_are_positions
+        or family_of(models.teachers[0].config).has_attention_bias
+    )
+    if not isinstance(source, Mixture) or not is_divisible or processes.count() > 1 or device.type != "cpu":
+        return teacher
+    per_epoch, steps = steps_of(
+        training, BatchSchedule(source, training.batch_size, training.seed, 0).batches_per_epoch
+    )
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16"):
+        return cached_in_memory(teacher, source, training.batch_size, steps / per_epoch)
 
 
 def _live_teacher(setup: TeacherSetup, precision: str) -> LiveTeacher:
