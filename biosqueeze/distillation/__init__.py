@@ -9,10 +9,10 @@ The flow, one module per step; `pipeline.distill` runs all of them:
 4. training data, in `training_data`: `datasets` reads labelled data, and `unlabelled` unlabelled data, which
    `text_strata` draws like the labelled; `augmentation` adds variants of labelled examples, with words from
    `word_proposer`;
-5. teachers, in `teachers`: `setup` selects the source of their outputs: live models (`sources`), the cache on disk
-   (`cache`), or outputs computed in advance by teachers with another vocabulary (`cross_vocabulary`). `mlm_head` first
-   adds masked-language-model heads, fitted by `head_fitting`, to teachers that lack one. `score` is the teacher's score
-   on dev;
+5. teachers, in `teachers`: `setup` selects the source of their outputs: live models (`sources`), for labelled examples
+   on a CPU the memory (`memory_cache`), the cache on disk (`cache`), or outputs computed in advance by teachers with
+   another vocabulary (`cross_vocabulary`). `mlm_head` first adds masked-language-model heads, fitted by `head_fitting`,
+   to teachers that lack one. `score` is the teacher's score on dev;
 6. student: `warm_start` may fine-tune it first; `learner` computes the losses in the training loop of
    `biosqueeze.training` (`training.chunked_loss`: those over a vocabulary).
 """

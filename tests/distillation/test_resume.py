@@ -8,7 +8,9 @@ import pytest
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.losses.config import LossConfig
-from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec
+from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher, cached_in_memory
+from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, Teacher
+from biosqueeze.distillation.training_data.unlabelled import UnlabelledExamples
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.loop import TrainingJob, train
 from biosqueeze.training.sources import Mixture
@@ -27,16 +29,24 @@ LOSSES = LossConfig(
 )
 
 
-def distil(directory: Path, options: FineTuningOptions = PLAIN, *, at: int = 0, dropout: float = 0.0) -> runs.Run:
-    """Train a narrow student of two layers; press Ctrl-C after step `at`, if it is not 0."""
+def distil(
+    directory: Path, options: FineTuningOptions = PLAIN, *, at: int = 0, dropout: float = 0.0, in_memory: bool = False
+) -> runs.Run:
+    """Train a narrow student of two layers; press Ctrl-C after step `at`, if it is not 0.
+
+    With `in_memory` the teacher's outputs on the labelled half of the sequences are computed in advance.
+    """
     directory.mkdir(exist_ok=True)
     teacher, student = runs.model_of(), narrow()
     evaluate = interrupted(lambda _model: {"f1": 0.5}, at)
-    live = LiveTeacher([teacher], LOSSES.output_spec, LOSSES.teacher_parts, temperature=LOSSES.temperature)
+    source: Teacher = LiveTeacher([teacher], LOSSES.output_spec, LOSSES.teacher_parts, temperature=LOSSES.temperature)
+    mixture = Mixture(runs.windows(), UnlabelledExamples(runs.windows(seed=1)) if in_memory else None, 1.0, 0)
+    if in_memory:
+        source = cached_in_memory(source, mixture, options.batch_size, epochs=3)
+        assert isinstance(source, MemoryCachedTeacher)
     config = replace(LOSSES, dropout=dropout)
-    learner = Distiller(student, live, config, teacher_width=teacher.config.hidden_size)
-    items = runs.windows()
-    summary = train(TrainingJob("test", learner, Mixture(items, None, 0.0, 0), options, directory, evaluate))
+    learner = Distiller(student, source, config, teacher_width=teacher.config.hidden_size)
+    summary = train(TrainingJob("test", learner, mixture, options, directory, evaluate))
     return runs.Run(learner.model, summary, runs.log_of(directory))
 
 
@@ -60,6 +70,15 @@ def test_resumed_run_equals_the_uninterrupted_one(at: int, workers: int, whole: 
     with pytest.raises(KeyboardInterrupt, match=f"the state at step {at} of 6"):
         distil(tmp_path, options, at=at, dropout=0.1)
     resumed = distil(tmp_path, replace(options, resume=True), dropout=0.1)
+    assert resumed.log == whole.log
+    assert runs.same(resumed, whole)
+
+
+def test_resumed_run_with_outputs_in_memory_equals_the_whole_one(tmp_path: Path) -> None:
+    whole = distil(tmp_path / "whole", in_memory=True, dropout=0.1)
+    with pytest.raises(KeyboardInterrupt, match="the state at step 4 of 6"):
+        distil(tmp_path / "cut", at=4, in_memory=True, dropout=0.1)
+    resumed = distil(tmp_path / "cut", replace(PLAIN, resume=True), in_memory=True, dropout=0.1)
     assert resumed.log == whole.log
     assert runs.same(resumed, whole)
 

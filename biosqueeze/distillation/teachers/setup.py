@@ -1,7 +1,7 @@
 """Set up the teachers: check the losses against them, and select the source of their outputs.
 
-The outputs come from live models on every batch, from the teacher cache, or from one pass over all data in advance for
-teachers with another vocabulary.
+The outputs come from live models on every batch, for labelled examples on a CPU from memory, from the teacher cache, or
+from one pass over all data in advance for teachers with another vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
