@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from biosqueeze.models.full_precision import full
 
@@ -42,17 +41,18 @@ def scores(sides: Sides) -> Tensor:
         return products if bias is None else products + bias
 
 
-def log_softmax(scores: Tensor, blocked: Tensor | None) -> Tensor:
-    """Return the logarithms of the distributions over the keys that are not blocked; `scores` is changed in place.
+def distribution(scores: Tensor, allowed: Tensor) -> Tensor:
+    """Return the softmax over the allowed keys; the scores of the others become the lowest number, in place.
+
+    That is finite: a query without keys then has the same distribution in both models instead of NaN.
 
     Args:
         scores: (batch, heads, query, key).
-        blocked: bool (batch, 1, query, key); None where no key is blocked.
+        allowed: bool (batch, query, key).
     """
-    if blocked is not None:
-        # A finite value: a query without keys then gets the same distribution in both models instead of NaN.
-        scores = scores.masked_fill_(blocked, torch.finfo(scores.dtype).min)
-    return functional.log_softmax(scores, dim=-1)
+    if not allowed.all():
+        scores = scores.masked_fill_(~allowed.unsqueeze(1), torch.finfo(scores.dtype).min)
+    return torch.softmax(scores, dim=-1)
 
 
 def divergence(first: Sides, second: Sides, allowed: Tensor) -> Tensor:
@@ -132,14 +132,15 @@ def _value_and_gradients(vectors: Sequence[Any], allowed: Tensor) -> tuple[Tenso
     """Return the divergence, and its gradient with respect to each vector that requires one.
 
     With scores s and t of the distributions p and q, of D(p || q) = sum_k p_k (log p_k - log q_k) the derivatives are
-    p_k (log p_k - log q_k - D) by s_k, and q_k - p_k by t_k.
+    p_k (log p_k - log q_k - D) by s_k, and q_k - p_k by t_k. From the scores, log p_k - log q_k is s_k - t_k, less the
+    difference of log sum exp.
     """
     with torch.enable_grad():
         computed = scores(Sides(*vectors[:3])), scores(Sides(*vectors[3:]))
-    blocked = None if allowed.all() else ~allowed.unsqueeze(1)
-    log_p, log_q = (log_softmax(of_model.detach(), blocked) for of_model in computed)
-    p, q = (torch.softmax(of_model.detach(), dim=-1) for of_model in computed)  # blocked too; faster than exp
-    terms = log_p.sub_(log_q).mul_(p)
+    s, t = (of_model.detach() for of_model in computed)
+    p, q = distribution(s, allowed), distribution(t, allowed)
+    log_of_sums = _log_of_sum(s, p) - _log_of_sum(t, q)
+    terms = s.sub_(t).sub_(log_of_sums).mul_(p)
     of_scores = []
     if computed[0].requires_grad:
         of_scores.append(terms - p * terms.sum(dim=-1, keepdim=True))
@@ -150,3 +151,8 @@ def _value_and_gradients(vectors: Sequence[Any], allowed: Tensor) -> tuple[Tenso
     found = iter(torch.autograd.grad(trained, leaves, of_scores) if leaves else ())
     of_vectors = [next(found) if tensor is not None and tensor.requires_grad else None for tensor in vectors]
     return terms.sum(), of_vectors
+
+
+def _log_of_sum(scores: Tensor, probabilities: Tensor) -> Tensor:
+    """Return log sum exp of the scores, (..., 1), from the largest: the softmax has computed all exponentials."""
+    return scores.amax(dim=-1, keepdim=True) - probabilities.amax(dim=-1, keepdim=True).log()

@@ -6,7 +6,7 @@ All results are sums over texts, so a batch may be split along its first dimensi
 from torch import Tensor
 
 from biosqueeze.objectives import LayerPair, full, states_of
-from biosqueeze.objectives._divergence import Sides, divergence, log_softmax, scores
+from biosqueeze.objectives._divergence import Sides, distribution, divergence, scores
 
 
 def attention_sides(pair: LayerPair) -> tuple[Sides, Sides]:
@@ -23,8 +23,7 @@ def attention_divergence(pair: LayerPair) -> Tensor:
 
 def attention_maps(pair: LayerPair) -> tuple[Tensor, Tensor]:
     """Compute the attention distributions of student and teacher, (batch, heads, query, key) each."""
-    blocked = ~pair.allowed.unsqueeze(1)  # (batch, 1, query, key)
-    student, teacher = (log_softmax(scores(sides), blocked).exp() for sides in attention_sides(pair))
+    student, teacher = (distribution(scores(sides), pair.allowed) for sides in attention_sides(pair))
     return student, teacher
 
 
