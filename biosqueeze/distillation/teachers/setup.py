@@ -154,7 +154,7 @@ def _cached(
 ) -> LiveTeacher | MemoryCachedTeacher:
     """Keep the teacher's outputs on labelled examples in memory, where they can be divided by sequence.
 
-    Only on a CPU: a GPU computes them again in the time of their transfer.
+    On a CPU alone: on a GPU it is not measured.
     """
     models, training, device = setup.models, request.training, own_device()
     is_divisible = not (
