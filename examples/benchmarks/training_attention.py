@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from biosqueeze.models.fast_training.attention import attention_forward
-from biosqueeze.objectives._divergence import Sides, divergence, log_softmax, scores
+from biosqueeze.objectives._divergence import Sides, divergence, scores
 from biosqueeze.system.memory import keep_freed_memory
 
 TOKENS, TEXTS = 2048, 32
@@ -46,7 +46,9 @@ def milliseconds(implementation: str, length: int, heads: int, size: int, dropou
 
 def whole_divergence(first: Sides, second: Sides, allowed: Tensor) -> Tensor:
     """Compute the divergence of all texts at once, and leave the gradient to autograd."""
-    p, q = (log_softmax(scores(sides), ~allowed.unsqueeze(1)) for sides in (first, second))
+    lowest = torch.finfo(torch.float32).min
+    masked = (scores(sides).masked_fill(~allowed.unsqueeze(1), lowest) for sides in (first, second))
+    p, q = (each.log_softmax(dim=-1) for each in masked)
     return (p.exp() * (p - q)).sum() / p.shape[1]
 
 
