@@ -31,6 +31,7 @@ from biosqueeze.training.options import (
     TrainingOptions,
 )
 
+GOAL_SHARE = 0.99  # of the teacher's score on dev, from which on less patience is enough
 _NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 
 
@@ -57,7 +58,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     patience: Annotated[
         int | None,
         PATIENCE.format(
-            f"{PLATEAU_PATIENCE} ({PLATEAU_PATIENCE_AT_GOAL} for a student that is as good as its teacher)"
+            f"{PLATEAU_PATIENCE}, {PLATEAU_PATIENCE_AT_GOAL} from {GOAL_SHARE:.0%} of the teacher's score on"
         ),
     ] = None
 

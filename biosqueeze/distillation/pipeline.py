@@ -10,6 +10,7 @@ from biosqueeze.distillation.dev_scores import has_trained_head, without_dev_sco
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.models import DistillationModels, load_models
+from biosqueeze.distillation.options import GOAL_SHARE
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.teachers.head_fitting import HeadFitting
 from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher
@@ -88,7 +89,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         request = replace(request, training=without_dev_scores(request, setup.loss_config))
     data = _load_data(request, setup)
     dev = _dev_set(data, trained_head=trained_head)
-    goal = teacher_score(request, models, dev)
+    teachers_score = teacher_score(request, models, dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
     source, teacher = teacher_source(request, setup, data.source, fitted_heads)
@@ -111,7 +112,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             dev_sequences=len(dev.windows) if dev else 0,
             keeps_better_start=dev is not None and _may_keep_start(request, models),
             metric=models.metric,
-            goal=goal,
+            goal=None if teachers_score is None else GOAL_SHARE * teachers_score,
         )
     )
     keep_log(directory)
@@ -121,7 +122,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
-        **({"teacher_score": round(goal, 6)} if goal is not None else {}),
+        **({"teacher_score": round(teachers_score, 6)} if teachers_score is not None else {}),
         **({"teacher_compute": "int8"} if _computes_in_int8(teacher) else {}),
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
         **_use_of_text(request, data.source, summary),

@@ -35,8 +35,7 @@ from biosqueeze.training.optimiser.optimisation import checkpoint_activations, o
 from biosqueeze.training.optimiser.schedules import (
     FixedSchedule,
     PlateauSchedule,
-    evaluation_interval_of_plateau,
-    patience_of_plateau,
+    evaluations_of_plateau,
     set_rates,
 )
 from biosqueeze.training.option_checks import check_supported, check_training_options
@@ -105,9 +104,10 @@ class TrainingLoop:
         self.eval_every = self.options.eval_every or self.per_epoch
         if self.plateau:
             tokens = batches.mean_tokens * self.options.accumulate
-            self.eval_every = evaluation_interval_of_plateau(
+            self.evaluations = evaluations_of_plateau(
                 self.options, self.per_epoch, dev_sequences=job.dev_sequences, tokens=tokens
             )
+            self.eval_every = self.evaluations.every
         self.rates = LambdaLR(self._prepare(), self.schedule.factor)
         self.average = AveragedWeights(job.learner.model) if self.plateau else None
         accelerator.register_for_checkpointing(self.rates, *([self.average] if self.average else []))
@@ -313,9 +313,7 @@ class TrainingLoop:
         """Return how many evaluations in a row without a better score are enough; None for any number."""
         if self.plateau is None:
             return self.options.patience
-        best, goal = self.progress.best_trained, self.job.goal
-        reached = best is not None and goal is not None and best >= goal
-        return patience_of_plateau(self.options, self.eval_every, goal_reached=reached)
+        return self.evaluations.patience_at(self.progress.best_trained, self.job.goal)
 
     def _has_to_fall(self) -> bool:
         """Return whether a constant rate has to fall now for the training to end within --steps or --hours."""

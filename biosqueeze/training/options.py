@@ -9,7 +9,7 @@ MOST_EPOCHS = 1_000_000
 PLATEAU: Final = "plateau"
 PLATEAU_STEPS, PLATEAU_EVAL_EPOCHS = 6_000, 10
 PLATEAU_EVAL_EVERY, PLATEAU_EVAL_EVERY_LONG, PLATEAU_EVAL_TOKENS = 200, 100, 400_000
-PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL, PLATEAU_PATIENCE_STEPS = 6, 3, 600
+PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL = 6, 3
 
 
 def parse_betas(text: str) -> tuple[float, float]:
@@ -36,7 +36,7 @@ PRECISIONS = (
 )
 PATIENCE = (
     "Stop after this number of evaluations on dev in a row without a better score. Default: never; with --schedule "
-    "plateau {}, and no fewer than there are in " + f"{PLATEAU_PATIENCE_STEPS} steps."
+    "plateau {}, and more with few examples, which are evaluated more often."
 )
 
 

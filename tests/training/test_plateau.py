@@ -15,7 +15,7 @@ from biosqueeze.models.fast_training.attention import training_attention
 from biosqueeze.models.fast_training.cheap_dropout import cheap_dropout
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.optimiser import schedules
-from biosqueeze.training.optimiser.schedules import evaluation_interval_of_plateau, patience_of_plateau
+from biosqueeze.training.optimiser.schedules import evaluations_of_plateau
 from biosqueeze.training.sources import Mixture
 from tests.training import runs
 from tests.training.interruption import cut_and_resumed
@@ -148,9 +148,9 @@ def test_length_for_people() -> None:
         (2, 2000, 1_000, {}, (63, 10, 10)),
         (2, 2000, 1_000, {"batch_size": 4, "accumulate": 8}, (63, 10, 10)),
         (35, 16, 1_000, {}, (200, 6, 3)),
-        (35, 16, 2_500, {}, (160, 6, 4)),
-        (35, 16, 9_000, {}, (100, 6, 6)),
-        (2, 16, 9_000, {}, (20, 30, 30)),
+        (35, 16, 2_500, {}, (160, 6, 3)),
+        (35, 16, 9_000, {}, (100, 6, 3)),
+        (2, 16, 9_000, {}, (20, 15, 15)),
         (2, 16, 9_000, {"eval_every": 500}, (500, 6, 3)),
         (2, 16, 1_000, {"eval_every": 50, "patience": 2}, (50, 2, 2)),
     ],
@@ -160,9 +160,8 @@ def test_evaluations_by_default(
 ) -> None:
     """The steps between two evaluations, and how many of them are enough before and after the goal is reached."""
     options = FineTuningOptions(schedule="plateau", **{"batch_size": 32, **given})
-    every = evaluation_interval_of_plateau(options, per_epoch, dev_sequences=dev_sequences, tokens=tokens)
-    before, after = (patience_of_plateau(options, every, goal_reached=reached) for reached in (False, True))
-    assert (every, before, after) == expected
+    made = evaluations_of_plateau(options, per_epoch, dev_sequences=dev_sequences, tokens=tokens)
+    assert (made.every, made.patience, made.patience_at_goal) == expected
 
 
 def test_few_examples_are_evaluated_often(tmp_path: Path) -> None:
@@ -176,6 +175,6 @@ def test_less_patience_at_the_goal(
     goal: float | None, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best score is that of the first evaluation, at step 2: six more evaluations, or three at the goal."""
-    monkeypatch.setattr(schedules, "PLATEAU_PATIENCE_STEPS", 0)
+    monkeypatch.setattr(schedules, "PLATEAU_EVAL_EVERY", 2)
     options = replace(PLATEAU, patience=None)
     assert runs.run(tmp_path, options, evaluate=lambda model: {"f1": 0.7}, goal=goal).summary.steps == steps

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -13,7 +14,6 @@ from biosqueeze.training.options import (
     PLATEAU_EVAL_TOKENS,
     PLATEAU_PATIENCE,
     PLATEAU_PATIENCE_AT_GOAL,
-    PLATEAU_PATIENCE_STEPS,
     TrainingOptions,
 )
 
@@ -76,40 +76,44 @@ class PlateauSchedule:
         return max(0.0, (self.total - step) / (self.total - self.falls_from))
 
 
-def evaluation_interval_of_plateau(
+@dataclass(frozen=True)
+class PlateauEvaluations:
+    """How often `plateau` evaluates on dev, and how many evaluations in a row without a better score end it."""
+
+    every: int  # steps between two evaluations
+    patience: int  # evaluations
+    patience_at_goal: int  # the same, once the best score is that of the goal
+
+    def patience_at(self, best: float | None, goal: float | None) -> int:
+        """Return how many evaluations without a better score than the best so far are enough."""
+        is_reached = best is not None and goal is not None and best >= goal
+        return self.patience_at_goal if is_reached else self.patience
+
+
+def evaluations_of_plateau(
     options: TrainingOptions, per_epoch: int, *, dev_sequences: int, tokens: float
-) -> int:
-    """Return the steps between two evaluations on dev.
+) -> PlateauEvaluations:
+    """Return how often to evaluate, and the patience.
 
     The interval is shorter where a step takes long, on long sequences, and with few training examples, where the best
     score comes within the first steps; but never shorter than an evaluation has batches of the size of a step, however
-    the steps are split.
+    the steps are split. With few examples more evaluations have to be without a better score, for as many steps as with
+    many, because the noise of dev scores is larger than their rise from one evaluation to the next.
 
     Args:
-        options: of the training; its eval_every overrides the default.
+        options: of the training; its eval_every and its patience override the defaults.
         per_epoch: steps of an epoch.
         dev_sequences: sequences of the dev split.
         tokens: of a step.
     """
-    of_tokens = max(PLATEAU_EVAL_EVERY_LONG, round(PLATEAU_EVAL_TOKENS / tokens))
-    per_step = options.batch_size * options.accumulate
-    few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / per_step))
-    return options.eval_every or min(PLATEAU_EVAL_EVERY, of_tokens, few)
-
-
-def patience_of_plateau(options: TrainingOptions, every: int, *, goal_reached: bool) -> int:
-    """Return how many evaluations in a row without a better score end the training.
-
-    They cover hundreds of steps, because the noise of dev scores is larger than their rise from one evaluation to the
-    next, and fewer once there is no goal left.
-
-    Args:
-        options: of the training; its patience overrides the default.
-        every: steps between two evaluations.
-        goal_reached: whether the best score is that of the goal, or better.
-    """
-    least = PLATEAU_PATIENCE_AT_GOAL if goal_reached else PLATEAU_PATIENCE
-    return options.patience or max(least, math.ceil(PLATEAU_PATIENCE_STEPS / every))
+    of_many = min(PLATEAU_EVAL_EVERY, max(PLATEAU_EVAL_EVERY_LONG, round(PLATEAU_EVAL_TOKENS / tokens)))
+    of_few = max(PLATEAU_EVAL_EPOCHS * per_epoch, math.ceil(dev_sequences / (options.batch_size * options.accumulate)))
+    every = options.eval_every or min(of_many, of_few)
+    as_many_steps = math.ceil(PLATEAU_PATIENCE_AT_GOAL * of_many / every)
+    patience, at_goal = (
+        options.patience or max(least, as_many_steps) for least in (PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL)
+    )
+    return PlateauEvaluations(every, patience, at_goal)
 
 
 def warm_up_and_decay(total: int, warmup: float, schedule: str = "linear") -> Callable[[int], float]:

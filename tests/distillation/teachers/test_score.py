@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from biosqueeze.distillation.teachers import score as teacher_score
+from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.training.optimiser import schedules
 from tests.cli.run import Shell
 from tests.tagged_sentences import tags, tune, tuned
@@ -113,12 +114,14 @@ def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, 
     assert "teacher_score" not in json.loads(made.out)["metrics"]
 
 
-@pytest.mark.parametrize(("score", "steps"), [(0.0, 12), (2.0, 21)])
-def test_ends_sooner_where_it_is_reached(score: float, steps: int, tuned: Path, tags: Path, shell: Shell) -> None:
-    """No score is better than that of the first evaluation, at step 3: three more, or six."""
+@pytest.mark.parametrize(("share", "steps"), [(2.0, 12), (0.991, 12), (0.989, 21)])
+def test_ends_sooner_near_the_teacher(share: float, steps: int, tuned: Path, tags: Path, shell: Shell) -> None:
+    """No score is better than that of the first evaluation, at step 3: three more from 99% of the teacher's, or six."""
+    evaluator = mock.Mock(return_value=lambda model: {"f1": 0.5})
     with (
-        mock.patch.multiple(schedules, PLATEAU_EVAL_EVERY=3, PLATEAU_PATIENCE_STEPS=0),
-        mock.patch.object(teacher_score, "recorded_score", return_value=score),
+        mock.patch.object(schedules, "PLATEAU_EVAL_EVERY", 3),
+        mock.patch.object(teacher_score, "recorded_score", return_value=0.5 / share),
+        mock.patch.object(DevSet, "evaluator", evaluator),
     ):
         made = shell(
             *("distill --student distil --teacher", tuned, "--data", tags, *QUICK, "--lr", 1e-12),
