@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.corpora.article import KINDS
-from biosqueeze.corpora.decontamination import TestSentences, read_test_sentences
+from biosqueeze.corpora.decontamination import read_test_sentences
 from biosqueeze.corpora.findings import check_fields, warn_of_empty, warn_of_languages
 from biosqueeze.corpora.gzip_files import gzip_without_time
 from biosqueeze.corpora.parts import (
@@ -53,18 +53,6 @@ _LOST = {
 }
 
 
-@dataclass(frozen=True)
-class _PartTask:
-    """What a worker does with a part: read it, and later write its shards."""
-
-    settings: CorpusSettings
-    against: TestSentences | None
-    strict: bool
-
-    def read(self, part: Part, advance: Advance) -> None:
-        write_part(part, self.settings, self.against, advance, strict=self.strict)
-
-
 def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Build the corpus below OUT.partial, rename it to OUT, and return the manifest.
 
@@ -90,7 +78,7 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
 def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path, parts: Sequence[Part]) -> None:
     _read(parts, request)
     reports = [PartReport.read(part) for part in parts]
-    decisions = _fates(parts, request.settings)
+    decisions = _decisions(parts, request.settings)
     try:
         warn_of_languages(reports, request.settings)
         check_fields(reports, request)
@@ -133,13 +121,13 @@ def _read(parts: Sequence[Part], request: CorpusRequest) -> None:
     if len(missing) < len(parts):
         note(f"{len(parts) - len(missing)} of {len(parts)} parts were read before the interruption")
     against = read_test_sentences(request.against) if request.against else None
-    task = _PartTask(request.settings, against, request.strict)
+    read = partial(write_part, settings=request.settings, against=against, strict=request.strict)
     total = sum(file.bytes for part in missing for file in part.files)
     with track("reading (bytes)", total=max(1, total)) as bar:
-        map_in_processes(task.read, missing, request.workers, bar.advance)
+        map_in_processes(read, missing, request.workers, bar.advance)
 
 
-def _fates(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.uint8]]:
+def _decisions(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[np.uint8]]:
     """Return the `Decision` of every document, by part."""
     tables = [read_table(part) for part in parts]
     near = None

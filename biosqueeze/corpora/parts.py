@@ -189,13 +189,20 @@ class _Mark(NamedTuple):
 
 def write_part(
     part: Part,
-    settings: CorpusSettings,
-    against: TestSentences | None,
     advance: Callable[[int], None],
     *,
-    strict: bool = False,
+    settings: CorpusSettings,
+    against: TestSentences | None,
+    strict: bool,
 ) -> None:
     """Read the files of a part, and write its documents, tables and report; the report comes last.
+
+    Args:
+        part: its files are read, and its other files are written.
+        advance: is called with the bytes that were read.
+        settings: what is kept of an article.
+        against: test sentences; articles that contain one are dropped.
+        strict: whether a damaged file is an error, instead of being skipped.
 
     Raises:
         SqueezeError: with `strict`, a file is damaged.

@@ -18,9 +18,9 @@ def test_a_recipe_continues_an_interrupted_corpus(
     recipe.write_text(f'[corpus]\ninputs = ["{baseline}"]\nworkers = 1\n')
     command = ("run", recipe, "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_fates", interrupt)
+        patch.setattr(build, "_decisions", interrupt)
         assert shell(*command).code == 130
-    monkeypatch.setattr(build, "write_part", lambda *_: pytest.fail("a part is read again"))
+    monkeypatch.setattr(build, "write_part", lambda *_, **__: pytest.fail("a part is read again"))
     result = shell(*command)
     assert result.code == 0, result.err
     assert manifest_of(tmp_path / "run" / "corpus")["articles"] == 122
@@ -145,7 +145,7 @@ def interrupt(*_: Any) -> None:
 def test_force_starts_over(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
     command = ["corpus", str(baseline), "--workers", "1", "-o", str(tmp_path / "out")]
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_fates", interrupt)
+        patch.setattr(build, "_decisions", interrupt)
         assert shell(*command).code == 130
     result = shell(*command, "--force")
     assert result.code == 0
