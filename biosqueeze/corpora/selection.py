@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.corpora.article import KINDS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
+from biosqueeze.data.splitmix import splitmix64
 
 Hashes = NDArray[np.uint64]
 NO_ID = np.uint64(0)
@@ -67,16 +68,16 @@ def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates 
     _mark(decisions, _older_versions(table, decisions), Decision.OLDER_VERSION)
     _mark(decisions, _followed(table.ids, table.dropped, table.dropped_at), Decision.OLDER_VERSION)
     _mark(decisions, _followed(table.ids, table.withdrawn, table.withdrawn_at), Decision.WITHDRAWN)
-    _mark(decisions, _repeated(table.texts, decisions), Decision.DUPLICATE)
+    _mark(decisions, _repeated(table.texts, decisions == Decision.KEPT), Decision.DUPLICATE)
     if near is not None:
         _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
     # Those as large as another kind come last, when that kind has its own size.
     for sample in sorted(settings.samples, key=lambda sample: sample.as_kind is not None):
         _mark(decisions, _outside_sample(table, decisions, sample), Decision.NOT_SAMPLED)
-    limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
     if settings.held_out:
+        limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
         # The sample has taken the lowest priorities of its kind: these bits are independent of it.
-        _mark(decisions, _mixed(table.priorities) < limit, Decision.HELD_OUT)
+        _mark(decisions, splitmix64(table.priorities) < limit, Decision.HELD_OUT)
     return decisions
 
 
@@ -86,17 +87,15 @@ def _mark(decisions: NDArray[np.uint8], rows: NDArray[np.bool_], decision: Decis
 
 def _older_versions(table: ArticleTable, decisions: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return the rows whose id occurs again in a later row."""
-    ids = np.where(decisions == Decision.KEPT, table.ids, NO_ID)
-    return _repeated(ids[::-1], np.where(ids[::-1] == NO_ID, 1, 0).astype(np.uint8))[::-1]
+    compared = (decisions == Decision.KEPT) & (table.ids != NO_ID)
+    return _repeated(table.ids[::-1], compared[::-1])[::-1]
 
 
-def _repeated(values: Hashes, decisions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which kept rows have a value that an earlier kept row has."""
-    kept = np.flatnonzero(decisions == Decision.KEPT)
-    repeated = np.ones(len(kept), dtype=bool)
-    repeated[np.unique(values[kept], return_index=True)[1]] = False
-    rows = np.zeros(len(values), dtype=bool)
-    rows[kept[repeated]] = True
+def _repeated(values: Hashes, compared: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the compared rows have a value that an earlier one of them has."""
+    firsts = np.flatnonzero(compared)[np.unique(values[compared], return_index=True)[1]]
+    rows = compared.copy()
+    rows[firsts] = False
     return rows
 
 
@@ -133,15 +132,6 @@ def _outside_sample(table: ArticleTable, decisions: NDArray[np.uint8], sample: S
 def _bytes_of(table: ArticleTable, decisions: NDArray[np.uint8], kind: str) -> int:
     rows = (decisions == Decision.KEPT) & (table.kinds == KINDS.index(kind))
     return int(table.bytes[rows].sum(dtype=np.int64))
-
-
-def _mixed(priorities: Hashes) -> Hashes:
-    """Return other uniform hashes of the same rows (the finaliser of SplitMix64, Steele et al. 2014)."""
-    mixed = priorities ^ (priorities >> np.uint64(30))
-    mixed = mixed * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: Hashes = mixed ^ (mixed >> np.uint64(31))
-    return result
 
 
 class NearDuplicates:

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.splitmix import splitmix64
 from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.text.prepared_documents import Documents
 from biosqueeze.errors import SqueezeError
@@ -203,12 +204,8 @@ def _draws(items: Ids, seed: int) -> Floats:
     """Return four numbers from 0 to 1 for each item, (4, items), by SplitMix64 (Steele et al. 2014, section 3)."""
     (origin,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     numbers = items.astype(np.uint64) * np.uint64(4) + np.arange(4, dtype=np.uint64)[:, None]  # (4, items)
-    state = numbers * np.uint64(_GAMMA) + origin
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    draws: Floats = (state >> np.uint64(11)) * 2.0**-53
-    return draws
+    hashes = splitmix64(numbers * np.uint64(_GAMMA) + origin)
+    return (hashes >> np.uint64(11)) * np.float64(2.0**-53)
 
 
 def truncate(first: Ids, second: Ids, room: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
