@@ -8,9 +8,9 @@ from biosqueeze.corpora.sections import SECTIONS, Section, Sections
 
 Kind = Literal["pubmed", "pmc", "bioc", "text"]
 KINDS: tuple[Kind, ...] = ("pubmed", "pmc", "bioc", "text")
-Part = Literal["title", "abstract", "body"] | Section
-WHOLE: tuple[Part, ...] = ("title", "abstract", "body")
-PARTS: tuple[Part, ...] = (*WHOLE, *SECTIONS)
+ArticlePart = Literal["title", "abstract", "body"] | Section
+WHOLE: tuple[ArticlePart, ...] = ("title", "abstract", "body")
+PARTS: tuple[ArticlePart, ...] = (*WHOLE, *SECTIONS)
 """What can be kept of an article; a section is a part of the body."""
 
 
@@ -34,7 +34,7 @@ class Article:
     lacking: tuple[str, ...] | None = field(default=None, compare=False)
     """The fields of a record that has not the one with the text; None for any other article."""
 
-    def paragraphs(self, parts: Collection[Part]) -> list[str]:
+    def paragraphs(self, parts: Collection[ArticlePart]) -> list[str]:
         """Return the texts of some parts, in the order title, abstract, body; empty ones are left out."""
         if not self.has_parts:
             return list(self.body)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from biosqueeze.corpora.article import KINDS, WHOLE, Part
+from biosqueeze.corpora.article import KINDS, WHOLE, ArticlePart
 
 _UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)(B?)", re.IGNORECASE)
@@ -48,7 +48,7 @@ class SampleSize:
 class CorpusSettings:
     """The text to keep, and the filters that every article has to pass."""
 
-    parts: tuple[Part, ...] = WHOLE
+    parts: tuple[ArticlePart, ...] = WHOLE
     field: str = "text"
     least_words: int = 1
     most_words: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from biosqueeze import __version__
-from biosqueeze.corpora.article import PARTS, WHOLE, Part
+from biosqueeze.corpora.article import PARTS, WHOLE, ArticlePart
 from biosqueeze.corpora.languages import parse_language
 from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
@@ -273,7 +273,7 @@ def _settings(options: Options) -> CorpusSettings:
     )
 
 
-def _parts(text: str) -> tuple[Part, ...]:
+def _parts(text: str) -> tuple[ArticlePart, ...]:
     names = [name.strip() for name in text.split(",")]
     unknown = next((name for name in names if name not in PARTS), None)
     if unknown is not None:
