@@ -194,10 +194,10 @@ def _table_texts(path: Path) -> Iterator[tuple[str, str]]:
     if _has_one_word_a_line(text for _, text in lines):
         yield from _tagged_sentences(lines, path)
         return
-    delimiter = "," if data_suffix(path) == ".csv" else "\t"
+    is_csv = data_suffix(path) == ".csv"
     for number, line in lines:
-        for cell in next(csv.reader([line], delimiter=delimiter), []) if delimiter == "," else line.split("\t"):
-            yield cell, f"{path}:{number}"
+        cells = next(csv.reader([line]), []) if is_csv else line.split("\t")
+        yield from ((cell, f"{path}:{number}") for cell in cells)
 
 
 def _has_one_word_a_line(lines: Iterable[str]) -> bool:

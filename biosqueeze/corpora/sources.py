@@ -136,13 +136,6 @@ class HashedFile(io.RawIOBase):
 
 
 @contextmanager
-def open_hashed(path: Path, advance: Callable[[int], None]) -> Iterator[HashedFile]:
-    """Open a file, whose bytes are counted by `advance` as they are read."""
-    with path.open("rb", buffering=0) as file:
-        yield HashedFile(file, advance)
-
-
-@contextmanager
 def _damage_explained() -> Iterator[None]:
     try:
         yield
@@ -188,8 +181,8 @@ def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[
     if is_parquet(source.path):
         yield ParquetRecords(source.path, advance)
         return
-    with open_hashed(source.path, advance) as file:
-        yield file
+    with source.path.open("rb", buffering=0) as file:
+        yield HashedFile(file, advance)
 
 
 def read_source(file: OpenSource, path: Path, field: str) -> Articles:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.text.corpus import read_text_documents
-from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import track
 
 HISTOGRAM_EDGES = (0, 25, 50, 100, 150, 200, 300, 500, 1000, 5000)  # words of a document, the lower ends
@@ -53,8 +52,6 @@ def corpus_statistics(source: str, field: str) -> CorpusStatistics:
             sentences.extend(map(_hash, lines))
             size += sum(len(line.encode()) + 1 for line in lines)
             bar.advance()
-    if not words:
-        raise SqueezeError(f"the corpus {source} is empty: no line of it holds text; check that it was written in full")
     counts = np.array(words)
     return CorpusStatistics(
         documents=len(documents),

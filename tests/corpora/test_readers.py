@@ -199,8 +199,8 @@ def test_damaged_files_are_explained(tmp_path: Path, name: str) -> None:
 PEAK = """
 import sys
 from pathlib import Path
-from biosqueeze.corpora.sources import open_hashed, read_source
-with open_hashed(Path(sys.argv[1]), lambda count: None) as file:
+from biosqueeze.corpora.sources import SourceFile, open_source, read_source
+with open_source(SourceFile.of(Path(sys.argv[1])), lambda count: None) as file:
     count = sum(1 for _ in read_source(file, Path(sys.argv[1]), "text"))
 status = dict(line.split(":") for line in open("/proc/self/status"))
 print(count, status["VmHWM"].split()[0])
