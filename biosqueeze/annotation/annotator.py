@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from biosqueeze.data.annotations.documents import Annotation, Document, pubtator_lines
+from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.pubtator import pubtator_lines
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.task_model import TaskModel

@@ -20,7 +20,8 @@ from biosqueeze.models.cuts.depth import choose_layers
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.cuts.width import Widths
 from biosqueeze.models.families import check_length, family_of, longest_input
-from biosqueeze.models.loading.load import detect_head, load_config
+from biosqueeze.models.loading.detection import detect_head
+from biosqueeze.models.loading.load import load_config
 from biosqueeze.progress import note, table
 from biosqueeze.vocabularies.change import VocabularyChange
 

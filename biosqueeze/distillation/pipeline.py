@@ -33,8 +33,8 @@ from biosqueeze.models.loading.load import without_head
 from biosqueeze.progress import note
 from biosqueeze.system import processes
 from biosqueeze.training.batches import BatchSchedule, ItemSource
-from biosqueeze.training.job import steps_of
-from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
+from biosqueeze.training.job import TrainingJob, TrainingSummary, steps_of
+from biosqueeze.training.loop import train
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash

@@ -24,7 +24,8 @@ from biosqueeze.model_facts import head_of
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.custom_heads.files import has_cosine, predicts_masked
 from biosqueeze.models.families import family_of
-from biosqueeze.models.loading.load import detect_head, load_config, load_tokenizer
+from biosqueeze.models.loading.detection import detect_head
+from biosqueeze.models.loading.load import load_config, load_tokenizer
 from biosqueeze.models.named.presets import find_preset
 from biosqueeze.models.named.students import kept_layers, plan_student
 from biosqueeze.training.option_checks import check_family

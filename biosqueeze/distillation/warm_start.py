@@ -15,8 +15,11 @@ from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
 from biosqueeze.system import processes
-from biosqueeze.training.loop import METRICS_FILE, TrainingJob, precision_of, train
+from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.loop import train
+from biosqueeze.training.metrics_log import METRICS_FILE
 from biosqueeze.training.options import PLATEAU, TrainingOptions
+from biosqueeze.training.precision import precision_of
 
 FOLDER = "warm-start"
 LOG = f"{FOLDER}.jsonl"

@@ -5,7 +5,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.model_facts import PARTS, part_of
 from biosqueeze.models.families import family_of
-from biosqueeze.models.loading.load import detect_head, label_changes, load_config, skeleton
+from biosqueeze.models.loading.detection import detect_head
+from biosqueeze.models.loading.load import label_changes, load_config, skeleton
 
 
 def parameters_of(checkpoint: Checkpoint, head: str = "as-is", labels: int | None = None) -> int:

@@ -17,8 +17,6 @@ from biosqueeze.progress import note, warn
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.sources import MaskedBlocks
 
-__all__ = ["PretrainingData", "PretrainingDataSettings", "load_pretraining_data"]
-
 _HELD_OUT = "held-out text"
 _MOST_RANDOM = 0.7
 """Share of random pairs. BERT's rule gives some 60% with abstracts at length 512, and more at shorter lengths."""

@@ -12,7 +12,8 @@ from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.detection import config_with_family
-from biosqueeze.pretraining.data import PretrainingData, PretrainingDataSettings, load_pretraining_data
+from biosqueeze.pretraining.data import PretrainingData, load_pretraining_data
+from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.learner import PretrainingLearner
 from biosqueeze.pretraining.models import StartModel, load_start
@@ -23,7 +24,8 @@ from biosqueeze.pretraining.request import UNCOMPARED_ON_RESUME, NewModel, Pretr
 from biosqueeze.system import processes
 from biosqueeze.training.batches import ItemSource
 from biosqueeze.training.job import LongPhase, TrainingJob
-from biosqueeze.training.loop import METRICS_FILE, train
+from biosqueeze.training.loop import train
+from biosqueeze.training.metrics_log import METRICS_FILE
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash

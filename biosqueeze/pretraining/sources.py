@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, PAIR_LABEL, TOKEN_TYPE_IDS
 from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.data.text.blocks import Ids
@@ -13,7 +14,6 @@ from biosqueeze.data.text.masking import Masking
 from biosqueeze.data.text.prepared_documents import Documents
 from biosqueeze.data.text.sentence_pairs import SentencePairs
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
-from biosqueeze.training.batches import Features
 from biosqueeze.training.sources import MaskedBlocks, WrappedSource
 
 if TYPE_CHECKING:

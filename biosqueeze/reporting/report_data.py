@@ -238,7 +238,8 @@ def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:
         return checkpoint.manifest.model.parameters
     from biosqueeze.models.count import count_parts
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.loading.load import detect_head, load_config
+    from biosqueeze.models.loading.detection import detect_head
+    from biosqueeze.models.loading.load import load_config
 
     try:
         config = load_config(checkpoint)

@@ -154,7 +154,8 @@ def plan(options: Options) -> Plan:
     from biosqueeze.importance.guide import with_calibration
     from biosqueeze.models.count import count_parts, parameters_of
     from biosqueeze.models.families import family_of
-    from biosqueeze.models.loading.load import detect_head, load_config
+    from biosqueeze.models.loading.detection import detect_head
+    from biosqueeze.models.loading.load import load_config
     from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import MULTI, SINGLE
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.tables import DataRecord, read_records
+from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note, warn

@@ -31,9 +31,6 @@ from biosqueeze.tasks.readers import tagged_sources as _sources
 from biosqueeze.tasks.readers.tag_columns import unlabelled_sentence
 from biosqueeze.tasks.readers.tagged import Sentence
 
-__all__ = ["Kind", "Sentence", "TagWindow", "best_tags"]
-
-
 _FEW_TAGS = 3  # too few to tell a header from a damaged tag
 
 

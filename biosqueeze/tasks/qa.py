@@ -16,8 +16,6 @@ from biosqueeze.tasks.metrics.answers import Answers, score_answers
 from biosqueeze.tasks.readers.questions import Question, columns_of, unlabelled_question
 from biosqueeze.tasks.readers.squad import read_questions, sniff_questions
 
-__all__ = ["Answers", "Kind", "Question", "SpanWindow"]
-
 
 @dataclass(frozen=True)
 class Kind:

@@ -21,19 +21,6 @@ from torch.utils.data import DataLoader, Dataset
 from biosqueeze.data.collate import Features, pad
 from biosqueeze.models.device import own_device
 
-__all__ = [
-    "Batch",
-    "BatchSchedule",
-    "ChangingSource",
-    "Features",
-    "ItemSource",
-    "Position",
-    "group_batches",
-    "loader",
-    "longest_batch",
-    "single_item_batch",
-]
-
 Batch = dict[str, Tensor]
 
 Position = tuple[int, int]  # (epoch, item)

@@ -28,8 +28,7 @@ from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import compiled
 from biosqueeze.training.encoder_layers import training_layers
 from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary, steps_of
-from biosqueeze.training.learner import Learner
-from biosqueeze.training.metrics_log import METRICS_FILE, MetricsLog
+from biosqueeze.training.metrics_log import MetricsLog
 from biosqueeze.training.optimiser.averaged_weights import AveragedWeights
 from biosqueeze.training.optimiser.optimisation import checkpoint_activations, optimizer_of
 from biosqueeze.training.optimiser.schedules import (
@@ -48,8 +47,6 @@ from biosqueeze.training.resuming.rng_state import RngState
 from biosqueeze.training.sharding import ShardedLearner
 from biosqueeze.training.step import Stepper, StepResult
 from biosqueeze.training.trackers import tracking
-
-__all__ = ["METRICS_FILE", "Learner", "TrainingJob", "TrainingSummary", "precision_of", "train"]
 
 
 @processes.replicated()

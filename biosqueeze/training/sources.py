@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, WORDS
 from biosqueeze.data.text.mask_rate import MaskUnit
 from biosqueeze.data.text.masking import Masking
-from biosqueeze.training.batches import Features, ItemSource
+from biosqueeze.training.batches import ItemSource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -78,7 +78,8 @@ def load(setting: Setting) -> Loaded:
 def train_ours(setting: Setting, loaded: Loaded, directory: Path) -> tuple[float, int]:
     """Train; return seconds and tokens."""
     from biosqueeze.finetuning.learner import FineTuner
-    from biosqueeze.training.loop import TrainingJob, train
+    from biosqueeze.training.job import TrainingJob
+    from biosqueeze.training.loop import train
     from biosqueeze.training.options import TrainingOptions
     from biosqueeze.training.sources import Mixture
 

@@ -8,7 +8,8 @@ import torch
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.distillation.teachers.head_fitting import LEARNING_RATE, HeadFitter
-from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
+from biosqueeze.pretraining.data import load_pretraining_data
+from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.held_out import HeldOut
 from biosqueeze.pretraining.models import load_start
 from biosqueeze.training.job import TrainingJob

@@ -18,7 +18,8 @@ import numpy as np
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.text.mask_rate import MaskUnit
 from biosqueeze.models.loading.load import load_tokenizer
-from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
+from biosqueeze.pretraining.data import load_pretraining_data
+from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 
 ITEMS, PASSES = 3000, 3
 PAIRS: tuple[Literal["nsp", "sop"] | None, ...] = (None, "nsp", "sop")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biosqueeze.data import sentences as sentence_rules
-from biosqueeze.data.annotations.documents import sentences_of, words_of
+from biosqueeze.data.sentences import sentences_of, words_of
 
 PIECES = st.sampled_from(
     [

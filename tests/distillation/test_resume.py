@@ -12,7 +12,8 @@ from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher, c
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, Teacher
 from biosqueeze.distillation.training_data.unlabelled import UnlabelledExamples
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.loop import TrainingJob, train
+from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.loop import train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 from tests.training import runs

@@ -10,7 +10,8 @@ import pytest
 from biosqueeze.data.feature_keys import IGNORED
 from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import SqueezeError
-from biosqueeze.pretraining.data import PretrainingDataSettings, load_pretraining_data
+from biosqueeze.pretraining.data import load_pretraining_data
+from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.sources import MaskedPairs
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.resuming.hashes import source_hash

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biosqueeze.annotation.annotator import Annotator
-from biosqueeze.data.annotations.documents import read_pubtator
+from biosqueeze.data.annotations.pubtator import read_pubtator
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.stages import predict

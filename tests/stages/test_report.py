@@ -206,7 +206,7 @@ def test_dry_run_writes_nothing(shell, made):
 
 
 def test_page_does_not_change_the_content_hash(shell, made):
-    from biosqueeze.cli.recipe import content_hash
+    from biosqueeze.files import content_hash
 
     before = content_hash(made)
     shell("report", made)

@@ -10,7 +10,7 @@ from biosqueeze.data.collate import pad
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import open_task
 from biosqueeze.tasks.encoding.word_windows import _owner
-from biosqueeze.tasks.ner import Sentence
+from biosqueeze.tasks.readers.tagged import Sentence
 from tests import pico
 from tests.tasks.tagging import perfect
 

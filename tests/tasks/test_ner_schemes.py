@@ -12,7 +12,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.encoding.tag_schemes import labels_of, spans_of, tags_of
 from biosqueeze.tasks.metrics.entities import score_entities
-from biosqueeze.tasks.ner import Sentence
+from biosqueeze.tasks.readers.tagged import Sentence
 from tests import pico
 from tests.tasks.tagging import ner, perfect
 from tests.tasks.test_schemes import any_tags, spans

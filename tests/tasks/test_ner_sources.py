@@ -7,9 +7,9 @@ import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks.ner import Sentence
 from biosqueeze.tasks.readers.split_overlap import check_disjoint
 from biosqueeze.tasks.readers.tag_columns import unlabelled_sentence
+from biosqueeze.tasks.readers.tagged import Sentence
 from tests import pico
 from tests.tasks.tagging import ner
 

@@ -13,7 +13,8 @@ from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.loop import TrainingJob, TrainingSummary, train
+from biosqueeze.training.job import TrainingJob, TrainingSummary
+from biosqueeze.training.loop import train
 from biosqueeze.training.sources import Mixture
 from tests import pico
 from tests.metrics_log import log_of

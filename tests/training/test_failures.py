@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training import failures
 from biosqueeze.training.failures import Anomaly, LossMonitor
-from biosqueeze.training.loop import Learner, TrainingJob, TrainingSummary, train
+from biosqueeze.training.job import TrainingJob, TrainingSummary
+from biosqueeze.training.learner import Learner
+from biosqueeze.training.loop import train
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Mixture
 from biosqueeze.training.step import StepResult

@@ -5,40 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.bioc import read_bioc
-from biosqueeze.data.annotations.pubtator import TEXT_LINE, parse_pubtator, pubtator_lines, read_pubtator
-from biosqueeze.data.annotations.tagging import (
-    TaggedSentence,
-    TypeRanks,
-    by_rank,
-    tag_document,
-    tag_documents,
-    without_overlaps,
-)
+from biosqueeze.data.annotations.pubtator import TEXT_LINE, read_pubtator
 from biosqueeze.data.lines import read_beginning
-from biosqueeze.data.sentences import sentences_of, words_of
 from biosqueeze.errors import SqueezeError
-
-__all__ = [
-    "Annotation",
-    "Document",
-    "TaggedSentence",
-    "TypeRanks",
-    "by_rank",
-    "detect_format",
-    "format_of_text",
-    "parse_pubtator",
-    "pubtator_lines",
-    "read_bioc",
-    "read_documents",
-    "read_pubtator",
-    "sentences_of",
-    "tag_document",
-    "tag_documents",
-    "without_overlaps",
-    "words_of",
-]
 
 DocumentFormat = Literal["pubtator", "bioc"]
 _BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')

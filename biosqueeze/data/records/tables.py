@@ -10,13 +10,9 @@ from typing import Any
 from biosqueeze.data.lines import check_characters, data_suffix, invalid_json, numbered_lines, read_document
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
-    Columns,
     check_line_ends,
     check_names,
-    check_unique,
     delimiter_of,
-    find_column,
-    parse_column_options,
 )
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import (
@@ -24,27 +20,12 @@ from biosqueeze.data.records.splits import (
     SUFFIXES,
     check_splits,
     find_split,
-    folds,
     open_directory,
     require_split,
 )
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
 from biosqueeze.progress import note
-
-__all__ = [
-    "SUFFIXES",
-    "Columns",
-    "DataRecord",
-    "check_unique",
-    "find_column",
-    "folds",
-    "parse_column_options",
-    "parse_records",
-    "read_file",
-    "read_records",
-    "splits_of",
-]
 
 # The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
 # every platform accepts.

@@ -23,8 +23,6 @@ from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizers.tokenizer_settings import check_tokenizer
 from biosqueeze.progress import warn
 
-__all__ = ["LoadedModel", "detect_head", "load_config", "load_model", "load_tokenizer"]
-
 # Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 # Of a classifier: one row for each label.

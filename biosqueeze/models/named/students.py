@@ -15,14 +15,8 @@ from biosqueeze.models.count import count_parts
 from biosqueeze.models.cuts.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
-from biosqueeze.models.loading.load import (
-    LoadedModel,
-    detect_head,
-    load_config,
-    load_model,
-    load_tokenizer,
-    new_model,
-)
+from biosqueeze.models.loading.detection import detect_head
+from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.named.new_config import new_config
 from biosqueeze.models.named.presets import PRESETS, Preset, find_preset

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from biosqueeze.data.records.tables import DataRecord
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.encoding.sequences import TextExample
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.records.tables import DataRecord, read_file
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json, read_text
 from biosqueeze.progress import note

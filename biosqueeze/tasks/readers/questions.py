@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from biosqueeze.data.records.tables import Columns, DataRecord, parse_column_options
+from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks.metrics.answers import Answers
 

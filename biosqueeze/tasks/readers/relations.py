@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from biosqueeze.data.output_types import SINGLE
-from biosqueeze.data.records.columns import find_column
+from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.tables import Columns, check_unique, parse_column_options, read_records, splits_of
+from biosqueeze.data.records.tables import read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest

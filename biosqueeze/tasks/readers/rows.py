@@ -4,8 +4,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.tables import Columns, DataRecord, parse_column_options, read_records, splits_of
+from biosqueeze.data.records.tables import read_records, splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset

@@ -11,8 +11,8 @@ from biosqueeze.data.lines import data_suffix, invalid_json, read_document
 from biosqueeze.data.output_types import SPAN
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.splits import SPELLINGS, check_splits, find_split, has_split_word, open_directory
-from biosqueeze.data.records.tables import SUFFIXES, read_records, splits_of
+from biosqueeze.data.records.splits import SPELLINGS, SUFFIXES, check_splits, find_split, has_split_word, open_directory
+from biosqueeze.data.records.tables import read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.annotations.documents import sentences_of, words_of
 from biosqueeze.data.lines import data_suffix, numbered_lines
 from biosqueeze.data.records.columns import Columns, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.tables import read_file
+from biosqueeze.data.sentences import sentences_of, words_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Formulation

@@ -6,21 +6,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.annotations.annotated import align_annotation
+from biosqueeze.data.annotations.annotated import Annotation, Document, align_annotation
 from biosqueeze.data.annotations.brat import find_brat, read_brat
-from biosqueeze.data.annotations.documents import (
-    Annotation,
-    Document,
-    TypeRanks,
-    by_rank,
-    detect_format,
-    format_of_text,
-    read_documents,
-    tag_documents,
-)
+from biosqueeze.data.annotations.documents import detect_format, format_of_text, read_documents
+from biosqueeze.data.annotations.tagging import TypeRanks, by_rank, tag_documents
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.lines import numbered_lines
+from biosqueeze.data.records.columns import Columns, parse_column_options
 from biosqueeze.data.records.hub import is_hub, is_saved
+from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import RECORDS, SourceSample
 from biosqueeze.data.records.splits import (
     SPLITS,
@@ -30,14 +24,7 @@ from biosqueeze.data.records.splits import (
     require_split,
     splits_within,
 )
-from biosqueeze.data.records.tables import (
-    Columns,
-    DataRecord,
-    parse_column_options,
-    read_file,
-    read_records,
-    splits_of,
-)
+from biosqueeze.data.records.tables import read_file, read_records, splits_of
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Formulation

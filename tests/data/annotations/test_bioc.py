@@ -3,7 +3,9 @@ import json
 
 import pytest
 
-from biosqueeze.data.annotations.documents import Annotation, detect_format, read_bioc, read_documents
+from biosqueeze.data.annotations.annotated import Annotation
+from biosqueeze.data.annotations.bioc import read_bioc
+from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.errors import SqueezeError
 
 bioc = pytest.importorskip("bioc")

@@ -4,15 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.data.annotations.documents import (
-    Annotation,
-    Document,
-    detect_format,
-    parse_pubtator,
-    pubtator_lines,
-    read_documents,
-    read_pubtator,
-)
+from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.documents import detect_format, read_documents
+from biosqueeze.data.annotations.pubtator import parse_pubtator, pubtator_lines, read_pubtator
 from biosqueeze.errors import SqueezeError
 from tests.error_messages import explained
 

@@ -2,14 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biosqueeze.data.annotations.documents import (
-    Annotation,
-    Document,
-    read_documents,
-    tag_document,
-    tag_documents,
-    without_overlaps,
-)
+from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.documents import read_documents
+from biosqueeze.data.annotations.tagging import tag_document, tag_documents, without_overlaps
 
 
 def _document(text, *spans):

@@ -1,13 +1,8 @@
 import pytest
 
-from biosqueeze.data.records.tables import (
-    Columns,
-    DataRecord,
-    check_unique,
-    find_column,
-    parse_column_options,
-    read_file,
-)
+from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
 
 RECORDS = [

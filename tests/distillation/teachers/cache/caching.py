@@ -18,10 +18,11 @@ from biosqueeze.distillation.teachers.cache.fill import ITEM
 from biosqueeze.distillation.teachers.cache.plan import CacheRequest
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, Teacher, TeacherOutputs
 from biosqueeze.training.batches import Batch, ItemSource
-from biosqueeze.training.loop import TrainingJob, train
+from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.loop import train
 from biosqueeze.training.sources import MaskedBlocks, Mixture
 from tests import pico
-from tests.training.runs import log_of
+from tests.metrics_log import log_of
 
 TOKENIZER = pico.tokenizer_of("bert")
 
