@@ -52,7 +52,7 @@ def tag_document(document: Document, types: Collection[str] = ()) -> list[Tagged
     Returns:
         one for each sentence that has a word.
     """
-    kept, _ = without_overlaps(_of_types(document, types))
+    kept = without_overlaps(_of_types(document, types))
     boundaries = {offset for annotation in kept for offset in (annotation.start, annotation.end)}
     words = [part for word in words_of(document.text) for part in _split(word, boundaries)]
     tags = _tags(words, kept)
@@ -71,7 +71,7 @@ def by_rank(document: Document, ranks: TypeRanks) -> Document:
 
     Of equal ranks the longest is kept, as in `without_overlaps`. A type without a rank has the lowest.
     """
-    kept, _ = without_overlaps(document.annotations)
+    kept = without_overlaps(document.annotations)
     if len(kept) == len(document.annotations):
         return document
     borders = sorted({offset for each in document.annotations for offset in (each.start, each.end)})
@@ -91,17 +91,13 @@ def _highest(annotations: Sequence[Annotation], offset: int, ranks: TypeRanks) -
     return max(over, key=lambda each: (ranks.get(each.type.casefold(), -1), each.end - each.start), default=None)
 
 
-def without_overlaps(annotations: Sequence[Annotation]) -> tuple[list[Annotation], int]:
-    """Keep the longest of overlapping annotations (of equal ones the first), in text order.
-
-    Returns:
-        the annotations that are kept, and how many were dropped.
-    """
+def without_overlaps(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """Keep the longest of overlapping annotations (of equal ones the first), in text order."""
     kept: list[Annotation] = []
     for candidate in sorted(annotations, key=lambda each: (each.start - each.end, each.start)):
         if all(candidate.end <= each.start or each.end <= candidate.start for each in kept):
             kept.append(candidate)
-    return sorted(kept, key=lambda each: each.start), len(annotations) - len(kept)
+    return sorted(kept, key=lambda each: each.start)
 
 
 def _of_types(document: Document, types: Collection[str]) -> list[Annotation]:
