@@ -25,6 +25,7 @@ from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.metrics.labels import score_label_sets
 from biosqueeze.tasks.readers import hoc as _hoc
 from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers.split_overlap import with_test_of
 from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
@@ -83,9 +84,8 @@ class Kind(SequenceKind):
             SqueezeError: the data cannot be read, a text or a label is missing, an id is not unique, a split has a
                 label that train lacks, or train or dev overlaps the test split.
         """
-        looked = _rows.splits_to_read(source, splits)
         columns = ROLES.columns(self.formulation.column)
-        records = read_records(source, looked, header=columns.header)
+        records = read_records(source, with_test_of(source, splits), header=columns.header)
         if _hoc.is_hoc(records):
             return self._read_hoc(source, splits, records)
         known = _rows.without_hidden_test(source, records, splits, ROLES, self.formulation.column)

@@ -16,6 +16,7 @@ from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import pubmedqa as _pubmedqa
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.readers import yes_no as _yesno
+from biosqueeze.tasks.readers.split_overlap import with_test
 from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
@@ -104,10 +105,10 @@ def _example(row: _rows.RoleValues) -> TextExample:
 def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.RoleValues]]:
     """Read MedNLI in PhysioNet's files: mli_train_v1.jsonl, mli_dev_v1.jsonl, mli_test_v1.jsonl."""
     files = {split: directory / MEDNLI.format(split) for split in SPLITS}
-    looked = _rows.to_read(splits, [split for split, path in files.items() if path.is_file()])
-    lacking = next((split for split in looked if not files[split].is_file()), None)
+    read = with_test(splits, [split for split, path in files.items() if path.is_file()])
+    lacking = next((split for split in read if not files[split].is_file()), None)
     if lacking:
         raise SqueezeError(f"{directory} has no {lacking} split: looked for {files[lacking].name}; add it")
     columns = ROLES.columns(column)
-    records = {split: read_file(files[split], header=columns.header) for split in looked}
+    records = {split: read_file(files[split], header=columns.header) for split in read}
     return _rows.rows_by_role(str(directory), records, ROLES, columns)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.data.records.parquet import load_parquet, parquet_files, parquet_splits
 from biosqueeze.data.records.record import DataRecord
-from biosqueeze.data.records.splits import SPELLINGS, files_named_as_splits
+from biosqueeze.data.records.splits import SPELLINGS, files_named_as_splits, open_directory
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.hub_names import split_revision
 from biosqueeze.progress import note, warn
@@ -43,6 +43,15 @@ def is_saved(directory: Path) -> bool:
             f"{others[0].relative_to(directory)}{more}"
         )
     return False
+
+
+def is_hub_or_saved(source: str) -> bool:
+    """Return whether the `datasets` package reads a source: a name on the Hub, or a directory as in `is_saved`.
+
+    Raises:
+        SqueezeError: there is no such directory.
+    """
+    return is_hub(source) or is_saved(open_directory(source))
 
 
 @cache

@@ -11,3 +11,8 @@ class DataRecord:
 
     where: str  # train.tsv:12
     values: Mapping[str, Any]
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the values have names; the columns of a table without a header are "1", "2", ..."""
+        return list(self.values) != [str(position) for position in range(1, len(self.values) + 1)]

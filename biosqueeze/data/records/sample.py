@@ -101,7 +101,7 @@ def take_sample(source: str) -> SourceSample:
     """
     if source.startswith("demo:"):
         return SourceSample(source)
-    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
+    if hub.is_hub_or_saved(source):
         return SourceSample(source, saved=tuple(hub.first_records(source, RECORDS)))
     path = _sampled_file(open_directory(source))
     return SourceSample(source, path, read_beginning(path, _CHARACTERS) if path else "")
@@ -115,7 +115,7 @@ def available_splits(source: str) -> tuple[str, ...]:
     """
     if source.startswith("demo:"):
         return SPLITS
-    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
+    if hub.is_hub_or_saved(source):
         return splits_of(source) or SPLITS
     return splits_named(open_directory(source)) or SPLITS
 

@@ -13,6 +13,7 @@ from biosqueeze.files.parsing import parse_json, read_text
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers.split_overlap import with_test
 
 NAME = "PubMedQA's files"
 QUESTIONS, GROUND_TRUTH = "ori_pqal.json", "test_ground_truth.json"
@@ -33,7 +34,7 @@ def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]
     Raises:
         SqueezeError: a file is missing or damaged.
     """
-    names = _rows.to_read(splits, ("test",))
+    names = with_test(splits, ("test",))
     if (directory / QUESTIONS).is_file() and not (directory / FOLD / "train_set.json").is_file():
         return _read_questions(directory, names)
     return _read_fold(directory, names)

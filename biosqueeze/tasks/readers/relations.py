@@ -7,14 +7,15 @@ from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.tables import read_records, splits_of
+from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, Relation, segments_of
 from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
-from biosqueeze.tasks.readers.split_overlap import check_disjoint
+from biosqueeze.tasks.readers.rows import check_labels
+from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
 
 _ROLES = {
     "text": ("text", "sentence"),
@@ -25,12 +26,9 @@ _ROLES = {
 }
 # A table without a header: BioBERT's train.tsv has a sentence and its label, others have an id before them.
 _POSITIONS = {2: {"text": "1", "label": "2"}, 3: {"id": "1", "text": "2", "label": "3"}}
-_NEGATIVES = {"0", "false", "no", "none", "null", "nil", "na", "n/a", "neg", "negative"} | {
-    "no relation",
-    "norelation",
-    "no rel",
-    "not related",
-    "unrelated",
+_NEGATIVES = {
+    *("0", "false", "no", "none", "null", "nil", "na", "n/a", "neg", "negative"),
+    *("no relation", "norelation", "no rel", "not related", "unrelated"),
 }
 
 _Parsed = dict[str, tuple[Relation, ...]]
@@ -49,25 +47,25 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
         SqueezeError: the data are damaged, or do not fit the formulation.
         UsageError: --negative or --column names a label or column that does not exist.
     """
-    checked = [name for name in ("test",) if "train" in splits and name not in splits and name in splits_of(source)]
     requested = parse_column_options(formulation.column)
     header = Columns(_ROLES, requested).header
-    records = read_records(source, [*splits, *checked], header=header)
-    if checked and not _has_labels(records["test"], requested):
+    records = read_records(source, with_test_of(source, splits), header=header)
+    if "test" in records and "test" not in splits and not _has_labels(records["test"], requested):
         note(f"{source}: test has no labels and is not compared with train and dev")
-        records, checked = {split: rows for split, rows in records.items() if split != "test"}, []
+        del records["test"]
     columns = {split: _columns(rows, requested) for split, rows in records.items()}
     style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
     check_representable(everything, style, formulation)
     _warn_of_dummies(everything, style)
-    labels = _labels({split: parsed[split] for split in parsed if split not in checked}, formulation.negative)
-    _check_labels(everything, labels)
-    _check_disjoint(parsed, source)
     wanted = {split: parsed[split] for split in splits}
-    _log(source, columns[splits[0]], style, Dataset(wanted, labels, SINGLE.name), formulation)
-    return Dataset(wanted, labels, SINGLE.name)
+    labels = _labels(wanted, formulation.negative)
+    check_labels(parsed, labels, lambda gold: (gold,))
+    _check_disjoint(parsed, source)
+    dataset = Dataset(wanted, labels, SINGLE.name)
+    _log(source, columns[splits[0]], style, dataset, formulation)
+    return dataset
 
 
 def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) -> Relation:
@@ -177,10 +175,9 @@ def _is_negative(label: str) -> bool:
 
 
 def _columns(records: Sequence[DataRecord], requested: Mapping[str, str]) -> dict[str, str]:
-    names = tuple(records[0].values)
     known: dict[str, Sequence[str]] = dict(_ROLES)
-    if names == tuple(str(position) for position in range(1, len(names) + 1)):
-        known |= {role: (position,) for role, position in _POSITIONS.get(len(names), {}).items()}
+    if not records[0].has_names:
+        known |= {role: (position,) for role, position in _POSITIONS.get(len(records[0].values), {}).items()}
         _check_no_header(records[0], known["text"][0])
     columns = Columns(known, requested, optional=frozenset({"head", "tail", "id"})).of(records)
     if "id" in columns:
@@ -190,8 +187,7 @@ def _columns(records: Sequence[DataRecord], requested: Mapping[str, str]) -> dic
 
 def _has_labels(records: Sequence[DataRecord], requested: Mapping[str, str]) -> bool:
     """Return whether any record has a label; published test sets may have none."""
-    names = tuple(records[0].values)
-    if names == tuple(str(position) for position in range(1, len(names) + 1)):
+    if not records[0].has_names:
         return True
     try:
         column = find_column(records, "label", _ROLES["label"], requested)
@@ -254,15 +250,6 @@ def _labels(parsed: _Parsed, requested: str | None) -> tuple[str, ...]:
         raise SqueezeError(f"every example of train has the label {names[0]!r}, so there is nothing to train")
     first = () if negative is None else (negative,)
     return (*first, *(name for name in names if name != negative))
-
-
-def _check_labels(relations: Sequence[Relation], labels: Sequence[str]) -> None:
-    for relation in relations:
-        if relation.gold not in labels:
-            raise SqueezeError(
-                f"{relation.where}: the label {relation.gold!r} is none of train's ({', '.join(labels)}); "
-                "correct it, or add examples of it to train"
-            )
 
 
 def _check_disjoint(parsed: _Parsed, source: str) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 from biosqueeze.data.records.columns import Columns, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
-from biosqueeze.data.records.tables import read_records, splits_of
+from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
+from biosqueeze.tasks.encoding.entities import Relation
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
-from biosqueeze.tasks.readers.split_overlap import check_disjoint
+from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
 
 FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
 SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
@@ -73,17 +74,17 @@ class Roles:
     def _by_position(self, records: Sequence[DataRecord], columns: Columns) -> Columns:
         """Return the columns of a table without a header, whose roles follow from their positions."""
         first = records[0]
-        names = list(first.values)
-        if names != [str(position) for position in range(1, len(names) + 1)] or columns.requested:
+        if first.has_names or columns.requested:
             return columns
-        if len(names) not in self.places:
-            widths = " or ".join(f"{width} ({', '.join(roles)})" for width, roles in self.places.items())
+        width = len(first.values)
+        if width not in self.places:
+            expected = " or ".join(f"{each} ({', '.join(roles)})" for each, roles in self.places.items())
             raise SqueezeError(
-                f"{first.where}: {len(names)} columns without a header, but {widths} were expected; "
+                f"{first.where}: {width} columns without a header, but {expected} were expected; "
                 "add a line with column names at the top, or name the columns with --column ROLE=NUMBER"
             )
-        _check_no_header(records, self.places[len(names)])
-        known = {role: (str(position),) for position, role in enumerate(self.places[len(names)], start=1)}
+        _check_no_header(records, self.places[width])
+        known = {role: (str(position),) for position, role in enumerate(self.places[width], start=1)}
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
 
 
@@ -149,7 +150,7 @@ def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence
         SqueezeError: it cannot be read, or has no column for a role.
     """
     columns = roles.columns(column)
-    records = read_records(source, splits_to_read(source, splits), header=columns.header)
+    records = read_records(source, with_test_of(source, splits), header=columns.header)
     return rows_by_role(source, without_hidden_test(source, records, splits, roles, column), roles, columns)
 
 
@@ -290,18 +291,6 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) < _LONGEST_NUMBER
 
 
-def to_read(splits: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
-    """Return the splits to read: with train the test split is read too, to check that the two are disjoint."""
-    if "train" in splits and "test" not in splits and "test" in available:
-        return (*splits, "test")
-    return tuple(splits)
-
-
-def splits_to_read(source: str, splits: Sequence[str]) -> tuple[str, ...]:
-    """Return the splits to read of a data set of records; see `to_read`."""
-    return to_read(splits, splits_of(source) if "train" in splits else ())
-
-
 def classes_of(examples: Splits) -> tuple[str, ...]:
     """Return the labels of train, or of all splits if train is not among them; each gold is one label.
 
@@ -325,8 +314,17 @@ def labelled_examples(examples: Splits) -> list[TextExample]:
     return [example for split in examples.values() for example in split]
 
 
-def check_labels(examples: Splits, labels: Sequence[str], labels_in: Callable[[Any], Iterable[str]]) -> None:
+def check_labels(
+    examples: Mapping[str, Sequence[TextExample | Relation]],
+    labels: Sequence[str],
+    labels_in: Callable[[Any], Iterable[str]],
+) -> None:
     """Check that every label is known.
+
+    Args:
+        examples: of each split.
+        labels: those of train.
+        labels_in: returns the labels in a gold label of these examples.
 
     Raises:
         SqueezeError: a label is unknown; the message has its place.

@@ -1,9 +1,10 @@
 """Check that splits are disjoint: a score on text that was used for training or selection is meaningless."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 
+from biosqueeze.data.records.tables import splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 
@@ -13,6 +14,21 @@ FEWEST_TEXTS = 3  # long ones; fewer among many short ones may be equal by chanc
 _LONG_WORD = 20  # characters
 _USES = {"dev": "selection", "train": "training"}
 _WAY_OUT = "put other texts in {split}, or remove the test file to go without one"
+
+
+def with_test(splits: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
+    """Return the splits to read: with train also an available test split, to check that the two are disjoint.
+
+    So errors in it are found before training.
+    """
+    if "train" in splits and "test" not in splits and "test" in available:
+        return (*splits, "test")
+    return tuple(splits)
+
+
+def with_test_of(source: str, splits: Sequence[str]) -> tuple[str, ...]:
+    """Return the splits to read of a data set of records; see `with_test`."""
+    return with_test(splits, splits_of(source) if "train" in splits else ())
 
 
 def check_disjoint(

@@ -55,7 +55,7 @@ def read_questions(source: str, splits: Sequence[str], column: Sequence[str]) ->
     """
     check_splits(splits)
     read = {split: _split(source, split, column) for split in splits}
-    if "train" in splits and "test" not in splits and _has(source, "test"):
+    if "train" in splits and "test" not in splits and _has_test(source):
         test = _test_texts(source, column)  # read before training, so that errors in it are found first
         for split, questions in read.items() if test else ():
             check_disjoint(split, _texts(questions), test, source)
@@ -81,7 +81,7 @@ def sniff_questions(sample: SourceSample, column: Sequence[str]) -> bool:
 
 
 def _split(source: str, split: str, column: Sequence[str]) -> tuple[Question, ...]:
-    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
+    if hub.is_hub_or_saved(source):
         return _records(source, split, column)
     directory = open_directory(source)
     contents = {path: _content(path) for path in _files(directory, split)}
@@ -106,20 +106,20 @@ def _test_texts(source: str, column: Sequence[str]) -> list[str]:
     try:
         return _texts(_split(source, "test", column))
     except SqueezeError:
-        if _is_answered(source, "test", column):
+        if _is_test_answered(source, column):
             raise
     note(f"{source}: test has no answers and is not compared with train and dev")
     return []
 
 
-def _is_answered(source: str, split: str, column: Sequence[str]) -> bool:
-    """Return whether any question of a split has an answer."""
-    is_directory = not (hub.is_hub(source) or hub.is_saved(open_directory(source)))
-    contents = [_content(path) for path in _files(open_directory(source), split)] if is_directory else []
+def _is_test_answered(source: str, column: Sequence[str]) -> bool:
+    """Return whether any question of the test split has an answer."""
+    files = () if hub.is_hub_or_saved(source) else _files(open_directory(source), "test")
+    contents = list(map(_content, files))
     if contents and all(map(_has_known_format, contents)):
         return any(map(_gives_answers, contents))
     header = columns_of(column, labelled=True).header
-    return have_answers(read_records(source, (split,), header=header)[split], column)
+    return have_answers(read_records(source, ("test",), header=header)["test"], column)
 
 
 def _gives_answers(node: Any) -> bool:
@@ -144,10 +144,10 @@ def _check_split(directory: Path, split: str) -> None:
         )
 
 
-def _has(source: str, split: str) -> bool:
-    if hub.is_hub(source) or hub.is_saved(open_directory(source)):
-        return split in splits_of(source)
-    return split in splits_of(source) or bool(_files(open_directory(source), split))
+def _has_test(source: str) -> bool:
+    if "test" in splits_of(source):
+        return True
+    return not hub.is_hub_or_saved(source) and bool(_files(open_directory(source), "test"))
 
 
 def _texts(questions: Sequence[Question]) -> list[str]:

@@ -24,13 +24,13 @@ from biosqueeze.data.records.splits import (
     require_split,
     splits_within,
 )
-from biosqueeze.data.records.tables import read_file, read_records, splits_of
+from biosqueeze.data.records.tables import read_file, read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
-from biosqueeze.tasks.readers.split_overlap import check_files
+from biosqueeze.tasks.readers.split_overlap import check_files, with_test_of
 from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_no_labels, is_json, is_unlabelled_file
 from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
 from biosqueeze.tasks.readers.tagged import SourceSentence, build_dataset
@@ -67,9 +67,8 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
     if source.startswith("demo:"):
         return build_dataset(source, _demo(source, splits, requested), splits, formulation)
     if is_hub(source) or is_saved(Path(source).expanduser()):
-        names = [*splits, *_test_beside_train(splits, "test" in splits_of(source))]
         listed = () if is_hub(source) else _tag_names(Path(source).expanduser(), formulation)
-        records = read_records(source, names)
+        records = read_records(source, with_test_of(source, splits))
         if "test" in records and "test" not in splits and has_no_labels(records["test"], requested):
             _note_unlabelled_test(source)
             del records["test"]
@@ -138,11 +137,6 @@ def _tags_of_records(
     return [sentence.tags for sentence in _sentences_of_tokens(records, formulation, names)]
 
 
-def _test_beside_train(splits: Sequence[str], available: bool) -> list[str]:
-    """Read test beside train, so that errors in it are found before training."""
-    return ["test"] if available and "train" in splits and "test" not in splits else []
-
-
 def _demo(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> dict[str, list[SourceSentence]]:
     if source != DEMO:
         raise UsageError(f"there is no data set called {source}; the built-in one is {DEMO}")
@@ -158,7 +152,7 @@ def _files(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> 
         raise SqueezeError(f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}")
     directory = open_directory(source)
     files = {split: _file(directory, split) or require_split(directory, split, _SUFFIXES) for split in splits}
-    test = _file(directory, "test") if _test_beside_train(splits, available=True) else None
+    test = _file(directory, "test") if "train" in splits and "test" not in splits else None
     if test and not (test.is_dir() or detect_format(test)) and is_unlabelled_file(test, requested):
         _note_unlabelled_test(source)
         return files

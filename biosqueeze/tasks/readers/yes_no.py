@@ -13,6 +13,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers.split_overlap import with_test
 from biosqueeze.tasks.readers.squad import each_object
 
 NAME = "BioASQ's files"
@@ -42,7 +43,7 @@ def read(directory: Path, splits: Sequence[str]) -> dict[str, list[TextExample]]
         SqueezeError: a split has no file or no yes-or-no question, or a file is damaged.
     """
     files = {split: _files(directory, split) for split in SPLITS}
-    names: Sequence[str] = _rows.to_read(splits, [split for split, paths in files.items() if paths])
+    names: Sequence[str] = with_test(splits, [split for split, paths in files.items() if paths])
     for split in names:
         if not files[split]:
             raise SqueezeError(
