@@ -5,6 +5,7 @@ from dataclasses import replace
 from biosqueeze.distillation.losses.config import LossConfig
 from biosqueeze.distillation.request import DistillationRequest
 from biosqueeze.errors import UsageError
+from biosqueeze.options import flag_of
 from biosqueeze.progress import note
 from biosqueeze.training.options import PLATEAU, TrainingOptions
 
@@ -30,7 +31,7 @@ def without_dev_scores(request: DistillationRequest, loss_config: LossConfig) ->
     if training.sources.get("schedule") == "task" and not training.hours:
         note(f"{cause}, so no dev score can end the training: it has {training.epochs:g} epochs")
         training = replace(training, schedule=TrainingOptions.schedule)
-    flags = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience", "hours") if getattr(training, name)]
+    flags = [flag_of(name) for name in ("eval_every", "patience", "hours") if getattr(training, name)]
     flags += ["--schedule plateau"] if training.schedule == PLATEAU and not training.hours else []
     if flags and request.data.data:
         raise UsageError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from biosqueeze.options.checks import check_options
-from biosqueeze.options.fields import OptionField, option_fields
+from biosqueeze.options.fields import OptionField, flag_of, option_fields
 from biosqueeze.options.markers import (
     Argument,
     Choices,
@@ -60,6 +60,7 @@ __all__ = [
     "amount",
     "between_0_and_1",
     "device_name",
+    "flag_of",
     "named_number",
     "option_fields",
     "positive_numbers",

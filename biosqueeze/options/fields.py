@@ -35,7 +35,7 @@ class OptionField:
     @property
     def flag(self) -> str:
         """How messages name the option: --layer-map, or CHECKPOINT for a positional one."""
-        return self.name.upper() if self.marker(Argument) else f"--{self.name.replace('_', '-')}"
+        return self.name.upper() if self.marker(Argument) else flag_of(self.name)
 
     @property
     def is_input(self) -> bool:
@@ -53,6 +53,11 @@ class OptionField:
             return syntax.metavar
         text = "PATH" if self.marker(OnDisk) else "TEXT"
         return {bool: "", int: "N", float: "X"}.get(self.type, text)
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option by the name of its field: --layer-map for layer_map."""
+    return f"--{name.replace('_', '-')}"
 
 
 def option_fields(options: type) -> tuple[OptionField, ...]:

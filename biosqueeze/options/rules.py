@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from biosqueeze import registry
-from biosqueeze.options.fields import OptionField, option_fields
+from biosqueeze.options.fields import OptionField, flag_of, option_fields
 from biosqueeze.options.markers import Argument, Data
 
 _STREAM = "-"
@@ -55,7 +55,7 @@ def alternatives(words: Iterable[str]) -> str:
 
 def flags(names: Iterable[str]) -> str:
     """Join options as flags: "--grid, --seeds or --folds"."""
-    return alternatives(f"--{name.replace('_', '-')}" for name in names)
+    return alternatives(map(flag_of, names))
 
 
 class Rule(ABC):

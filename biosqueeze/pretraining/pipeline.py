@@ -12,6 +12,7 @@ from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.loading.detection import config_with_family
+from biosqueeze.options import flag_of
 from biosqueeze.pretraining.data import PretrainingData, load_pretraining_data
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
 from biosqueeze.pretraining.held_out import HeldOut
@@ -124,8 +125,8 @@ def check_pipes(options: PretrainingOptions) -> None:
     pipe = next(filter(is_stream, options.corpus), None)
     if twice and pipe:
         raise UsageError(
-            f"--{twice.replace('_', '-')} reads the corpus twice, and {pipe} is a pipe, which can be read once; write "
-            "it to a file first"
+            f"{flag_of(twice)} reads the corpus twice, and {pipe} is a pipe, which can be read once; write it to a "
+            "file first"
         )
 
 

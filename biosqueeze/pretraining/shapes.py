@@ -19,7 +19,7 @@ class ShapeChanges:
     embedding: int | None = None
 
 
-def find_shape(name: str, changes: ShapeChanges = ShapeChanges()) -> Shape:
+def find_shape(name: str, changes: ShapeChanges) -> Shape:
     """Return the named shape with other sizes in place of its own.
 
     A changed hidden size changes the sizes that follow from it and were not given: the heads keep their size, the FFN

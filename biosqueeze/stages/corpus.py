@@ -32,6 +32,7 @@ from biosqueeze.options import (
     Summary,
     Syntax,
     between_0_and_1,
+    flag_of,
     resolved,
 )
 from biosqueeze.output import check_place, inputs_of
@@ -179,7 +180,7 @@ def _inspected(options: Options) -> str:
     """
     given = [name for name in resolved(options) if name not in ("inputs", "field") and options.is_given(name)]
     if given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for building a corpus; inspect takes --field alone")
+        raise UsageError(f"{flag_of(given[0])} is for building a corpus; inspect takes --field alone")
     if len(options.inputs) != 2:
         raise UsageError("inspect takes one corpus, as in: biosqueeze corpus inspect DIR")
     if options.is_given("field"):

@@ -35,6 +35,7 @@ from biosqueeze.options import (
     Requires,
     Suggests,
     Syntax,
+    flag_of,
 )
 from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import duration, quietly
@@ -184,8 +185,9 @@ def _check_task(options: Options, teacher: Checkpoint) -> None:
         )
     for name in ("maskings", "mask_rate", "mask_unit", "documents"):
         if options.is_given(name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} is for masked text, and {teacher.name} is a teacher with a task; leave it out")
+            raise UsageError(
+                f"{flag_of(name)} is for masked text, and {teacher.name} is a teacher with a task; leave it out"
+            )
     if options.cache_teacher and has_cosine(teacher):
         raise UsageError(
             f"--cache-teacher stores outputs by sequence, and {teacher.name} reads two texts in each example; leave it "

@@ -42,6 +42,7 @@ from biosqueeze.options import (
     Suggests,
     Summary,
     Syntax,
+    flag_of,
     resolved,
 )
 from biosqueeze.progress import note
@@ -267,7 +268,7 @@ def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
         "graph": [content_hash(folder) for folder in folders if folder.is_dir()],
         "task": request.kind,
         "backend": request.backend,
-        **{f"--{n.replace('_', '-')}": value for n, value in resolved(options).items() if n not in _INCIDENTAL},
+        **{flag_of(name): value for name, value in resolved(options).items() if name not in _INCIDENTAL},
     }
 
 

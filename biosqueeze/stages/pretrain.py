@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from biosqueeze.checkpoint import Checkpoint, locate, open_checkpoint
 from biosqueeze.checkpoint_files import check_files
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose
+from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose, flag_of
 from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
@@ -53,7 +53,7 @@ class Options(PretrainingOptions):
     ] = None
 
 
-def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewModel:
+def _open_start(options: Options, *, weights: bool) -> Checkpoint | NewModel:
     """Open the checkpoint, or shape and tokenizer.
 
     Raises:
@@ -63,9 +63,15 @@ def _open_start(options: Options, *, weights: bool = True) -> Checkpoint | NewMo
     from biosqueeze.models.custom_heads.files import is_fine_tuned
 
     if options.shape:
-        sizes = (options.layers, options.hidden, options.heads, options.ffn, options.positions, options.embedding)
-        names = ("layers", "hidden", "heads", "ffn", "positions", "embedding")
-        shape = find_shape(options.shape, ShapeChanges(**dict(zip(names, sizes, strict=True))))
+        changes = ShapeChanges(
+            layers=options.layers,
+            hidden=options.hidden,
+            heads=options.heads,
+            ffn=options.ffn,
+            positions=options.positions,
+            embedding=options.embedding,
+        )
+        shape = find_shape(options.shape, changes)
         name = str(options.tokenizer)
         path = locate(name, weights=False)
         check_files(path)
@@ -119,8 +125,9 @@ def _check_sharding(options: Options) -> None:
         return
     for name in ("adversarial", "auto_batch", "compile"):
         if getattr(options, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} does not work with sharded models (--use_fsdp); leave out one of the two")
+            raise UsageError(
+                f"{flag_of(name)} does not work with sharded models (--use_fsdp); leave out one of the two"
+            )
 
 
 def _output(options: Options, start: Checkpoint | NewModel) -> Path:

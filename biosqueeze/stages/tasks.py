@@ -15,7 +15,7 @@ from biosqueeze.benchmarks.suite import (
     task_names,
 )
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions, Suggests
+from biosqueeze.options import Argument, Block, OnDisk, Outcome, Plan, Purpose, StageOptions, Suggests, flag_of
 from biosqueeze.progress import warn
 from biosqueeze.registry import closest
 from biosqueeze.reporting.suite_tables import benchmark_facts, show_benchmark, show_suite, show_suites, suite_facts
@@ -118,8 +118,7 @@ def _check(options: Options) -> None:
     given = [*Formulation.from_options(options).non_defaults(), *(["task"] if options.task else [])]
     if given:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} is for reading a data set; the command for that is: "
-            "biosqueeze tasks inspect DIR"
+            f"{flag_of(given[0])} is for reading a data set; the command for that is: biosqueeze tasks inspect DIR"
         )
     if options.directory is not None and not Path(options.directory).expanduser().is_dir():
         raise UsageError(f"there is no directory {options.directory}; name the one that holds the data sets")

@@ -20,6 +20,7 @@ from biosqueeze.options import (
     Short,
     StageOptions,
     Summary,
+    flag_of,
     resolved,
 )
 from biosqueeze.output import check_output, inputs_of
@@ -167,7 +168,7 @@ def _check(options: Options) -> VocabularyFamily:
         raise UsageError(f"--uncased: the tokenizers of {family.name} keep case; leave it out, or give another --kind")
     unused = {"bpe": "limit_alphabet", "unigram": "min_frequency"}.get(family.kind)
     if unused and options.is_given(unused):
-        raise UsageError(f"--{unused.replace('_', '-')} has no effect on --kind {family.kind}; leave it out")
+        raise UsageError(f"{flag_of(unused)} has no effect on --kind {family.kind}; leave it out")
     _check_corpora(options, options.inputs)
     return family
 
@@ -214,7 +215,7 @@ def _compared(options: Options) -> tuple[str, ...]:
     """
     given = [name for name in resolved(options) if name not in _FOR_COMPARING and options.is_given(name)]
     if given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for training a vocabulary; leave it out of compare")
+        raise UsageError(f"{flag_of(given[0])} is for training a vocabulary; leave it out of compare")
     if len(options.inputs) < 2 or not options.corpus:
         raise UsageError(
             "compare takes tokenizers and a corpus, as in: biosqueeze vocab compare demo:minilm DIR --corpus CORPUS"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from biosqueeze.errors import UsageError
-from biosqueeze.options import Bounds, Group, OnlyWith, Syntax
+from biosqueeze.options import Bounds, Group, OnlyWith, Syntax, flag_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,6 @@ class Formulation(ReadingOptions):
         """
         unused = [name for name in self.non_defaults() if name not in used]
         if unused:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
-            fit = ", ".join(f"--{name.replace('_', '-')}" for name in used) or "none of them"
+            flags = ", ".join(map(flag_of, unused))
+            fit = ", ".join(map(flag_of, used)) or "none of them"
             raise UsageError(f"{flags} is not used by the task {task}; leave it out (its options: {fit})")

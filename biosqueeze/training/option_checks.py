@@ -6,6 +6,7 @@ import transformers
 
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import Family
+from biosqueeze.options import flag_of
 from biosqueeze.system import processes
 from biosqueeze.training.compilation import check_compiler
 from biosqueeze.training.options import PLATEAU, TrainingOptions
@@ -23,7 +24,7 @@ def check_training_options(options: TrainingOptions, *, evaluated: bool) -> None
         UsageError: an option needs what this training does not have.
         SqueezeError: an option needs a package or compiler that is not installed.
     """
-    needs_scores = [f"--{name.replace('_', '-')}" for name in ("eval_every", "patience") if getattr(options, name)]
+    needs_scores = [flag_of(name) for name in ("eval_every", "patience") if getattr(options, name)]
     needs_scores += ["--schedule plateau"] if options.schedule == PLATEAU else []
     if needs_scores and not evaluated:
         flags = ", ".join(needs_scores)
