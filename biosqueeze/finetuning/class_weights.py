@@ -31,10 +31,6 @@ def balanced_weights(features: Sequence[Features], output_type: OutputType, clas
     counts = output_type.class_counts(features, classes)
     if counts is None:
         raise ValueError("the labels are not classes")
-    return _balanced(counts)
-
-
-def _balanced(counts: NDArray[np.int64]) -> Weights:
     occurring = counts > 0
     weights = counts.sum(axis=0) / (np.maximum(1, occurring.sum(axis=0)) * np.maximum(counts, 1))
     return np.where(occurring, weights, 1.0).astype(np.float32)

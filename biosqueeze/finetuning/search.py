@@ -14,7 +14,7 @@ from biosqueeze.finetuning.grid import GridPoint, format_value
 from biosqueeze.finetuning.runs import FineTuningRun, RunResult, execute
 from biosqueeze.progress import note, table, warn
 
-_FINISHED = tuple[FineTuningRun, RunResult]
+_Finished = tuple[FineTuningRun, RunResult]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,6 @@ class SearchPlan:
 
     def _folds(self) -> list[tuple[GridPoint, str]]:
         return [({"data": fold}, f"fold-{Path(fold).name}") for fold in self.folds] or [({}, "")]
-
-    def point_of(self, run: FineTuningRun) -> int:
-        """Return the index of the point that a run belongs to."""
-        return next(i for i, p in enumerate(self.points) if all(run.options[name] == p[name] for name in p))
 
     def prepare_directory(self, source: Checkpoint, *, force: bool) -> None:
         """Create the directory of the runs.
@@ -97,7 +93,8 @@ def search(plan: SearchPlan, jobs: int | None) -> SearchResult:
     """
     runs = list(plan.runs())
     finished = list(zip(runs, execute(runs, jobs=jobs, keep="best"), strict=True))
-    by_point = [[pair for pair in finished if plan.point_of(pair[0]) == n] for n in range(len(plan.points))]
+    size = len(finished) // len(plan.points)
+    by_point = [finished[start : start + size] for start in range(0, len(finished), size)]
     rows = [_point_row(point, pairs) for point, pairs in zip(plan.points, by_point, strict=True)]
     selected = by_point[max(range(len(rows)), key=lambda number: rows[number]["mean"])]
     best = max(selected, key=lambda pair: pair[1].dev_score)[0]
@@ -108,7 +105,7 @@ def search(plan: SearchPlan, jobs: int | None) -> SearchResult:
     return SearchResult(best, metric, rows, run_rows, _score_folds(selected, metric, jobs) if plan.folds else None)
 
 
-def _warn_of_kept_starts(finished: Sequence[_FINISHED]) -> None:
+def _warn_of_kept_starts(finished: Sequence[_Finished]) -> None:
     names = [run.name for run, result in finished if result.dev.get("best_step") == 0]
     if names:
         warn(
@@ -117,7 +114,7 @@ def _warn_of_kept_starts(finished: Sequence[_FINISHED]) -> None:
         )
 
 
-def _point_row(point: GridPoint, finished: Sequence[_FINISHED]) -> dict[str, Any]:
+def _point_row(point: GridPoint, finished: Sequence[_Finished]) -> dict[str, Any]:
     scores = [result.dev_score for _, result in finished]
     minutes = sum(result.seconds for _, result in finished) / 60
     return {**point, **spread(scores), "minutes": round(minutes, 2)}
@@ -134,9 +131,9 @@ def spread(scores: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _score_folds(finished: Sequence[_FINISHED], metric: str, jobs: int | None) -> dict[str, Any]:
+def _score_folds(finished: Sequence[_Finished], metric: str, jobs: int | None) -> dict[str, Any]:
     """Return the test scores of the best run of each fold."""
-    best: dict[str, _FINISHED] = {}
+    best: dict[str, _Finished] = {}
     for run, result in finished:
         if run.group not in best or result.dev_score > best[run.group][1].dev_score:
             best[run.group] = (run, result)

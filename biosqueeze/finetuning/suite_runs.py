@@ -47,7 +47,7 @@ class BenchmarkFineTuning:
     benchmark: Benchmark
     data: Path
     options: Mapping[str, Any]
-    read: DataFacts
+    data_facts: DataFacts
     folds: tuple[Path, ...] = ()
 
     @property
@@ -274,14 +274,13 @@ def check_options(
     from biosqueeze.finetuning.point_checks import check_points, check_points_on_data  # imports torch
     from biosqueeze.models.loading.load import load_config
 
-    read = fine_tuning.read
-    name = fine_tuning.benchmark.name
+    facts, name = fine_tuning.data_facts, fine_tuning.benchmark.name
     shared = {"checkpoint": "any", "data": str(fine_tuning.data), **fine_tuning.options}
     try:
         check_points(build, shared, points, {**overrides.get("", {}), **overrides.get(name, {})})
         options = build(**shared, sources=dict.fromkeys(shared, "flag"))
         for checkpoint in checkpoints:
-            check_points_on_data(options, points, load_config(checkpoint), read.output_type, read.examples)
+            check_points_on_data(options, points, load_config(checkpoint), facts.output_type, facts.examples)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
 

@@ -60,9 +60,8 @@ class Options(StageOptions):
 
     Every benchmark of the suite that is found under --data is trained with several seeds and the hyperparameters of the
     paper (of a grid, its highest learning rate and smallest batch, or the best on dev with --grid paper) and scored
-    once on its test split. The table, beside
-    the paper's scores, is written to OUT as SUITE.json, SUITE.md and SUITE.tex. Repeat the command to continue an
-    interrupted run.
+    once on its test split. The table, beside the paper's scores, is written to OUT as SUITE.json, SUITE.md and
+    SUITE.tex. Repeat the command to continue an interrupted run.
     """
 
     checkpoint: Annotated[
@@ -300,7 +299,7 @@ def _scoreboard(
         tuple(item.benchmark for item in decided.fine_tunings),
         tuple(decided.checkpoints),
         cells,
-        notes={item.benchmark.name: item.read.note for item in decided.fine_tunings if item.read.note},
+        notes={item.benchmark.name: text for item in decided.fine_tunings if (text := item.data_facts.note)},
         skipped=decided.skipped,
         settings={
             item.benchmark.name: _without(item.options, _axes(decided.grids.get(item.benchmark.name, ())))

@@ -294,20 +294,19 @@ def run(options: Options) -> Outcome:
         is_changed = options.reinit_layers or options.dev_share or options.with_dev
         may_keep_start = not (is_changed or trained_on_dev(source))
         inputs = FineTuningInputs(source, setup.task, data, metric, output.path, may_keep_start)
-        summary = fine_tune(options, inputs)
+        metrics = fine_tune(options, inputs).as_metrics()
         task = setup.record(data, metric, options.data, options.max_length)
         record = StageRecord(
             stage="finetune",
             parent=source,
             options=options,
             task=task,
-            metrics=summary.as_metrics(),
+            metrics=metrics,
             inputs=hashes,
         )
         written = output.finish(record)
-    metrics = summary.as_metrics()
-    said = trained_summary(written, metrics, metric) if processes.is_main() else None
-    return Outcome(written.path, {"metrics": metrics}, summary=said)
+    summary = trained_summary(written, metrics, metric) if processes.is_main() else None
+    return Outcome(written.path, {"metrics": metrics}, summary=summary)
 
 
 def _is_search(options: Options) -> bool:
@@ -341,8 +340,8 @@ def _search(options: Options, source: Checkpoint, out: Path) -> Outcome:
         write_result(Checkpoint(output.path, str(output.path)), "search", result.as_dict())
         written = output.finish(record)
     search_plan.remove_directory()
-    said = trained_summary(written, metrics, result.metric)
-    return Outcome(written.path, {"metrics": metrics, "search": result.as_dict()}, summary=said)
+    summary = trained_summary(written, metrics, result.metric)
+    return Outcome(written.path, {"metrics": metrics, "search": result.as_dict()}, summary=summary)
 
 
 def _search_plan(options: Options, out: Path) -> "SearchPlan":
@@ -363,11 +362,10 @@ def _points(options: Options) -> "list[GridPoint]":
 def _shared_by_runs(options: Options) -> dict[str, Any]:
     """Return the options of all runs of a search."""
     # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
-    values = {name: (getattr(options, name), field.default) for name, field in _fields_of_runs().items()}
     return {
         name: value
-        for name, (value, default) in values.items()
-        if value != () and (value != default or options.is_given(name))
+        for name, field in _fields_of_runs().items()
+        if (value := getattr(options, name)) != () and (value != field.default or options.is_given(name))
     }
 
 
