@@ -8,7 +8,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from tokenizers import Tokenizer as Core
@@ -20,12 +20,12 @@ from biosqueeze.data.text.prepared import all_cores
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.tokenizers.casing import lowers_case
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
+from biosqueeze.vocabularies.families import SPACE, WITHIN_WORD
 
 _WORD = re.compile(r"\w+")
 _NO_LIMIT = 1 << 30
 _QUANTILES = {"median": 0.5, "95%": 0.95, "99%": 0.99, "most": 1.0}
 _BEFORE_TERM = "a "  # a term within a sentence: byte-level BPE writes it with the space before it
-_WITHIN, _SPACE = "##", "\u2581"
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class NamedTokenizer:
     unknown: int | None
     """The id of unknown pieces; None where the tokenizer has none."""
     special: frozenset[int]
+
+    @classmethod
+    def of(cls, name: str, tokenizer: Any) -> Self:
+        """Return the content of a fast tokenizer of transformers."""
+        special = frozenset(tokenizer.all_special_ids)
+        return cls(name, tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
 
     @property
     def kind(self) -> str:
@@ -58,9 +64,8 @@ def load_named(name: str) -> NamedTokenizer:
     path = locate(name, weights=False)
     check_files(path)
     checkpoint = Checkpoint(path, name)
-    tokenizer = build_tokenizer(checkpoint, tokenizer_family(checkpoint, FAMILIES["bert"]), _NO_LIMIT, token_types=True)
-    special = frozenset(tokenizer.all_special_ids)
-    return NamedTokenizer(name, tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
+    family = tokenizer_family(checkpoint, FAMILIES["bert"])
+    return NamedTokenizer.of(name, build_tokenizer(checkpoint, family, _NO_LIMIT, token_types=True))
 
 
 @dataclass
@@ -144,15 +149,15 @@ def term_pieces(tokenizer: NamedTokenizer, term: str) -> tuple[str, ...]:
             shown.append(str(tokenizer.core.id_to_token(number)))
         elif end >= len(_BEFORE_TERM):
             text, is_start = split_mark(tokenizer, piece)
-            is_start = is_start or shown[-1:] == [_SPACE]
-            shown.append(text if is_start and text else _WITHIN + text if text else _SPACE)
+            is_start = is_start or shown[-1:] == [SPACE]
+            shown.append(text if is_start and text else WITHIN_WORD + text if text else SPACE)
     return tuple(shown)
 
 
 def is_whole(tokenizer: NamedTokenizer, pieces: Sequence[str]) -> bool:
     """Return whether one known piece of `term_pieces` holds all of a term."""
     unknown = None if tokenizer.unknown is None else tokenizer.core.id_to_token(tokenizer.unknown)
-    shown = [piece for piece in pieces if piece != _SPACE]
+    shown = [piece for piece in pieces if piece != SPACE]
     return len(shown) == 1 and shown != [unknown]
 
 
@@ -162,8 +167,8 @@ def split_mark(tokenizer: NamedTokenizer, piece: str) -> tuple[str, bool]:
         text = str(tokenizer.core.decoder.decode([piece]))
         return text.lstrip(), text[:1].isspace()
     if tokenizer.kind == "WordPiece":
-        return piece.removeprefix(_WITHIN), not piece.startswith(_WITHIN)
-    return piece.removeprefix(_SPACE), piece.startswith(_SPACE)
+        return piece.removeprefix(WITHIN_WORD), not piece.startswith(WITHIN_WORD)
+    return piece.removeprefix(SPACE), piece.startswith(SPACE)
 
 
 def shared_pieces(tokenizers: Sequence[NamedTokenizer]) -> list[list[int]]:

@@ -8,6 +8,10 @@ from biosqueeze.errors import UsageError
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 FamilyName = Literal["bert", "roberta", "electra", "albert", "distilbert"]
+WITHIN_WORD = "##"
+"""The mark of WordPiece before a piece that continues a word."""
+SPACE = "\u2581"
+"""The mark of SentencePiece for the space before a word."""
 _BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 

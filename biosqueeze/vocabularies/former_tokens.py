@@ -9,8 +9,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES
 from biosqueeze.vocabularies.comparison import NamedTokenizer, split_mark
+from biosqueeze.vocabularies.families import SPACE, WITHIN_WORD
 
-_WITHIN, _SPACE = "##", "\u2581"
 _GARBLED = "\ufffd"  # what bytes that are no text are decoded to
 
 
@@ -46,8 +46,8 @@ def find_former_tokens(former: Any, new: Any, rows: int) -> FormerTokens:
         new: another one.
         rows: number of new ids.
     """
-    reader = _Reader(_named(former), former.get_vocab())
-    target = _named(new)
+    before = _FormerTokenizer(NamedTokenizer.of("former", former), former.get_vocab())
+    target = NamedTokenizer.of("new", new)
     added = new.backend_tokenizer.get_added_tokens_decoder()
     roles = _special_tokens(former, new)
     sources: list[tuple[int, ...]] = [()] * rows
@@ -55,15 +55,10 @@ def find_former_tokens(former: Any, new: Any, rows: int) -> FormerTokens:
         if number in roles:
             sources[number] = (roles[number],)
         elif number in added:
-            sources[number] = reader.former_of_added(added[number])
+            sources[number] = before.former_of_added(added[number])
         else:
-            sources[number] = reader.former(target, token)
+            sources[number] = before.former(target, token)
     return FormerTokens(tuple(sources))
-
-
-def _named(tokenizer: Any) -> NamedTokenizer:
-    special = frozenset(tokenizer.all_special_ids)
-    return NamedTokenizer("", tokenizer.backend_tokenizer, tokenizer.unk_token_id, special)
 
 
 def _special_tokens(former: Any, new: Any) -> dict[int, int]:
@@ -85,7 +80,7 @@ def _special_tokens(former: Any, new: Any) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _FormerTokenizer:
     """The former tokenizer, which splits the texts of new tokens."""
 
     tokenizer: NamedTokenizer
@@ -133,7 +128,7 @@ class _Reader:
         if self._has_bytes:
             return self._model_ids([word for word, _ in self._bytes.pre_tokenize_str(normalized)])
         if self.tokenizer.kind != "WordPiece":
-            return self._model_ids([normalized.removeprefix(_SPACE)])
+            return self._model_ids([normalized.removeprefix(SPACE)])
         first, *others = [word for word, _ in core.pre_tokenizer.pre_tokenize_str(normalized)] or [""]
         return [token.id for token in self._continuations.tokenize(first)] + self._model_ids(others)
 
@@ -145,7 +140,9 @@ class _Reader:
     def _continuations(self) -> models.WordPiece:
         """A model of the tokens within words, without their mark."""
         pieces = {
-            piece.removeprefix(_WITHIN): number for piece, number in self.ids.items() if piece.startswith(_WITHIN)
+            piece.removeprefix(WITHIN_WORD): number
+            for piece, number in self.ids.items()
+            if piece.startswith(WITHIN_WORD)
         }
         unknown = self.tokenizer.core.model.unk_token
         pieces[unknown] = self.ids[unknown]

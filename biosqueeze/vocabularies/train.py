@@ -16,10 +16,9 @@ from biosqueeze.data.text.prepared import all_cores, megabyte_progress
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import track
 from biosqueeze.vocabularies.alphabet import Alphabet, choose_alphabet
-from biosqueeze.vocabularies.families import VocabularyFamily
+from biosqueeze.vocabularies.families import WITHIN_WORD, VocabularyFamily
 from biosqueeze.vocabularies.sample import TextSample
 
-WITHIN_WORD = "##"
 _POLL_SECONDS = 0.1
 _SCORE_DIGITS = 6
 _STEP = 1e-4  # of the trainer of unigram vocabularies
