@@ -46,6 +46,7 @@ from biosqueeze.options import (
     resolved,
 )
 from biosqueeze.progress import note
+from biosqueeze.tasks import with_columns
 from biosqueeze.tasks.formulation import ReadingOptions
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ def _output_file(options: Options) -> Path | None:
 
 def _open(options: Options, request: _PredictionRequest) -> InputStream:
     if options.input is None:
-        return given_texts(options.text, "--text")
+        return given_texts(options.text)
     return open_input(options.input, request.task.formulation.column, options.column)
 
 
@@ -329,7 +330,7 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
         if column or not source.has_names:
             return task
         named = (item for item in task.formulation.column if not item.partition("=")[2].strip().isdecimal())
-        return _with_columns(task, tuple(named))
+        return with_columns(task, tuple(named))
     if request.kind in _PAIRS:
         fields = _PAIRS[request.kind]
         raise UsageError(f"{what}, and {request.kind} needs two texts; give JSON lines or a table with {fields}")
@@ -339,11 +340,7 @@ def _task_of_format(request: _PredictionRequest, source: InputStream, column: tu
     if column and not is_word:
         way_out = "write --column word=1, or leave it out" if source.format == "conll" else "leave it out"
         raise UsageError(f"--column: {what}, which has no fields; {way_out}")
-    return _with_columns(task, ())
-
-
-def _with_columns(task: "Task", column: tuple[str, ...]) -> "Task":
-    return replace(task, formulation=replace(task.formulation, column=column))  # type: ignore[type-var] # every Kind is a dataclass
+    return with_columns(task, ())
 
 
 def _load(options: Options, request: _PredictionRequest) -> "Annotator":

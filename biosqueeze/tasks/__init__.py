@@ -5,7 +5,7 @@ features, decodes the logits into one prediction per example, and scores the pre
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 from biosqueeze import registry
@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "Window",
     "open_task",
+    "with_columns",
     "with_decoding_parameters",
 ]
 
@@ -154,6 +155,11 @@ class TaskWithDecodingParameters(Task, Protocol):
 def with_decoding_parameters(task: Task, parameters: "Mapping[str, NDArray[Any]]") -> Task:
     """Return the task that decodes with the parameters of a head; the same task if there are none."""
     return cast(TaskWithDecodingParameters, task).with_decoding_parameters(parameters) if parameters else task
+
+
+def with_columns(task: Task, column: tuple[str, ...]) -> Task:
+    """Return the task that reads these columns, ROLE=COLUMN each, in place of its own."""
+    return replace(task, formulation=replace(task.formulation, column=column))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def open_task(name: str, formulation: Formulation | None = None, scheme: str = "") -> Task:

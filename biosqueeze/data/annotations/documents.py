@@ -1,4 +1,4 @@
-"""Texts with annotated spans, read from PubTator or BioC, and their words and sentences."""
+"""Read texts with annotated spans from PubTator or BioC; the format of a file is detected."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Literal
 from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.bioc import read_bioc
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, read_pubtator
-from biosqueeze.data.lines import read_beginning
+from biosqueeze.data.lines import data_suffix, read_beginning
 from biosqueeze.errors import SqueezeError
 
 DocumentFormat = Literal["pubtator", "bioc"]
@@ -41,7 +41,7 @@ def detect_format(path: Path) -> DocumentFormat | None:
 
 def format_of_text(path: Path, text: str) -> DocumentFormat | None:
     """Return the format of a file from the beginning of its text, or None if it is another one."""
-    kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    kind = data_suffix(path)
     if kind == ".xml":
         return "bioc"
     if kind == ".json":

@@ -1,11 +1,16 @@
 """Find the columns of a table by their roles: from --column, or by the names that are common for a role."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
+
+# What rows with too many or too few cells may lack.
+ADVICE_ON_CSV = 'quote a field that holds a comma, "like, this"'
+ADVICE_ON_TSV = "a tab or a line end inside a text must become a space"
 
 
 @dataclass(frozen=True)
@@ -141,9 +146,22 @@ def check_names(columns: Sequence[str], where: str) -> None:
     Raises:
         SqueezeError: two do; `where` is the place of the header.
     """
-    duplicate = next((name for position, name in enumerate(columns) if name in columns[:position]), None)
+    duplicate = first_duplicate(columns)
     if duplicate is not None:
         raise SqueezeError(f"{where}: two columns are called {duplicate!r}; rename one of them")
+
+
+def first_duplicate(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs before, if any does."""
+    return next((name for position, name in enumerate(names) if name in names[:position]), None)
+
+
+def invalid_csv(where: str, error: csv.Error) -> SqueezeError:
+    """Return the error for a place in a .csv that cannot be parsed."""
+    return SqueezeError(
+        f"{where}: not a row of a .csv ({error}); quote a field that holds a comma, a quote or a line end, and write a "
+        'quote in it as ""; or save it as .tsv, where quotes are text'
+    )
 
 
 def _column_names(records: Sequence[DataRecord]) -> tuple[str, ...]:

@@ -162,10 +162,10 @@ def _with_required(records: Iterator[InputRecord], columns: Mapping[str, str]) -
         yield replace(record, error=error)
 
 
-def given_texts(texts: Sequence[str], name: str) -> InputStream:
-    """Return texts that the user typed as records, with their numbers from 1 as ids; `name` is the option's."""
-    records = (_given_text(f"{name} {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
-    return InputStream(name, "text", records)
+def given_texts(texts: Sequence[str]) -> InputStream:
+    """Return the texts of --text as records, with their numbers from 1 as ids."""
+    records = (_given_text(f"--text {number}", {"id": number, "text": text}) for number, text in enumerate(texts, 1))
+    return InputStream("--text", "text", records)
 
 
 def _given_text(where: str, values: dict[str, Any]) -> InputRecord:

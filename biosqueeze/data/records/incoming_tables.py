@@ -8,7 +8,14 @@ from itertools import chain, dropwhile, islice
 from typing import Self
 
 from biosqueeze.data.lines import Line
-from biosqueeze.data.records.columns import check_line_ends, check_names, delimiter_of
+from biosqueeze.data.records.columns import (
+    ADVICE_ON_CSV,
+    ADVICE_ON_TSV,
+    check_line_ends,
+    check_names,
+    delimiter_of,
+    invalid_csv,
+)
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import max_line_bytes
@@ -49,14 +56,12 @@ def is_header(line: str, separator: str) -> bool:
 def tab_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .tsv, without quoting: quotes in biomedical tables are text; see `_records`."""
     rows = ((line.number, line.text.split("\t"), line.error) for line in lines if line.text.strip())
-    hint = "a tab or a line end inside a text must become a space"
-    return _records(rows, name, hint, has_header=has_header)
+    return _records(rows, name, ADVICE_ON_TSV, has_header=has_header)
 
 
 def comma_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `_records`."""
-    hint = 'quote a field that holds a comma, "like, this"'
-    return _records(_csv_rows(lines, name), name, hint, has_header=has_header)
+    return _records(_csv_rows(lines, name), name, ADVICE_ON_CSV, has_header=has_header)
 
 
 def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
@@ -151,13 +156,10 @@ def _csv_rows(lines: Iterable[Line], name: str) -> Iterator[_Row]:
                 yield used[0].number, row, next((line.error for line in used if line.error), None)
             used.clear()
     except csv.Error as error:
-        raise SqueezeError(
-            f"{name}:{used[0].number}: not a row of a .csv ({error}); quote a field that holds a comma, a quote or a "
-            'line end, and write a quote in it as ""; or save it as .tsv, where quotes are text'
-        ) from error
+        raise invalid_csv(f"{name}:{used[0].number}", error) from error
 
 
-def _records(rows: Iterator[_Row], name: str, hint: str, *, has_header: bool) -> Iterator[InputRecord]:
+def _records(rows: Iterator[_Row], name: str, advice: str, *, has_header: bool) -> Iterator[InputRecord]:
     """Yield a record for each row, by column; its id is that of a column called id, else the number of its line.
 
     The first row has the names of the columns; without a header they are called "1", "2", ...
@@ -178,7 +180,7 @@ def _records(rows: Iterator[_Row], name: str, hint: str, *, has_header: bool) ->
                 continue
         wrong = f"{len(cells)} columns, where line {first} has {len(names)} ({', '.join(names)}); correct this row"
         if error or len(cells) != len(names):
-            yield InputRecord(where, {"id": number}, error or f"{where}: {wrong}: {hint}")
+            yield InputRecord(where, {"id": number}, error or f"{where}: {wrong}: {advice}")
             continue
         values = dict(zip(names, cells, strict=True))
         id_field = next((column for column in names if column.casefold() == "id"), "id")

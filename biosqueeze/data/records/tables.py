@@ -10,9 +10,13 @@ from typing import Any
 from biosqueeze.data.lines import check_characters, data_suffix, invalid_json, numbered_lines, read_document
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
+    ADVICE_ON_CSV,
+    ADVICE_ON_TSV,
     check_line_ends,
     check_names,
     delimiter_of,
+    first_duplicate,
+    invalid_csv,
 )
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import (
@@ -140,10 +144,7 @@ def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]
                 yield begin, row
             begin = rows.line_num + 1
     except csv.Error as error:
-        raise SqueezeError(
-            f"{path}:{begin}: not a row of a .csv ({error}); quote a field that holds a comma, a quote or a "
-            'line end, and write a quote in it as ""; or save it as .tsv, where quotes are text'
-        ) from error
+        raise invalid_csv(f"{path}:{begin}", error) from error
 
 
 def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[str]) -> Iterator[DataRecord]:
@@ -156,19 +157,14 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     check_names(columns, f"{path}:{first[0]}")
     if not names:
         yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
+    advice = ADVICE_ON_CSV if ".csv" in path.suffixes else ADVICE_ON_TSV
     for number, cells in rows:
         if len(cells) != len(columns):
             raise SqueezeError(
                 f"{path}:{number}: {len(cells)} columns, where line {first[0]} has {len(columns)} "
-                f"({', '.join(columns)}); correct this row{_hint(path)}"
+                f"({', '.join(columns)}); correct this row: {advice}"
             )
         yield DataRecord(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
-
-
-def _hint(path: Path) -> str:
-    if ".csv" in path.suffixes:
-        return ': quote a field that holds a comma, "like, this"'
-    return ": a tab or a line end inside a text must become a space"
 
 
 def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -178,10 +174,6 @@ def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:
     if not any(name.casefold() in folded for name in names):
         return []
     return [name or str(position) for position, name in enumerate(names, start=1)]
-
-
-def _first_duplicate(names: Sequence[str]) -> str | None:
-    return next((name for position, name in enumerate(names) if name in names[:position]), None)
 
 
 def _json_lines(lines: NumberedLines, path: Path) -> Iterator[DataRecord]:
@@ -252,7 +244,7 @@ class _DuplicateKeyError(Exception):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise _DuplicateKeyError(_first_duplicate([name for name, _ in pairs]))
+        raise _DuplicateKeyError(first_duplicate([name for name, _ in pairs]))
     return values
 
 

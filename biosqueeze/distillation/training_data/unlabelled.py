@@ -4,7 +4,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -25,7 +25,7 @@ from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTea
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note, quietly, track
 from biosqueeze.system import processes
-from biosqueeze.tasks import Task
+from biosqueeze.tasks import Task, with_columns
 from biosqueeze.tasks.encoding.sequences import side_by_side
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Blocks, Ids
@@ -236,14 +236,13 @@ def _sample(settings: DataSettings, models: DistillationModels, size: int) -> li
 
 def _examples(settings: DataSettings, models: DistillationModels) -> Iterator[Any]:
     task = models.known_task
+    plain = with_columns(task, ())  # --column names those of the labelled data alone
     for source in settings.corpus:
         lines = read_lines(source, settings.field) if models.reads_plain_text else iter(())
         if models.reads_pairs:
-            plain = _without_columns(task)
             pairs = zip(lines, lines, strict=False)  # of consecutive lines
             yield from (plain.example_from_record({"sentence1": a, "sentence2": b}) for a, b in pairs)
         elif models.reads_plain_text:
-            plain = _without_columns(task)
             yield from (plain.example_from_record({"text": line}) for line in lines)
         else:
             yield from _records(source, task)
@@ -267,7 +266,7 @@ def _without_labels(features: Features, models: DistillationModels) -> Features:
 
 def _records(source: str, task: Task) -> Iterator[Any]:
     """Build examples from the JSON records of a corpus, with the columns of the task or with the usual names."""
-    plain = _without_columns(task)
+    plain = with_columns(task, ())
     for values in _values(source):
         try:
             yield task.example_from_record(values)
@@ -296,11 +295,6 @@ def _values(source: str) -> Iterator[Mapping[str, Any]]:
             if incoming.error:
                 raise SqueezeError(incoming.error)
             yield incoming.values
-
-
-def _without_columns(task: Task) -> Task:
-    """Return the task reading fields by their usual names: --column names the columns of the labelled data alone."""
-    return replace(task, formulation=replace(task.formulation, column=()))  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:

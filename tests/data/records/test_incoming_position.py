@@ -34,7 +34,7 @@ def test_an_estimate_is_round() -> None:
 
 
 def test_pipes_and_given_texts_have_no_position(tmp_path: Path) -> None:
-    assert given_texts(("a",), "--text").position is None
+    assert given_texts(("a",)).position is None
     os.mkfifo(tmp_path / "pipe")
     with os.fdopen(os.open(tmp_path / "pipe", os.O_RDWR), "w") as pipe:
         pipe.write("a text\n" * 40)

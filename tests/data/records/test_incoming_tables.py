@@ -226,10 +226,10 @@ def test_named_pipe_is_read_once_as_it_arrives(tmp_path, pack):
 
 
 def test_typed_texts_are_numbered():
-    source = given_texts(["one", "two\nlines"], "--text")
+    source = given_texts(["one", "two\nlines"])
     assert _values(source) == [{"id": 1, "text": "one"}, {"id": 2, "text": "two\nlines"}]
 
 
 def test_typed_text_of_another_encoding_is_an_error():
-    good, bad = given_texts(["sepsis", "caf\udce9"], "--text").records
+    good, bad = given_texts(["sepsis", "caf\udce9"]).records
     assert (good.error, bad.error) == (None, "--text 2: not UTF-8; convert the text first")
