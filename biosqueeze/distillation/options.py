@@ -223,15 +223,6 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         return self.maskings or (1 if self.cache_teacher else None)
 
 
-def layer_weights(text: str | None, pairs: int) -> tuple[float, ...]:
-    """Return the weight of each pair of layers; () if --layer-weights was not given.
-
-    Raises:
-        UsageError: there are more or fewer weights than pairs.
-    """
-    return counted_weights("--layer-weights", text, pairs, "pair of layers")
-
-
 def counted_weights(flag: str, text: str | None, count: int, of_what: str) -> tuple[float, ...]:
     """Parse weights with commas, of which there must be `count`; () if the option was not given.
 

@@ -63,7 +63,7 @@ def warm_start(
             source=data.labelled,
             options=replace(training, epochs=epochs, steps=None, hours=None, schedule=schedule, resume=resumed),
             directory=folder,
-            evaluate=data.evaluator(precision_of(training)),
+            evaluate=data.dev.evaluator(precision_of(training)) if data.dev else None,
             metric=models.metric,
         )
     )

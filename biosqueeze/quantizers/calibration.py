@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     TokenBatch = Mapping[str, NDArray[np.int64]]
     """`input_ids` and `attention_mask`, of pairs perhaps `token_type_ids`: int64 (batch, length)."""
 
-SAMPLE = "demo:text"
 COMPARED_LINES = 64
 """Lines to compare on; none of them is calibrated on, if the corpus has enough."""
 MEASURED_LINES = 64
@@ -50,11 +49,11 @@ def text_batches(
     A checkpoint whose task is on pairs of texts gets pairs of lines, unless it encodes each text alone.
     """
     from biosqueeze.data.lengths import fitting_length
-    from biosqueeze.data.text.corpus import read_lines
+    from biosqueeze.data.text.corpus import DEMO, read_lines
     from biosqueeze.models.loading.load import load_tokenizer
 
     needed = text.lines + COMPARED_LINES
-    first_lines = list(itertools.islice(read_lines(text.source or SAMPLE, text.field), _SAMPLED_FROM * needed))
+    first_lines = list(itertools.islice(read_lines(text.source or DEMO, text.field), _SAMPLED_FROM * needed))
     chosen = Random(text.seed).sample(first_lines, min(len(first_lines), needed))
     tokenizer = load_tokenizer(checkpoint)
     length = fitting_length(text.max_length, tokenizer.model_max_length)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.data.text.corpus import check_field, corpus_files
+from biosqueeze.data.text.corpus import DEMO, check_field, corpus_files
 from biosqueeze.errors import SqueezeError
 from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
@@ -27,7 +27,7 @@ from biosqueeze.options import (
 from biosqueeze.output import StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note, warn
 from biosqueeze.quantizers import QuantizationJob
-from biosqueeze.quantizers.calibration import COMPARED_LINES, MEASURED_LINES, SAMPLE, CalibrationText, text_batches
+from biosqueeze.quantizers.calibration import COMPARED_LINES, MEASURED_LINES, CalibrationText, text_batches
 from biosqueeze.quantizers.comparison import check_agreement, graph_sizes, note_comparison
 from biosqueeze.summaries import next_after_export, size_of
 
@@ -220,7 +220,7 @@ def _float_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
 
 def _find_text(options: Options) -> str:
     """Return the name of the text, which exists."""
-    text = options.calibration or SAMPLE
+    text = options.calibration or DEMO
     corpus_files(text)
     if options.is_given("calibration_field"):
         check_field("--calibration-field", [text])
@@ -229,7 +229,7 @@ def _find_text(options: Options) -> str:
 
 def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
     if quantizer.NEEDS_CALIBRATION and not options.calibration:
-        warn(f"calibrating on {SAMPLE}, which is only a sample; give --calibration with text like that to be read")
+        warn(f"calibrating on {DEMO}, which is only a sample; give --calibration with text like that to be read")
     return CalibrationText(
         source=options.calibration,
         field=options.calibration_field,

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 from biosqueeze import registry
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.distillation.losses.presets import LossPreset, Projection, parse_losses
-from biosqueeze.distillation.options import layer_weights
+from biosqueeze.distillation.options import counted_weights
 from biosqueeze.distillation.request import LossSettings
 from biosqueeze.distillation.teachers.sources import OutputSpec
 from biosqueeze.errors import SqueezeError, UsageError
@@ -97,10 +97,10 @@ class ModelTraits:
     student: PreTrainedConfig
     teacher: PreTrainedConfig  # of the first teacher
     output_type: OutputType
-    source_layers: Sequence[int] | None = None  # for each student layer the teacher layer that it was cut from
-    source_heads: tuple[tuple[int, ...], ...] | None = (
-        None  # and the teacher's heads that it kept, see `heads_in_teacher`
-    )
+    source_layers: Sequence[int] | None = None
+    """For each student layer the teacher layer that it was cut from."""
+    source_heads: tuple[tuple[int, ...], ...] | None = None
+    """For each student layer the teacher's heads that it kept, see `heads_in_teacher`."""
     teachers_have_head: Sequence[bool] = ()
     cross_vocabulary: bool = False
 
@@ -129,7 +129,7 @@ def build_loss_config(settings: LossSettings, kind: str, traits: ModelTraits) ->
         output_spec=OutputSpec(kind, traits.output_type, logits=_reads_soft_labels(modules)),
         temperature=preset.temperature if settings.temperature is None else settings.temperature,
         layer_map=pairs,
-        layer_weights=layer_weights(settings.layer_weights, len(pairs)),
+        layer_weights=counted_weights("--layer-weights", settings.layer_weights, len(pairs), "pair of layers"),
         projection=settings.projection or preset.projection,
         relation_heads=settings.relation_heads or 0,
         windows=loss_windows(pairs, configs),

@@ -1,14 +1,12 @@
 """Training data of a distillation: masked text, or labelled examples of a task mixed with unlabelled ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transformers import PreTrainedModel
-
 from biosqueeze.data.collate import Features
 from biosqueeze.data.sampling import hold_out
-from biosqueeze.data.text.corpus import corpus_files
+from biosqueeze.data.text.corpus import DEMO, corpus_files
 from biosqueeze.data.text.prepared import DocumentText, prepare_corpus
 from biosqueeze.distillation.models import DistillationModels
 from biosqueeze.distillation.request import DataSettings
@@ -29,10 +27,6 @@ from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.precision import precision_of, teacher_precision_of
 from biosqueeze.training.sources import Blocks, MaskedBlocks, Mixture, Stratum
 
-SAMPLE_TEXT = "demo:text"
-
-Evaluator = Callable[[PreTrainedModel], dict[str, float]]
-
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -52,10 +46,6 @@ class TrainingData:
     def content(self) -> Any:
         """The data before masking, which identify a training to resume."""
         return self.source.blocks if isinstance(self.source, MaskedBlocks) else self.source
-
-    def evaluator(self, precision: str) -> Evaluator | None:
-        """Return a function that evaluates a model on dev, if there are labelled data."""
-        return self.dev.evaluator(precision) if self.dev else None
 
 
 @dataclass(frozen=True)
@@ -172,7 +162,7 @@ def _corpus_or_sample(corpus: Sequence[str]) -> Sequence[str]:
         "and gives no useful student. Make a corpus, as in `biosqueeze corpus pubmed26n0001.xml.gz --out pubmed` "
         "(files: https://ftp.ncbi.nlm.nih.gov/pubmed/baseline), and give --corpus pubmed"
     )
-    return (SAMPLE_TEXT,)
+    return (DEMO,)
 
 
 def check_data_labels(labels: Sequence[str], data: Dataset, source: str) -> None:
