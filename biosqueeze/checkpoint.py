@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biosqueeze import card, checkpoint_files, manifest, model_config, model_facts
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError, UsageError, first_line
 from biosqueeze.files import read_json, write_json
 from biosqueeze.hub_names import may_be_on_hub, split_revision
 from biosqueeze.manifest import HistoryEntry, Manifest, TaskRecord
@@ -267,7 +267,7 @@ def _download(name: str, weights: bool) -> Path:
             if (path / manifest.FILE_NAME).is_file():  # graphs of others may have any names and sizes
                 path = fetch([f"{folder}/*" for folder in checkpoint_files.ARTEFACTS], ignored=None)
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        cause = first_line(error)
         if isinstance(error, LocalEntryNotFoundError):
             cause = "it is not in the cache, and the Hub cannot be reached"
         raise SqueezeError(

@@ -41,6 +41,16 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return the message of an error of a library, without line ends; the name of its class where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error of a library; the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "out of memory",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.model_facts import head_of, output_width
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read_graph(path: Path) -> "onnx.ModelProto":
 
 def damaged_graph(path: Path, error: Exception) -> SqueezeError:
     """Return the error for an ONNX file that cannot be read or run."""
-    cause = " ".join(str(error).split())
+    cause = in_one_line(error)
     return SqueezeError(f"{path} is damaged, cut short, or lacks its external data ({cause}); export again")
 
 

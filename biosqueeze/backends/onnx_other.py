@@ -16,7 +16,7 @@ from biosqueeze.backends.onnxruntime import FILES
 from biosqueeze.backends.parity import Parity
 from biosqueeze.backends.torch import TorchPredictor
 from biosqueeze.checkpoint import Checkpoint, copy_files
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, first_line
 from biosqueeze.models.unsupported import stock_architecture
 
 _LONGEST = 512  # tokens, where neither tokenizer nor config.json limits them
@@ -48,7 +48,7 @@ def export_stock(source: Checkpoint, directory: Path, tolerance: float, opset: i
     except Exception as error:  # the exporter raises whatever it meets in the family's code
         raise SqueezeError(
             f"torch.onnx cannot export {source.name}, of the family {model.config.model_type}, which biosqueeze does "
-            f"not support ({_first_line(error)}); nothing was written; start from a model of a supported family"
+            f"not support ({_cause(error)}); nothing was written; start from a model of a supported family"
         ) from error
     copy = Checkpoint(directory, source.name)
     return compared(copy, TorchPredictor(model, inputs=inputs.names), inputs, tolerance, "another family may be exact")
@@ -69,7 +69,7 @@ def _load(source: Checkpoint) -> tuple[PreTrainedModel, Any]:
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(source.path, local_files_only=True)
     except Exception as error:  # transformers and the family's code raise anything
-        raise SqueezeError(f"transformers cannot load {source.name} ({_first_line(error)})") from error
+        raise SqueezeError(f"transformers cannot load {source.name} ({_cause(error)})") from error
     if missing := sorted(report["missing_keys"]):
         raise SqueezeError(f"{source.name} lacks weights of {architecture}, such as {missing[0]}; fine-tune it first")
     return model.eval(), tokenizer
@@ -83,8 +83,8 @@ def _inputs(model: PreTrainedModel, tokenizer: Any) -> GraphInputs:
     return GraphInputs(("input_ids", "attention_mask", *types), min(tokenizer.model_max_length, positions - _OFFSET))
 
 
-def _first_line(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """Return the first line of an error's innermost cause, which exporters hide behind advice."""
     while error.__cause__ is not None:
-        error = error.__cause__  # type: ignore[assignment]
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        error = error.__cause__
+    return first_line(error)

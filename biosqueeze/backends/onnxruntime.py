@@ -12,7 +12,7 @@ from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory
 
 PRECISIONS = ("fp32", "int8")
 FILES = {"fp32": FLOAT, "int8": INT8}
@@ -51,7 +51,7 @@ class OnnxPredictor:
                 str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOWER_FUSED
             )
         except Exception as error:  # onnxruntime's exceptions have no public base class
-            cause = " ".join(str(error).split())
+            cause = in_one_line(error)
             reason = "its int8 products overflow on this processor, which has no VNNI: " if overflow else ""
             raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}") from error
         self.path = path
@@ -66,7 +66,7 @@ class OnnxPredictor:
         except Exception as error:  # onnxruntime's exceptions have no public base class
             if is_out_of_memory(error):
                 raise
-            cause = " ".join(str(error).split())
+            cause = in_one_line(error)
             raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}") from error
         return output
 

@@ -13,7 +13,7 @@ from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.onnx_files import FLOAT, INT8, check_inputs, check_width, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError, require
+from biosqueeze.errors import SqueezeError, in_one_line, require
 
 PRECISIONS = ("fp32", "bf16", "int8")
 FILES = {"fp32": FLOAT, "bf16": FLOAT, "int8": INT8}
@@ -53,7 +53,7 @@ class OpenVinoPredictor:
         try:
             self.compiled: Any = core.compile_model(core.read_model(path), "CPU", settings)
         except RuntimeError as error:
-            cause = " ".join(str(error).split())
+            cause = in_one_line(error)
             raise SqueezeError(
                 f"OpenVINO cannot load {path} for {precision} ({cause}); "
                 "export or quantize again, or use another precision or onnxruntime"

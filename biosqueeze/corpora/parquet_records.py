@@ -10,6 +10,7 @@ from typing import Any
 from biosqueeze.corpora.article import Article
 from biosqueeze.corpora.records import FIELDS, article_of_record
 from biosqueeze.corpora.xml_stream import DamagedSourceError
+from biosqueeze.errors import in_one_line
 
 SUFFIX = ".parquet"
 _ROWS_AT_ONCE = 1000
@@ -63,4 +64,4 @@ def _opened(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             yield file
     except (OSError, pyarrow.ArrowException) as error:
-        raise DamagedSourceError(f"it cannot be read as Parquet ({' '.join(str(error).split())})") from error
+        raise DamagedSourceError(f"it cannot be read as Parquet ({in_one_line(error)})") from error

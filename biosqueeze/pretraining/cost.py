@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from torch import Tensor
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import temporary_cache
@@ -171,8 +170,7 @@ def _pass(learner: PretrainingLearner, options: PretrainingOptions, batch: Batch
     device = next(iter(batch.values())).device
     with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(options) == "bf16"):
         terms = learner(**batch)
-    loss: Tensor = torch.stack([learner.weights[name] * term for name, term in terms.items()]).sum()
-    loss.backward()
+    learner.weighted_sum(terms).backward()
 
 
 def _now(device: torch.device) -> float:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from biosqueeze import card
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.checkpoint_files import readable_files
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError, UsageError, first_line
 from biosqueeze.files.parsing import read_text
 from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
 from biosqueeze.progress import note
@@ -129,7 +129,7 @@ def _hub_errors(repo: str) -> Iterator[None]:
         remedy = "repeat the command later" if is_overloaded else _REFUSED
         raise SqueezeError(f"the Hub refused the upload to {repo} ({cause}); {remedy}") from error
     except (TransportError, OSError, ValueError) as error:
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        cause = first_line(error)
         raise SqueezeError(f"the upload to {repo} failed ({cause}); {_UNREACHABLE}") from error
     except (AttributeError, LookupError, TypeError) as error:  # of the library, which reads the answers unchecked
         cause = f"what answers is no Hub: {type(error).__name__}: {error}"

@@ -83,6 +83,5 @@ def _try_longest_batch(job: TrainingJob, accelerator: Accelerator) -> None:
     job.learner.train()
     with accelerator.autocast():
         terms = job.learner(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-    loss = torch.stack([job.learner.weights[name] * term for name, term in terms.items()]).sum()
-    accelerator.backward(loss)
+    accelerator.backward(job.learner.weighted_sum(terms))
     del held

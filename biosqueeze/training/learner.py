@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from biosqueeze.training.optimiser.parameter_groups import Group, parameter_groups
@@ -24,6 +25,10 @@ class Learner(nn.Module):
         """Count the units that each term is a mean over, in a batch on the CPU; 1 weighs all batches equally."""
         del batch
         return dict.fromkeys(self.weights, 1)
+
+    def weighted_sum(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """Return the weighted sum of the loss terms."""
+        return torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
 
     def parameter_groups(self, options: TrainingOptions) -> list[Group]:
         """Return the optimiser's parameter groups."""

@@ -10,8 +10,9 @@ from typing import Any, TextIO
 
 from accelerate import Accelerator
 
+from biosqueeze.errors import first_line
 from biosqueeze.progress import warn
-from biosqueeze.training.trackers import FOLDER, first_line
+from biosqueeze.training.trackers import FOLDER
 
 METRICS_FILE = "metrics.jsonl"
 _NOT_IN_NAMES = re.compile(r"[^\w/.\- :]")  # MLflow refuses other characters, which labels may have

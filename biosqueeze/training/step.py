@@ -78,7 +78,7 @@ class Stepper:
         terms = self.learner(**{name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()})
         if factor is not None:
             terms = {name: term * factor[name] for name, term in terms.items()}
-        loss = torch.stack([self.unwrapped.weights[name] * term for name, term in terms.items()]).sum()
+        loss = self.unwrapped.weighted_sum(terms)
         if backward:
             processes = self.accelerator.num_processes
             # DDP averages the gradients of the processes, and with these factors they are to be added.

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from biosqueeze.errors import SqueezeError, require
+from biosqueeze.errors import SqueezeError, first_line, require
 from biosqueeze.options import resolved
 from biosqueeze.progress import warn
 from biosqueeze.training.options import TrainingOptions
@@ -69,8 +69,3 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
                 tracker.finish()
             except Exception as error:  # each library has its own
                 warn(f"the tracker could not be finished ({first_line(error)}); metrics.jsonl has everything")
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or the name of its class where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

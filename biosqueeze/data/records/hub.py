@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from biosqueeze.data.records.parquet import load_parquet, parquet_files, parquet_splits
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPELLINGS, files_named_as_splits, open_directory
-from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.errors import SqueezeError, UsageError, in_one_line, require
 from biosqueeze.hub_names import split_revision
 from biosqueeze.progress import note, warn
 
@@ -115,7 +115,7 @@ def _load_hub(source: str) -> "Mapping[str, Dataset]":
         loaded: Mapping[str, Dataset] = datasets.load_dataset(plain, config or None, revision=revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise SqueezeError(
-            f"datasets cannot load {source} ({_one_line(error)}); check the name, and the configuration in "
+            f"datasets cannot load {source} ({in_one_line(error)}); check the name, and the configuration in "
             "hub:NAME:CONFIG"
         ) from error
     return loaded
@@ -134,14 +134,10 @@ def _load_saved(directory: Path) -> "Mapping[str, Dataset]":
         loaded: Mapping[str, Dataset] = datasets.load_from_disk(str(directory))
     except (OSError, ValueError, RuntimeError, LookupError) as error:
         raise SqueezeError(
-            f"datasets cannot read {directory} ({_one_line(error)}): it is damaged, or a split of it is empty; "
+            f"datasets cannot read {directory} ({in_one_line(error)}): it is damaged, or a split of it is empty; "
             "save it again with DatasetDict.save_to_disk"
         ) from error
     return loaded
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _splits_in(loaded: "Mapping[str, Dataset]") -> tuple[str, ...]:

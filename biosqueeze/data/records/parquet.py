@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biosqueeze.data.records.splits import SPELLINGS
-from biosqueeze.errors import SqueezeError, require
+from biosqueeze.errors import SqueezeError, in_one_line, require
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -76,7 +76,7 @@ def _load(files: Sequence[Path]) -> "Dataset":
         try:
             tables.append(parquet.ParquetFile(path).read())
         except (OSError, pyarrow.ArrowException) as error:
-            reason = " ".join(str(error).split())
+            reason = in_one_line(error)
             raise SqueezeError(f"{path} cannot be read as Parquet ({reason}); copy it again") from error
     try:
         return datasets.Dataset(pyarrow.concat_tables(tables))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.data.lines import ByteProgress
 from biosqueeze.data.records.hub import PREFIX
-from biosqueeze.errors import SqueezeError, UsageError, require
+from biosqueeze.errors import SqueezeError, UsageError, in_one_line, require
 from biosqueeze.hub_names import split_revision
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class HubCorpus:
         try:
             yield
         except errors as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = in_one_line(error)
             raise SqueezeError(
                 f"datasets cannot read {self.source} ({reason}); check the name and the connection, or write "
                 "hub:NAME:CONFIG:FIELD to name a configuration"

@@ -14,7 +14,7 @@ from transformers.initialization import no_init_weights
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.loading.detection import config_with_family, detect_head
 from biosqueeze.models.loading.weights import read_weights
@@ -55,7 +55,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except Exception as error:  # transformers' checks, or whatever its code meets in a wrong value
-        cause = " ".join(str(error).split()) or type(error).__name__
+        cause = in_one_line(error)
         raise SqueezeError(f"{checkpoint.path / 'config.json'} is not valid ({cause}); correct that value") from error
     return config
 
@@ -144,7 +144,7 @@ def new_model(
             torch.default_generator.manual_seed(seed or 0)  # of the CPU alone: fork_rng restores no other
             model: Any = build(config, attn_implementation=supported, dtype=torch.float32)
     except Exception as error:  # whatever the code of transformers and torch meets in a wrong value
-        cause = " ".join(str(error).split()) or type(error).__name__
+        cause = in_one_line(error)
         raise SqueezeError(f"no {architecture} can be built from this config ({cause}); correct config.json") from error
     if seed is None:
         model.tie_weights()  # what is left undrawn is left untied too

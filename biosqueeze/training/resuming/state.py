@@ -148,23 +148,23 @@ def _read(state: Path) -> Progress:
         SqueezeError: it is damaged.
     """
     path = state / PROGRESS_FILE
-    json = JsonObject(read_json(path), str(path), _remedy(state))
+    saved = JsonObject(read_json(path), str(path), _remedy(state))
     return Progress(
-        step=json.get("step", int),
-        tokens=json.get("tokens", int),
-        seconds=json.get("seconds", float),
-        start_score=json.optional("start_score", float),
-        best_score=json.optional("best_score", float),
-        best_step=json.optional("best_step", int),
-        best_trained=json.optional("best_trained", float),
-        best=json.mapping("best", float),
-        stale=json.get("stale", int),
-        falls_from=json.optional("falls_from", int),
-        stopped=json.get("stopped", bool),
-        failed=json.get("failed", bool),
-        means=json.mapping("means", float),
-        highest=json.get("highest", float),
-        fingerprint=json.get("fingerprint", dict),
+        step=saved.get("step", int),
+        tokens=saved.get("tokens", int),
+        seconds=saved.get("seconds", float),
+        start_score=saved.optional("start_score", float),
+        best_score=saved.optional("best_score", float),
+        best_step=saved.optional("best_step", int),
+        best_trained=saved.optional("best_trained", float),
+        best=saved.mapping("best", float),
+        stale=saved.get("stale", int),
+        falls_from=saved.optional("falls_from", int),
+        stopped=saved.get("stopped", bool),
+        failed=saved.get("failed", bool),
+        means=saved.mapping("means", float),
+        highest=saved.get("highest", float),
+        fingerprint=saved.get("fingerprint", dict),
     )
 
 

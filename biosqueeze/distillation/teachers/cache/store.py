@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.text.shards import write_batch
+from biosqueeze.errors import in_one_line
 from biosqueeze.files import rename
 from biosqueeze.progress import warn
 
@@ -192,7 +193,7 @@ def _open(path: Path) -> _StoreFile:
         names = [name for name in batch.schema.names if name not in _KEYS]
         return _StoreFile(maskings, items, checksums, {name: _column(batch.column(name)) for name in names})
     except (OSError, KeyError, AttributeError, pa.ArrowException) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(in_one_line(error)) from error
 
 
 def _numbers(array: Any) -> NDArray[Any]:
