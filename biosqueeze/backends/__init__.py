@@ -18,24 +18,6 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.custom_heads.files import has_cosine
 from biosqueeze.options import AUTO_DEVICE
 
-__all__ = [
-    "Batch",
-    "Predictor",
-    "Runtime",
-    "available_specs",
-    "canonical_spec",
-    "check_installed",
-    "check_runnable",
-    "default_spec",
-    "default_threads",
-    "files_of",
-    "format_spec",
-    "open_predictor",
-    "parse_spec",
-    "use_device",
-    "with_token_types",
-]
-
 Batch = Mapping[str, NDArray[np.int64]]
 
 

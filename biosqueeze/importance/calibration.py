@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
@@ -114,7 +113,7 @@ def _task_features(
     seen: set[str] = set()
     for start in range(0, len(examples), _CHUNK):
         with collect_warnings() as warnings:
-            windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, _core(tokenizer), length)
+            windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, tokenizer, length)
         _warn_once(warnings, seen)
         yield from (window.features for window in windows)
 
@@ -126,10 +125,6 @@ def _warn_once(warnings: Sequence[str | CountedWarning], seen: set[str]) -> None
         if message not in seen:
             seen.add(message)
             warn(message)
-
-
-def _core(tokenizer: PreTrainedTokenizerFast) -> Any:
-    return tokenizer  # has the methods of data.tokenizer.Tokenizer
 
 
 def _text_features(

@@ -21,10 +21,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from biosqueeze.models.full_precision import full
 from biosqueeze.models.row_kinds import ONE_CLASS, RowKind
-
-__all__ = ["LayerPair", "LayerStates", "LogitRows", "TopK", "full", "labelled", "states_of"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ All results are sums over texts, so a batch may be split along its first dimensi
 
 from torch import Tensor
 
-from biosqueeze.objectives import LayerPair, full, states_of
+from biosqueeze.models.full_precision import full
+from biosqueeze.objectives import LayerPair, states_of
 from biosqueeze.objectives._divergence import Sides, distribution, divergence, scores
 
 

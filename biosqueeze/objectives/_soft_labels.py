@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import LogitRows, TopK, full
+from biosqueeze.models.full_precision import full
+from biosqueeze.objectives import LogitRows, TopK
 
 
 def distributions(rows: LogitRows) -> tuple[Tensor, Tensor]:

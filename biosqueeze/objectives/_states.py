@@ -3,7 +3,8 @@
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import LayerPair, full, states_of
+from biosqueeze.models.full_precision import full
+from biosqueeze.objectives import LayerPair, states_of
 
 
 def squared(pair: LayerPair) -> Tensor:

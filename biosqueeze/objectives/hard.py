@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from biosqueeze.objectives import LogitRows, full, labelled
+from biosqueeze.models.full_precision import full
+from biosqueeze.objectives import LogitRows, labelled
 
 KINDS = ("task",)
 READS = "rows"

@@ -3,7 +3,8 @@
 from torch import Tensor
 from torch.nn import functional
 
-from biosqueeze.objectives import LogitRows, full
+from biosqueeze.models.full_precision import full
+from biosqueeze.objectives import LogitRows
 
 KINDS = ("mlm",)
 READS = "rows"

@@ -16,9 +16,9 @@ from biosqueeze.data.feature_keys import INPUT_IDS, LABELS
 from biosqueeze.data.output_types import SINGLE
 from biosqueeze.finetuning.smart import PerturbedForward, smoothness, word_embedding
 from biosqueeze.models.fast_training.fast_layers import EncodedRows
+from biosqueeze.models.full_precision import full
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.output_tensors import tensors_of
-from biosqueeze.objectives import full
 from biosqueeze.pretraining.learner import MaskedLanguageLearner
 from biosqueeze.training.resuming.rng_state import RngState
 

@@ -84,7 +84,7 @@ def cost_lines(request: PretrainingRequest) -> tuple[str, ...]:
         SqueezeError: the corpus cannot be read.
     """
     options = request.options
-    start = _skeleton(request)
+    start = _start_model(request, meta=True)
     with tempfile.TemporaryDirectory() as directory, temporary_cache():
         sample = _sample(options, Path(directory))
         if sample.share is None and not options.steps:
@@ -109,11 +109,11 @@ def _totals(phases: Sequence[Phase], options: PretrainingOptions, *, exact: bool
 def _here(request: PretrainingRequest, phases: Sequence[Phase]) -> str:
     """Measure the speed of this machine at each length, and add up the time."""
     options = request.options
-    needed = _BYTES_PER_WEIGHT * count_model(_skeleton(request).model)["total"]
+    needed = _BYTES_PER_WEIGHT * count_model(_start_model(request, meta=True).model)["total"]
     available = psutil.virtual_memory().available
     if needed > available / 2:
         return f"time on this machine: not measured, {needed / 2**30:.0f} GiB of weights and optimiser do not fit"
-    learner = build_learner(_with_weights(request), options)
+    learner = build_learner(_start_model(request, meta=False), options)
     select_device(options.device)
     seconds = 0.0
     with track("measuring the speed", len(phases)) as bar:
@@ -279,17 +279,8 @@ def _unpacked_size(paths: Sequence[Path]) -> float:
     return sum(path.stat().st_size * (_TEXT_COMPRESSION if path.suffix == ".gz" else 1.0) for path in paths)
 
 
-def _skeleton(request: PretrainingRequest) -> StartModel:
-    """Return the model without storage."""
-    return _build(request, meta=True)
-
-
-def _with_weights(request: PretrainingRequest) -> StartModel:
-    """Return the model with random weights, which are as fast as trained ones."""
-    return _build(request, meta=False)
-
-
-def _build(request: PretrainingRequest, *, meta: bool) -> StartModel:
+def _start_model(request: PretrainingRequest, *, meta: bool) -> StartModel:
+    """Return the model, without storage or with random weights, which are as fast as trained ones."""
     start, head = request.start, head_of_objective(request.options.objective, family_name(request.start))
     tokenizer = load_new_tokenizer(start) if isinstance(start, NewModel) else load_tokenizer(start)
     config = load_config(start) if isinstance(start, Checkpoint) else shape_config(start.shape, tokenizer)

@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 
 from biosqueeze.data.feature_keys import ATTENTION_MASK, LABELS, PAIR_LABEL
 from biosqueeze.models.fast_training.fast_layers import EncodedRows, encode_rows
+from biosqueeze.models.full_precision import full
 from biosqueeze.models.heads import mlm_logits, pair_logits
 from biosqueeze.models.inputs import model_inputs
-from biosqueeze.objectives import full
 from biosqueeze.pretraining.masked_loss import masked_loss
 from biosqueeze.training.learner import Learner
 

@@ -21,10 +21,10 @@ from biosqueeze.data.feature_keys import ATTENTION_MASK, INPUT_IDS, LABELS
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.fast_training.fast_layers import encode_rows
+from biosqueeze.models.full_precision import full
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.loading.load import load_model, new_model
-from biosqueeze.objectives import full
 from biosqueeze.pretraining.learner import WORD_INDEX, PretrainingLearner, Sums, whole_words
 from biosqueeze.pretraining.masked_loss import masked_loss
 

@@ -1,5 +1,6 @@
 """Static quantization by Neural Compressor (PT2E): activation ranges from calibration text, written as QDQ ONNX."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -26,7 +27,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     model = load_model(job.checkpoint, attention="eager").model
     kept_float = narrow_layers(model)
     divided = divide_linears(model, job.batches[:_MEASURED_BATCHES], kept_float)
-    prepared = _prepared(model, job.observer)
+    prepared = _prepared(model, kept_float, job.observer)
     names = input_names(model)
     with torch.no_grad(), track("calibrate", len(job.batches)) as progress:
         for batch in job.batches:
@@ -52,8 +53,8 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     }
 
 
-def _prepared(model: Any, observer: str) -> Any:
-    """Return the model as a graph with observers at the inputs of its linear layers."""
+def _prepared(model: Any, kept_float: Sequence[str], observer: str) -> Any:
+    """Return the model as a graph with observers at the inputs of its linear layers, except those that stay float32."""
     with silence_libraries():
         from neural_compressor.torch.export import export
         from neural_compressor.torch.quantization import StaticQuantConfig, prepare
@@ -64,7 +65,7 @@ def _prepared(model: Any, observer: str) -> Any:
         graph.graph.eliminate_dead_code()
         graph.recompile()
         config = StaticQuantConfig(act_algo=observer)
-        for name in narrow_layers(model):
+        for name in kept_float:
             config.set_local(f"model.{name}", StaticQuantConfig(w_dtype="fp32", act_dtype="fp32"))
         return prepare(graph, config)
 
