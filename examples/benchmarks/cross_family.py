@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import family_starts
-from stage_runs import StageRuns, metrics_of
+from stage_runs import StageRuns, mean_and_deviation, metrics_of
 
 MINILM, LABELS = "MiniLM (BERT)", "labels alone"
 TEACHERS = (MINILM, *family_starts.FAMILIES)
@@ -101,13 +101,8 @@ def _row(students: Sequence[dict[str, Any]], alone: Sequence[dict[str, Any]]) ->
     gains = [ours["test"] - theirs["test"] for ours, theirs in zip(students, alone, strict=True)]
     gain = "-" if students is alone else f"{statistics.mean(gains):+.2f}"
     minutes = statistics.mean(student["minutes"] for student in students)
-    return f"{_spread(students, 'dev')} | {_spread(students, 'test')} | {gain} | {minutes:.1f}"
-
-
-def _spread(results: Sequence[dict[str, Any]], split: str) -> str:
-    values = [result[split] for result in results]
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
+    dev, test = (mean_and_deviation([student[split] for student in students]) for split in ("dev", "test"))
+    return f"{dev} | {test} | {gain} | {minutes:.1f}"
 
 
 def _file_name(name: str) -> str:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stage_runs import StageRuns, metrics_of
+from stage_runs import StageRuns, mean_and_deviation, metrics_of
 
 BASE = "demo:minilm"
 SCREENED = "ncbi-disease"
@@ -206,16 +206,11 @@ def final_table(results: Sequence[dict[str, Any]]) -> str:
     for data, student, losses in dict.fromkeys((r["data"], r["student"], r["losses"]) for r in results):
         same = [r for r in results if (r["data"], r["student"], r["losses"]) == (data, student, losses)]
         dev, test, minutes = ([r[name] for r in same] for name in ("dev", "f1", "minutes"))
-        numbers = [str(len(same)), _spread(dev), _spread(test), f"{same[0]['teacher_f1']:.2f}"]
-        numbers += [f"{_spread([100 * retained(r) for r in same])} %", f"{REQUIRED[student]:.0%}"]
+        numbers = [str(len(same)), mean_and_deviation(dev), mean_and_deviation(test), f"{same[0]['teacher_f1']:.2f}"]
+        numbers += [f"{mean_and_deviation([100 * retained(r) for r in same])} %", f"{REQUIRED[student]:.0%}"]
         numbers += [f"{statistics.mean(minutes):.1f}"]
         lines.append(f"| {data} | {student} | {same[0]['steps']:,} | {losses} | {' | '.join(numbers)} |")
     return "\n".join(lines)
-
-
-def _spread(values: Sequence[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def parse() -> argparse.Namespace:

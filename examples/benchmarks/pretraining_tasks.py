@@ -17,7 +17,6 @@ ones continue. The tables go to standard output and to OUT/table.md.
 
 import argparse
 import re
-import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import fitted_head
-from stage_runs import StageRuns, metrics_of
+from stage_runs import StageRuns, mean_and_deviation, metrics_of
 
 MINILM = "demo:minilm"
 SMALL = ("--shape", "bert-mini", "--dropout", "0", "--betas", "0.9,0.98")
@@ -203,7 +202,8 @@ def table(workspace: Workspace, models: Sequence[Model]) -> str:
     ]
     for model in models:
         scores = [workspace.fine_tuned(model, seed) for seed in range(workspace.arguments.seeds)]
-        cells = [*_training(workspace, model), *(_spread(scores, split) for split in ("dev", "f1"))]
+        spreads = [mean_and_deviation([score[split] for score in scores]) for split in ("dev", "f1")]
+        cells = [*_training(workspace, model), *spreads]
         lines.append(f"| {' | '.join([model.name, *cells])} |")
     return "\n".join(lines)
 
@@ -219,12 +219,6 @@ def _training(workspace: Workspace, model: Model) -> list[str]:
     flops = metrics["steps"] * workspace.step_flops(model.name, model.words)
     numbers = (f"{metrics['steps']:,}", f"{metrics['tokens']:,}", f"{flops:.2e}", f"{metrics['seconds'] / 60:.1f}")
     return [parameters, *numbers, f"{metrics['held_out']['mlm']:.3f}"]
-
-
-def _spread(results: Sequence[dict[str, Any]], split: str) -> str:
-    values = [result[split] for result in results]
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def parse() -> argparse.Namespace:

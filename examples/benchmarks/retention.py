@@ -18,7 +18,6 @@ import argparse
 import shlex
 import statistics
 import subprocess
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import paired_bootstrap
-from stage_runs import StageRuns, metrics_of
+from stage_runs import StageRuns, mean_and_deviation, metrics_of
 
 MINILM = "demo:minilm"
 CHOSEN_ON = ("ncbi-disease", "bc5cdr-chem", "bc2gm")
@@ -202,19 +201,14 @@ def table(workspace: Workspace) -> str:
         kept = [100 * each["test"] / teacher["test"] for each in runs]
         ratios.setdefault((shape, setting), []).append(statistics.mean(kept))
         cells = [data, shape, setting, str(len(runs)), f"{statistics.mean(each['steps'] for each in runs):,.0f}"]
-        cells += [_spread([each[key] for each in runs]) for key in ("minutes", "dev", "test")]
-        cells += [f"{teacher['dev']:.2f}, {teacher['test']:.2f}", f"{_spread(kept)}%"]
+        cells += [mean_and_deviation([each[key] for each in runs]) for key in ("minutes", "dev", "test")]
+        cells += [f"{teacher['dev']:.2f}, {teacher['test']:.2f}", f"{mean_and_deviation(kept)}%"]
         cells += [f"{runs[0]['low']:.1f} to {runs[0]['high']:.1f}%"]
-        lines.append(f"| {' | '.join([*cells, _spread([each['int8'] - each['test'] for each in runs])])} |")
+        lines.append(f"| {' | '.join([*cells, mean_and_deviation([each['int8'] - each['test'] for each in runs])])} |")
     lines += ["", "| student | setting | sets | mean of the ratios | lowest |", "|---|---|---|---|---|"]
     for (shape, setting), values in ratios.items():
         lines.append(f"| {shape} | {setting} | {len(values)} | {statistics.mean(values):.2f}% | {min(values):.2f}% |")
     return "\n".join(lines)
-
-
-def _spread(values: Sequence[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def parse() -> argparse.Namespace:

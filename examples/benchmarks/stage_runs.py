@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,12 @@ def metrics_of(checkpoint: Path) -> dict[str, Any]:
     """Return what the stage that wrote a checkpoint measured."""
     metrics: dict[str, Any] = json.loads((checkpoint / "biosqueeze.json").read_text(encoding="utf-8"))["metrics"]
     return metrics
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Format the mean over seeds, and the standard deviation where there are several."""
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def _last_line(path: Path) -> str:
