@@ -172,7 +172,7 @@ def inputs_of(options: StageOptions, *checkpoints: Checkpoint) -> tuple[Path, ..
     return (*(checkpoint.path for checkpoint in checkpoints), *(path for path in paths if path.exists()))
 
 
-def check_output(out: Path, inputs: Sequence[Path] = (), *, force: bool = False, resume: bool = False) -> Path:
+def check_output(out: Path, inputs: Sequence[Path], *, force: bool, resume: bool = False) -> Path:
     """Return OUT, if `open_output` would open it; nothing is created. That it exists is no error: a plan shows it.
 
     Raises:

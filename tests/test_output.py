@@ -27,8 +27,8 @@ def write_copy(source: Path, out: Path, **flags: bool) -> Path:
         ).path
 
 
-def save_state(directory: Path, step: int = 1) -> None:
-    folder = state_folder(directory, step)
+def save_state(directory: Path) -> None:
+    folder = state_folder(directory, 1)
     folder.mkdir()
     (folder / PROGRESS_FILE).write_text("{}")
 

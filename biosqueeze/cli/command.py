@@ -167,7 +167,7 @@ def plan_as_dict(stage: str, plan: Plan) -> dict[str, Any]:
     return {"stage": stage, **{k: str(v) if isinstance(v, Path) else v for k, v in vars(plan).items()}}
 
 
-def print_plan(name: str, plan: Plan, *, replaces: bool = False) -> None:
+def print_plan(name: str, plan: Plan, *, replaces: bool) -> None:
     """Print a plan on standard error. With `replaces`, an existing output is replaced without --force."""
     click.echo(progress.plain_text(f"{name} would"), err=True)
     for step in plan.steps:

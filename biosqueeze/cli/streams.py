@@ -30,7 +30,7 @@ def clean_stdout() -> Iterator[int]:
         os.close(saved)
 
 
-def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool = False) -> dict[str, Any]:
+def read_dashes(values: Mapping[str, Any], *, data_on_stdin: bool) -> dict[str, Any]:
     """Replace the one value that is `-` (alone or in a tuple) by the path on standard input.
 
     Args:

@@ -35,7 +35,7 @@ class DistillationInputs:
         return self.student or self.teacher
 
 
-def open_inputs(teachers: Sequence[str], student: str | None, *, weights: bool = True) -> DistillationInputs:
+def open_inputs(teachers: Sequence[str], student: str | None, *, weights: bool) -> DistillationInputs:
     """Open the checkpoints.
 
     Args:

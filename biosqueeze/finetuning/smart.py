@@ -72,7 +72,7 @@ def smoothness(
 
 
 def adversarial_noise(
-    perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors, largest_noise: float | None = None
+    perturbed: PerturbedForward, clean: Tensor, batch: Batch, tensors: OutputTensors, largest_noise: float | None
 ) -> Tensor:
     """Return noise (batch, length, width) within the ball that moves the prediction away from `clean`."""
     real = batch["attention_mask"].unsqueeze(-1)  # (batch, length, 1)

@@ -175,7 +175,7 @@ class Kind:
         return tag_ids
 
 
-def best_tags(rows: Floats, crf: CrfParameters | None = None, starts: Sequence[int] = ()) -> Ids:
+def best_tags(rows: Floats, crf: CrfParameters | None, starts: Sequence[int]) -> Ids:
     """Return the likeliest label ids, (words,): of each word alone, or with a CRF of each sentence as a whole.
 
     Args:
@@ -189,7 +189,7 @@ def best_tags(rows: Floats, crf: CrfParameters | None = None, starts: Sequence[i
     return np.concatenate([viterbi(part, crf) for part in np.split(rows, starts)])
 
 
-def tag_marginals(rows: Floats, crf: CrfParameters | None = None, starts: Sequence[int] = ()) -> NDArray[np.float64]:
+def tag_marginals(rows: Floats, crf: CrfParameters | None, starts: Sequence[int]) -> NDArray[np.float64]:
     """Return the probability of every label of every word, (words, labels): softmax, or CRF marginals.
 
     Args:

@@ -38,7 +38,7 @@ class TokenUsage:
         return int(self.counts.sum())
 
 
-def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskRecord | None = None) -> TokenUsage:
+def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskRecord | None) -> TokenUsage:
     """Count the tokens of corpora, and of the train and dev splits of labelled data.
 
     Args:

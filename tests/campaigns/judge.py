@@ -27,7 +27,7 @@ class Failure:
     detail: str
 
 
-def of_ending(ended: Ended, allowed: Iterable[int] = (0, 1, 2)) -> Iterator[Failure]:
+def of_ending(ended: Ended, allowed: Iterable[int]) -> Iterator[Failure]:
     """Judge how a command ended: exit code, messages, time, memory, processes left."""
     last = (ended.err.strip().splitlines() or [""])[-1]
     if ended.hung:

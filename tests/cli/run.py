@@ -54,13 +54,13 @@ class Background:
     process: ForkProcess
     log: Path  # standard output and error, as one
 
-    def wait_for(self, happened: Callable[[], object], seconds: float = 300.0) -> None:
+    def wait_for(self, happened: Callable[[], object]) -> None:
         """Wait until something is true.
 
         Raises:
             AssertionError: The command ended before, or it took too long.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + 300.0
         while not happened():
             if not self.process.is_alive() or time.monotonic() > deadline:
                 self.end(signal.SIGKILL)

@@ -32,12 +32,12 @@ def sequences(calibration, *, padded=False):
             yield {name: tensor[row : row + 1, :length] for name, tensor in batch.items()}
 
 
-def derivative(model, calibration, sequence, weight, columns, step=1e-3):
+def derivative(model, calibration, sequence, weight, columns):
     """By how much the loss of a sequence grows with a factor on some columns of a weight: a difference of losses.
 
     Some families compute norms and softmax in float32 in any case, so the step is not smaller.
     """
-    losses = []
+    step, losses = 1e-3, []
     original = weight.data.clone()
     for factor in (1 + step, 1 - step):
         weight.data[:, columns] = original[:, columns] * factor

@@ -58,13 +58,13 @@ def page_of(path):
     return page
 
 
-def write_metrics(path, steps=40, terms=("kl", "cosine"), judged=(20, 40)):
+def write_metrics(path, terms=("kl", "cosine")):
     lines = []
-    for step in range(1, steps + 1):
+    for step in range(1, 41):
         losses = {name: math.exp(-step / 10) * (i + 1) for i, name in enumerate(terms)}
-        values = {"loss": sum(losses.values()), **losses, "lr": 1e-4 * step / steps}
+        values = {"loss": sum(losses.values()), **losses, "lr": 1e-4 * step / 40}
         lines.append({"step": step, **values, "tokens": 100, "seconds": round(step * 0.5, 3)})
-        if step in judged:
+        if step in (20, 40):
             scores = {"precision": 0.5, "recall": 0.625, "f1": 0.5 + step / 200, "support": 9, "f1-Disease": 0.5}
             lines.append({"step": step, "dev": scores})
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -20,9 +20,9 @@ def tags_of(folder: Path) -> list[tuple[str, ...]]:
     return [tuple(sentence.tags) for sentence in open_task("ner").read(str(folder), ("train",)).splits["train"]]
 
 
-def write_brat(folder: Path, annotations: str, text: str = TEXT, name: str = "doc1") -> None:
+def write_brat(folder: Path, annotations: str, name: str = "doc1") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.txt").write_text(text)
+    (folder / f"{name}.txt").write_text(TEXT)
     (folder / f"{name}.ann").write_text(annotations)
 
 

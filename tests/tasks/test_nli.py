@@ -79,7 +79,7 @@ def test_missing_mednli_split_is_explained(tmp_path):
 # PubMedQA
 
 
-def pubmedqa(directory: Path, count: int = 60) -> Path:
+def pubmedqa(directory: Path) -> Path:
     rng = random.Random(3)
     questions = {
         str(n): {
@@ -87,7 +87,7 @@ def pubmedqa(directory: Path, count: int = 60) -> Path:
             "CONTEXTS": [f"We tried treatment {n} on mice.", f"It was watched for {n} days."],
             "final_decision": rng.choice(["yes", "no", "maybe"]),
         }
-        for n in range(count)
+        for n in range(60)
     }
     dump(directory / "ori_pqal.json", questions)
     test = {name: item["final_decision"] for name, item in questions.items() if int(name) % 2}

@@ -33,9 +33,9 @@ def bioasq(*questions: dict) -> dict:
     return {"questions": list(questions)}
 
 
-def factoid(name: str, answer: object, *snippets: str, body: str = "Which gene?") -> dict:
+def factoid(name: str, answer: object, *snippets: str) -> dict:
     return {
-        "id": name, "body": body, "type": "factoid", "exact_answer": answer,
+        "id": name, "body": "Which gene?", "type": "factoid", "exact_answer": answer,
         "snippets": [{"text": text, "document": "d"} for text in snippets],
     }  # fmt: skip
 

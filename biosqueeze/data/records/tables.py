@@ -99,7 +99,7 @@ def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     return parse_records(numbered_lines(path), path, header)
 
 
-def parse_records(lines: NumberedLines, path: Path, header: Sequence[str] = ()) -> Iterator[DataRecord]:
+def parse_records(lines: NumberedLines, path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     """Parse the lines of a table or of JSON lines, as they are read.
 
     Args:

@@ -15,7 +15,6 @@ from biosqueeze.models.count import count_parts
 from biosqueeze.models.cuts.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
-from biosqueeze.models.loading.detection import detect_head
 from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.named.new_config import new_config
@@ -86,15 +85,10 @@ def _random_student(
     """Return the student with random weights, with a head for the teacher's outputs."""
     old = teacher.model.config
     config = student_config(old, preset, tokenizer)
-    head = family_of(old).head_of(type(teacher.model).__name__)
-    return new_model(config, _architecture(old, config, str(head)), seed=seed)
-
-
-def _architecture(teacher: PreTrainedConfig, student: PreTrainedConfig, head: str) -> str:
-    """Return the student's class; a family's own pretraining head is not that of another family."""
-    if head == "pretraining" and student.model_type != teacher.model_type:
+    head = str(family_of(old).head_of(type(teacher.model).__name__))
+    if head == "pretraining" and config.model_type != old.model_type:  # each family has its own
         head = "mlm"
-    return family_of(student).architecture(head)
+    return new_model(config, family_of(config).architecture(head), seed=seed)
 
 
 def _tokenizer_for(config: PreTrainedConfig, teacher: Checkpoint) -> PreTrainedTokenizerFast:
@@ -170,17 +164,6 @@ def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
     """Return the layers to copy; of an ALBERT, whose layers share their weights, the same number from the first."""
     layers = choose_layers(text, config.num_hidden_layers)
     return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers
-
-
-def student_parameters(teacher: Checkpoint, preset: str) -> int:
-    """Count the parameters of the student that `build_student` would build, from configs only.
-
-    Raises:
-        UsageError: there is no such preset.
-    """
-    config = load_config(teacher)
-    student = plan_student(config, find_preset(preset))
-    return count_parts(student, _architecture(config, student, detect_head(teacher, config)))["total"]
 
 
 def published_config(preset: Preset) -> PreTrainedConfig:

@@ -116,7 +116,7 @@ def evaluations_of_plateau(
     return PlateauEvaluations(every, patience, at_goal)
 
 
-def warm_up_and_decay(total: int, warmup: float, schedule: str = "linear") -> Callable[[int], float]:
+def warm_up_and_decay(total: int, warmup: float, schedule: str) -> Callable[[int], float]:
     """Return the factor of the learning rate at a step: linear from 0 to 1 over the warm-up, then down to 0.
 
     Args:

@@ -158,10 +158,10 @@ def test_spans_are_within_one_text(ids, seed, rate, border):
     assert not words or abs(int(chosen.sum()) - to_choose(words, rate)) <= longest / 2 or chosen.sum() <= longest
 
 
-def _long(unit: str, count: int = 400, length: int = 512) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _long(unit: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     allowed = np.setdiff1d(np.arange(VOCABULARY), SPECIAL)
-    ids = rng.choice(allowed, size=(count, length))
+    ids = rng.choice(allowed, size=(400, 512))
     ids[:, 0], ids[:, -1] = 2, 3
     made = [MASKINGS[unit](row, rng, 0.15) for row in ids]
     return ids, np.array([hidden for hidden, _ in made]), np.array([labels for _, labels in made]) != IGNORED

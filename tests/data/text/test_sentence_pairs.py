@@ -50,7 +50,7 @@ def _numbered(count: int, seed: int = 0, longest: int = 12) -> Texts:
     return texts
 
 
-def naive_groups(text: list[list[int]], target: int, least: int = 1) -> list[tuple[int, int]]:
+def naive_groups(text: list[list[int]], target: int, least: int) -> list[tuple[int, int]]:
     """As the loop of create_instances_from_document without the sentences that it puts back."""
     groups, chunk, length = [], [], 0
     for number, sentence in enumerate(text):

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.count import count_model, parameters_of
+from biosqueeze.models.count import count_model, count_parts, parameters_of
 from biosqueeze.models.families import family_of, longest_input
-from biosqueeze.models.loading.load import load_model
+from biosqueeze.models.loading.load import load_config, load_model
 from biosqueeze.models.named.presets import PRESETS, find_preset
-from biosqueeze.models.named.students import build_student, encoder_parameters, published_config, student_parameters
+from biosqueeze.models.named.students import build_student, encoder_parameters, plan_student, published_config
 from tests import pico
 from tests.layouts import opened
 
@@ -73,7 +73,8 @@ def test_every_preset_of_every_family(pico_any, small_presets, preset, tmp_path)
         shape = row.shape
         assert (config.num_hidden_layers, config.hidden_size) == (shape.layers, shape.hidden)
         assert (config.num_attention_heads, getattr(config, family_of(config).ffn_key)) == (shape.heads, shape.ffn)
-    assert student_parameters(teacher, preset) == count_model(student.model)["total"]
+    planned = plan_student(load_config(teacher), row)
+    assert count_parts(planned, type(student.model).__name__) == count_model(student.model)
     student.model.save_pretrained(tmp_path)
     again, info = type(student.model).from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
