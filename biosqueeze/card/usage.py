@@ -114,7 +114,7 @@ def usage_block(name: str, manifest: Manifest, directory: Path, *, on_hub: bool 
 
 
 def _kind(manifest: Manifest) -> str:
-    """Return the head, as the examples are told apart."""
+    """Return the head; that of a discriminator has an example of its own."""
     return "discriminator" if is_discriminator(manifest) else manifest.head
 
 

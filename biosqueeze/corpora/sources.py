@@ -186,13 +186,13 @@ def open_source(source: SourceFile, advance: Callable[[int], None]) -> Iterator[
 
 
 def read_source(file: OpenSource, path: Path, field: str) -> Articles:
-    """Yield the articles of a file, whose format is told from its beginning; the file is never held whole.
+    """Yield the articles of a file, whose format is recognised by its beginning; the file is never held whole.
 
     After the articles of a file in an archive follows its `MemberEnd`, which says whether that file is damaged.
 
     Args:
         file: as `open_source` opens it.
-        path: its name tells archives, and is part of messages.
+        path: its name shows whether it is an archive, and is part of messages.
         field: the field of a JSON record that holds the text.
 
     Raises:

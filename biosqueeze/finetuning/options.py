@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 from biosqueeze.options import Bounds, Group
 from biosqueeze.training.options import TrainingOptions
 
+# Options of `finetune` that a search sets for its runs, or that are about the search and its output as a whole.
+OF_SEARCHES = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions):

@@ -16,8 +16,8 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
-# Environment variables of this command, which must not set options of the commands that it starts.
-FOREIGN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
+# Environment variables that set options of this command, and must not set those of the commands that it starts.
+_OWN_OPTIONS = ("BIOSQUEEZE_FINETUNE_", "BIOSQUEEZE_EVAL")
 # The variable that gives all runs of a search one dev split of --dev-share, whatever their --seed.
 SPLIT_SEED = "BIOSQUEEZE_SPLIT_SEED"
 # Beginnings of the last lines by which a command says why it failed; all others are its progress.
@@ -33,7 +33,7 @@ class RunProcesses:
     slots: SimpleQueue[Slot] = field(default_factory=SimpleQueue)
     running: set["subprocess.Popen[str]"] = field(default_factory=set)
     stopping: threading.Event = field(default_factory=threading.Event)
-    dropped: tuple[str, ...] = FOREIGN_OPTIONS
+    dropped: tuple[str, ...] = _OWN_OPTIONS
     """Beginnings of the names of environment variables that the subprocesses do not get."""
 
     def interrupt(self) -> None:

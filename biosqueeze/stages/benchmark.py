@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
+from biosqueeze.finetuning.options import OF_SEARCHES
 from biosqueeze.options import (
     Argument,
     Bounds,
@@ -48,10 +49,7 @@ EXAMPLES = (
 )
 
 # Options that this command sets for each run, and those that would make a search of a run.
-_NOT_TO_SET = {
-    *("checkpoint", "sources", "data", "task", "out", "force", "resume", "seed"),
-    *("grid", "seeds", "folds", "jobs"),
-}
+_NOT_TO_SET = (*OF_SEARCHES, "data", "task")
 
 
 @dataclass(frozen=True, kw_only=True)

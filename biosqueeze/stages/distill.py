@@ -249,7 +249,7 @@ def _longest(steps: int | None, request: DistillationRequest) -> str:
 def outline(options: Options, absent: Collection[str]) -> tuple[str, ...]:
     """Return the losses that would run, where some inputs are absent: what an earlier step of a recipe has to write.
 
-    Without the models the losses are those of the options, and the kind is told from --data.
+    Without the models the losses are those of the options, and the kind follows from --data.
     """
     from biosqueeze.distillation.preflight import check_request
 

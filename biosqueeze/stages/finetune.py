@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.finetuning.options import OF_SEARCHES, FineTuningOptions
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from biosqueeze.finetuning.grid import GridPoint
     from biosqueeze.finetuning.search import SearchPlan
     from biosqueeze.tasks import Dataset
-
-# Options that a search sets for its runs, or that are about the search and its output as a whole.
-_NOT_OF_RUNS = ("checkpoint", "sources", "out", "force", "resume", "seed", "grid", "seeds", "folds", "jobs")
 
 PURPOSE = Purpose.TRAIN
 EXAMPLES = (
@@ -370,7 +367,7 @@ def _shared_by_runs(options: Options) -> dict[str, Any]:
 
 
 def _fields_of_runs() -> dict[str, OptionField]:
-    return {field.name: field for field in option_fields(Options) if field.name not in _NOT_OF_RUNS}
+    return {field.name: field for field in option_fields(Options) if field.name not in OF_SEARCHES}
 
 
 def _folds(options: Options) -> list[str]:

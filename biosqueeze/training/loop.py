@@ -277,7 +277,7 @@ class TrainingLoop:
         self.log.write(step, result.terms | {"lr": rate, "tokens": result.tokens, "seconds": seconds})
         if self.job.evaluate and (step % self.eval_every == 0 or step == self.total):
             self._evaluate(self.best.update)
-            self._heed_patience()
+            self._check_patience()
         if self._has_to_fall():
             self._fall()
         if self.job.probe and self.job.probe.is_due(step, self.total):
@@ -296,7 +296,7 @@ class TrainingLoop:
             self.summary.held_out = scores if self.job.metric is None else {}
             compare(scores, self.progress)
 
-    def _heed_patience(self) -> None:
+    def _check_patience(self) -> None:
         """End the training where dev scores have not risen for long enough, unless the rate falls already."""
         progress, patience = self.progress, self._patience()
         if patience is None or progress.stale < patience or progress.step >= self.total:

@@ -67,7 +67,7 @@ class FilePosition:
         self.read += amount
 
     def expected(self, records: int) -> int | None:
-        """Return about how many records the file has, if it had so many until here; None while that tells nothing."""
+        """Return about how many records the file has, if it had so many until here; None while that is unknown."""
         if self.read < _TELLING_BYTES or self.read >= self.size:
             return None
         return max(records, int(float(f"{records * self.size / self.read:.2e}")))
