@@ -277,7 +277,7 @@ def _checked_manifest(run: FineTuningRun) -> Manifest:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
     entry = written.history[-1]
     _check_options(run, entry.options, entry.sources, run.directory)
-    _check_inputs(run, {"checkpoint": entry.parents["parent"].sha256}, run.directory)
+    _check_inputs(run, {**entry.inputs, "checkpoint": entry.parents["parent"].sha256}, run.directory)
     return written
 
 
