@@ -42,6 +42,8 @@ class Progress:
     best_step: int | None = None  # 0: no step scores as high as the start
     best_trained: float | None = None  # the best score after the first step
     best: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)  # loss terms of the step
+    held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     stale: int = 0  # evaluations on dev in a row without a better score than `best_trained`
     falls_from: int | None = None  # the step from which the rate of `plateau` falls
     stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
@@ -158,6 +160,8 @@ def _read(state: Path) -> Progress:
         best_step=json.optional("best_step", int),
         best_trained=json.optional("best_trained", float),
         best=json.mapping("best", float),
+        last=_numbers(json, "last"),
+        held_out=_numbers(json, "held_out"),
         stale=json.get("stale", int),
         falls_from=json.optional("falls_from", int),
         stopped=json.get("stopped", bool),
@@ -166,6 +170,11 @@ def _read(state: Path) -> Progress:
         highest=json.get("highest", float),
         fingerprint=json.get("fingerprint", dict),
     )
+
+
+def _numbers(json: JsonObject, key: str) -> dict[str, float]:
+    """Return an object of numbers; none where an older version wrote the state."""
+    return json.mapping(key, float) if key in json.values else {}
 
 
 def _remedy(state: Path) -> str:
