@@ -1,6 +1,7 @@
 """Budgets: the most that a cut model may cost."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,17 +33,17 @@ class Budget:
     def nearest(self, cost: float, original: float) -> str:
         """Return what to type for a budget that a cost fits, from the original's."""
         if self.quantity == "parameters":
-            return f"--params {_round_up(cost):.0f} or more"
+            return f"--params {_rounded(cost, 2, math.ceil):.0f} or more"
         if self.quantity == "operations":
-            return f"--flops {_round_up(cost / original):g} or more"
+            return f"--flops {_rounded(cost / original, 2, math.ceil):g} or more"
         flag = self.flag.partition(" ")[0]
-        return f"{flag} {1 / _round_up(cost / original):.3g} or less"
+        return f"{flag} {_rounded(original / cost, 3, math.floor):.3g} or less"
 
 
-def _round_up(value: float) -> float:
-    """Round up to two digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / unit) * unit
+def _rounded(value: float, digits: int, to_whole: Callable[[float], int]) -> float:
+    """Round to a number of digits, up or down."""
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return to_whole(value / unit) * unit
 
 
 def budgets_of(options: BudgetOptions) -> tuple[Budget, ...]:

@@ -107,19 +107,19 @@ def load_models(settings: ModelSettings) -> DistillationModels:
         check_finite_parameters(model.model, name)
     check_finite_parameters(student.model, settings.student_name)
     check_equal_labels(teachers)
+    own = [load_tokenizer(teacher) for teacher in teachers]
+    positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *own))
     pairs = [
-        cut_teacher(model.model, load_tokenizer(teacher), student.tokenizer, teacher.name)
-        for model, teacher in zip(loaded, teachers, strict=True)
+        cut_teacher(model.model, tokenizer, student.tokenizer, teacher.name)
+        for model, tokenizer, teacher in zip(loaded, own, teachers, strict=True)
     ]
-    tokenizers = [tokenizer for _, tokenizer in pairs]
-    positions = min(tokenizer.model_max_length for tokenizer in (student.tokenizer, *tokenizers))
     models = DistillationModels(
         tuple(model for model, _ in pairs),
         tuple(teacher.has_head for teacher in loaded),
         student.model,
         student.has_head,
         student.tokenizer,
-        tuple(tokenizers),
+        tuple(tokenizer for _, tokenizer in pairs),
         fitting_length(settings.max_length, positions),
         source_layers=student.layers,
         source_heads=None if isinstance(settings.student, str) else heads_in_teacher(settings.student, first),

@@ -189,6 +189,7 @@ def _identity(request: DistillationRequest, data: TrainingData) -> dict[str, Any
         "teacher or checkpoint": [checkpoint_hash(checkpoint) for checkpoint in request.models.checkpoints],
         "student": student if isinstance(student, str) else None,
         "data or corpus": source_hash(data.content),
+        "dev": source_hash(data.dev.content) if data.dev else None,
     }
 
 

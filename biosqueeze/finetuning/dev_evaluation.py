@@ -13,6 +13,7 @@ from biosqueeze.models.custom_heads.load import decoding_parameters
 from biosqueeze.progress import warn
 from biosqueeze.tasks import Task, Window, with_decoding_parameters
 from biosqueeze.tasks.metrics.entities import finds_nothing
+from biosqueeze.training.sources import Mixture
 
 EVALUATION_BATCH_SIZE = 32
 
@@ -26,6 +27,11 @@ class DevSet:
     windows: Sequence[Window]
     labels: tuple[str, ...]
     pad_token_id: int
+
+    @property
+    def content(self) -> Mixture:
+        """The encoded split with its labels, which identifies a training to resume."""
+        return Mixture([window.features for window in self.windows], None, 0.0, self.pad_token_id)
 
     def evaluator(self, precision: str) -> Callable[[PreTrainedModel | HeadedEncoder], dict[str, float]]:
         """Return a function that computes the scores of a model on this split.
@@ -58,7 +64,6 @@ class DevSet:
     def _predictions(self, model: PreTrainedModel | HeadedEncoder, precision: str) -> list[Any]:
         device = str(next(model.parameters()).device)
         predictor = TorchPredictor(model, precision, device)
-        features = [window.features for window in self.windows]
-        logits = predict_all(predictor, features, self.pad_token_id, EVALUATION_BATCH_SIZE)
+        logits = predict_all(predictor, self.content.labelled, self.pad_token_id, EVALUATION_BATCH_SIZE)
         task = with_decoding_parameters(self.task, decoding_parameters(model))
         return task.decode(self.windows, logits, self.examples, self.labels)

@@ -63,6 +63,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
     identity = {
         "checkpoint": checkpoint_hash(inputs.source),
         "data": source_hash(train_source),
+        "dev": source_hash(dev.content),
         "labels": list(data.labels),
         "metric": inputs.metric,
         **task.formulation.non_defaults(),

@@ -31,7 +31,7 @@ class FineTuningRun:
     directory: Path  # of the fine-tuned checkpoint
     options: Mapping[str, Any]  # of finetune, by field name, without out
     group: str = ""  # runs of which the best on dev is selected
-    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of weights and data; filled by `execute`
+    inputs: Mapping[str, str] = field(default_factory=dict)  # see `_with_inputs`; filled by `execute`
     test: bool = True
     split_seed: int | None = None  # that --dev-share is drawn with, in place of the run's own
 
@@ -132,13 +132,23 @@ def _interrupt(processes: RunProcesses, pool: ThreadPoolExecutor) -> NoReturn:
 
 
 def _with_inputs(runs: Sequence[FineTuningRun]) -> list[FineTuningRun]:
-    """Return the runs with the hashes of their weights and data, each computed once."""
+    """Return the runs with the hashes of their weights and data, each computed once, and the seed of the dev split."""
     weights = {name: open_checkpoint(name).weights_sha256() for name in {run.checkpoint for run in runs}}
     paths = {str(run.options["data"]): Path(str(run.options["data"])).expanduser() for run in runs}
     data = {name: {"data": content_hash(path)} if path.exists() else {} for name, path in paths.items()}
     return [
-        replace(run, inputs={"checkpoint": weights[run.checkpoint], **data[str(run.options["data"])]}) for run in runs
+        replace(
+            run,
+            inputs={"checkpoint": weights[run.checkpoint], **data[str(run.options["data"])], **_split_of(run)},
+        )
+        for run in runs
     ]
+
+
+def _split_of(run: FineTuningRun) -> dict[str, str]:
+    """Return the seed that the dev split is drawn with, where it is not the run's own."""
+    is_drawn = run.split_seed is not None and run.options.get("dev_share")
+    return {"dev split": str(run.split_seed)} if is_drawn else {}
 
 
 def _completed(futures: "Mapping[Future[RunResult | None], int]") -> "Iterator[Future[RunResult | None]]":
@@ -277,7 +287,7 @@ def _checked_manifest(run: FineTuningRun) -> Manifest:
         raise SqueezeError(f"{run.directory} is no checkpoint of biosqueeze; remove it, or name another --out")
     entry = written.history[-1]
     _check_options(run, entry.options, entry.sources, run.directory)
-    _check_inputs(run, {"checkpoint": entry.parents["parent"].sha256}, run.directory)
+    _check_inputs(run, {**entry.inputs, "checkpoint": entry.parents["parent"].sha256}, run.directory)
     return written
 
 

@@ -11,7 +11,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.model_facts import shape_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, copy_head
-from biosqueeze.models.cuts.gradual import GradualOptions, next_layers, next_widths
+from biosqueeze.models.cuts.gradual import GradualOptions, check_steps, next_layers, next_widths
 from biosqueeze.models.named.presets import PRESETS, find_preset
 from biosqueeze.options import (
     Bounds,
@@ -230,6 +230,7 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
 
     if options.width is None:
         target = choose_widths(config, options.ffn, options.heads, options.hidden)
+        check_steps(config, options.layers, target, options.steps_of)
         return next_widths(config, target, options.steps_of), ""
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
     ffn, heads = widths_of_share(config, options.width)

@@ -268,7 +268,7 @@ class TrainingLoop:
         self.progress.step += 1
         self.progress.tokens += result.tokens
         self.progress.seconds = time.monotonic() - started - self.probing
-        self.summary.last = result.terms
+        self.progress.last = result.terms
         rate = self.rates.get_last_lr()[0]
         self.rates.step()
         if self.average:
@@ -293,7 +293,7 @@ class TrainingLoop:
         with self._whole(), self.average.applied() if self.average else nullcontext():
             scores = self.best.evaluate(self.learner)
             self.log.write(self.progress.step, {"dev": scores})
-            self.summary.held_out = scores if self.job.metric is None else {}
+            self.progress.held_out = scores if self.job.metric is None else {}
             compare(scores, self.progress)
 
     def _check_patience(self) -> None:
@@ -352,7 +352,7 @@ class TrainingLoop:
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
         self.summary.start_score, self.summary.falls_from = progress.start_score, progress.falls_from
-        self.summary.best = progress.best
+        self.summary.best, self.summary.last, self.summary.held_out = progress.best, progress.last, progress.held_out
         if progress.best_step == 0:
             warn(
                 f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "

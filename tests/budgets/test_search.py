@@ -4,9 +4,10 @@ import functools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from biosqueeze.budgets.budget import Budget
 from biosqueeze.budgets.choice import Candidate, best, largest, pareto_front, thinned
 from biosqueeze.budgets.counts import Counts, ShapeCounter
 from biosqueeze.budgets.kept import KeptImportance, most_important
@@ -98,3 +99,11 @@ def test_no_shape_that_fits_keeps_more(seed, limit):
         assert kept(chosen.shape) == max(kept(each.shape) for each in fitting)
         assert any(kept(each.shape) >= kept(chosen.shape) - 1e-12 for each in largest(fitting))
         assert chosen in thinned(front, (chosen,), 3) and len(thinned(front, (chosen,), 3)) <= 4
+
+
+@pytest.mark.parametrize("quantity", ["parameters", "operations", "milliseconds"])
+@given(cost=st.integers(1, 1_000_000), times=st.floats(1.05, 90))
+@example(cost=1000, times=14.29)
+def test_the_budget_that_a_message_names_is_within_reach(quantity, cost, times):
+    words = Budget(quantity, 1.0, "--speedup 100").nearest(cost, cost * times).split()
+    assert Budget(quantity, float(words[1]), "").limit(cost * times) >= cost

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
@@ -93,13 +95,28 @@ def test_sizes_fall_in_equal_steps(now: int, target: int, steps: int, multiple: 
     assert seen[1:] == sizes
 
 
+@given(
+    steps=st.integers(1, 12), target=st.integers(1, 400), more=st.integers(0, 400), multiple=st.sampled_from([1, 64])
+)
+def test_every_step_cuts_where_there_is_enough(steps: int, target: int, more: int, multiple: int) -> None:
+    now = target + steps + more
+    for left in range(steps, 1, -1):
+        size = next_size(now, target, left, multiple)
+        assert target < size < now
+        now = size
+    assert target < now
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--layers", "every-other", "--steps-of", 2), "needs a number of layers"),
         (("--width", 0.5, "--steps-of", 2), "give --layers, --ffn, --heads or --hidden"),
         (("--speedup", 2, "--steps-of", 2), "--speedup"),
-        (("--layers", 3, "--steps-of", 9), "nothing would be cut"),
+        (("--layers", 3, "--steps-of", 9), "give --steps-of 1"),
+        (("--layers", 2, "--steps-of", 3), "more than the 2 layers"),
+        (("--layers", 4, "--steps-of", 3), "nothing would be cut"),
+        (("--layers", 2, "--heads", 2, "--steps-of", 3), "give --steps-of 2"),
         (("--layers", 9, "--steps-of", 2), "--layers 9 of 4 cannot be kept"),
         (("--layers", 2, "--steps-of", 0), "--steps-of"),
     ],

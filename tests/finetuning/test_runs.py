@@ -16,7 +16,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning import run_processes, runs
 from biosqueeze.finetuning.run_processes import slots_for
-from biosqueeze.finetuning.runs import FineTuningRun, execute
+from biosqueeze.finetuning.runs import FineTuningRun, check_existing, execute
 from tests.manifests import manifest_json
 
 # Behaves like `biosqueeze finetune` and `biosqueeze evaluate`, without training anything.
@@ -51,7 +51,8 @@ STAND_IN = textwrap.dedent(
         metrics = {"f1": options["lr"] + options["seed"] / 100, "seconds": 60}
         manifest = json.loads(os.environ["MANIFEST"])
         parents = {"parent": {"name": "teacher", "sha256": "first"}}
-        manifest["history"][0] |= {"options": options, "sources": sources, "parents": parents}
+        made = {"options": options, "sources": sources, "parents": parents, "inputs": {"data": "first"}}
+        manifest["history"][0] |= made
         manifest |= {"task": {"name": "ner", "metric": "f1"}, "metrics": metrics}
         (out / "biosqueeze.json").write_text(json.dumps(manifest))
     else:
@@ -113,12 +114,25 @@ def test_finished_runs_of_other_content_are_refused(name: str, tmp_path: Path, c
     (changed,) = make(tmp_path, 1, inputs={**inputs, name: "second"})
     with pytest.raises(SqueezeError, match=f"was made when the {name} of run 0 had other content"):
         execute([changed])
-    if name == "checkpoint":
-        changed.record.unlink()
-        execute(make(tmp_path, 1, inputs=inputs), keep="all")
-        changed.record.unlink()
-        with pytest.raises(SqueezeError, match="the checkpoint of run 0 had other content"):
-            execute([changed])
+    changed.record.unlink()  # as after a kill between training and evaluation
+    with pytest.raises(SqueezeError, match=f"the {name} of run 0 had other content"):
+        execute([changed])
+    execute(make(tmp_path, 1, inputs=inputs))
+
+
+def test_finished_runs_on_another_dev_split_are_refused(pico_bert: Path, tmp_path: Path) -> None:
+    """As of a search that was interrupted, and is repeated with another --seed."""
+    options = {"data": "demo:ner", "dev_share": 0.1, "seed": 1}
+    made = [
+        FineTuningRun("seed=1", str(pico_bert), tmp_path / "seed-1", options, test=False, split_seed=seed)
+        for seed in (0, 1)
+    ]
+    first, second = runs._with_inputs(made)
+    dev = {"metric": "f1", "f1": 0.5}
+    first.record.write_text(json.dumps({"options": options, "dev": dev, "test": None, "inputs": dict(first.inputs)}))
+    check_existing([first])
+    with pytest.raises(SqueezeError, match="was made when the dev split of seed=1 had other content"):
+        check_existing([second])
 
 
 def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 RESUMED = [
-    *(("mlm", (2, 3, 4)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,)), ("mlm --adversarial", (3,))),
+    *(("mlm", (2, 3, 4, 6)), ("mlm+nsp", (4,)), ("mlm+sop", (3,)), ("rtd", (2,)), ("mlm --adversarial", (3,))),
     *(("mlm+nsp --precision bf16", (2,)), ("rtd --precision bf16", (4,))),
 ]
 
@@ -182,6 +182,9 @@ def test_resumed_equals_uninterrupted(objective, ends, models, text, tmp_path, s
     assert shell("pretrain", *options, "--out", out, "--resume").code == 0
     assert same(out, tmp_path / "whole")
     assert log_of(out) == log_of(tmp_path / "whole")
+    metrics = [json.loads((path / "biosqueeze.json").read_text())["metrics"] for path in (out, tmp_path / "whole")]
+    for name in ("last_losses", "held_out"):
+        assert metrics[0][name] == metrics[1][name]
 
 
 def test_held_out_scores_are_logged_and_the_last_weights_kept(models, text, tmp_path, shell: Shell) -> None:

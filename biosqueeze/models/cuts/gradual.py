@@ -53,16 +53,38 @@ def next_layers(config: Any, layers: str | None, steps: int | None) -> str | Non
     return str(next_size(config.num_hidden_layers, int(layers), steps))
 
 
+def check_steps(config: Any, layers: str | None, target: "Widths", steps: int | None) -> None:
+    """Check that every step can cut something.
+
+    Args:
+        config: of the model that is cut.
+        layers: the number that remains in the end, where layers are cut.
+        target: the widths in the end.
+        steps: their number.
+
+    Raises:
+        UsageError: there are more steps than layers, neurons, heads or dimensions to cut.
+    """
+    if steps is None or steps == 1:
+        return
+    neurons, heads, size, group = _sizes_of(config)
+    pairs = [(neurons, target.ffn), (heads // group, target.heads and target.heads // group), (size, target.head_size)]
+    pairs += [(config.num_hidden_layers, int(layers))] if layers else []
+    most = max(now - (end or now) for now, end in pairs)
+    if 1 <= most < steps:
+        raise UsageError(
+            f"--steps-of {steps} is more than the {most} layers, heads or neurons to cut, so some steps would cut "
+            f"nothing; give --steps-of {most}"
+        )
+
+
 def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
     """Return the widths after the first of some steps; neurons are a multiple of what int8 kernels need."""
     from biosqueeze.models.cuts.shares import kernel_multiple
-    from biosqueeze.models.layers import query_group
 
     if steps is None or steps == 1:
         return target
-    family = family_of(config)
-    neurons, heads = int(getattr(config, family.ffn_key)), int(getattr(config, family.heads_key))
-    size, group = int(config.hidden_size) // heads, query_group(config)
+    neurons, heads, size, group = _sizes_of(config)
     ffn = target.ffn and next_size(neurons, target.ffn, steps, kernel_multiple(target.ffn))
     kept = target.heads and group * next_size(heads // group, target.heads // group, steps)
     narrow = target.head_size and next_size(size, target.head_size, steps)
@@ -79,3 +101,12 @@ def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
         heads=None if kept == heads else kept,
         head_size=None if narrow == size else narrow,
     )
+
+
+def _sizes_of(config: Any) -> tuple[int, int, int, int]:
+    """Return the neurons, the heads, the size of a head, and how many heads are cut together."""
+    from biosqueeze.models.layers import query_group
+
+    family = family_of(config)
+    neurons, heads = int(getattr(config, family.ffn_key)), int(getattr(config, family.heads_key))
+    return neurons, heads, int(config.hidden_size) // heads, query_group(config)

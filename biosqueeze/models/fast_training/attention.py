@@ -94,7 +94,7 @@ def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where attention is allowed, and the lowest number of the type elsewhere."""
     if mask.dtype != torch.bool:
         return mask
-    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 AttentionInterface.register(TRAINING, attention_forward)

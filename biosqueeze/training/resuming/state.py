@@ -42,6 +42,8 @@ class Progress:
     best_step: int | None = None  # 0: no step scores as high as the start
     best_trained: float | None = None  # the best score after the first step
     best: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)  # loss terms of the step
+    held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     stale: int = 0  # evaluations on dev in a row without a better score than `best_trained`
     falls_from: int | None = None  # the step from which the rate of `plateau` falls
     stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
@@ -158,6 +160,8 @@ def _read(state: Path) -> Progress:
         best_step=saved.optional("best_step", int),
         best_trained=saved.optional("best_trained", float),
         best=saved.mapping("best", float),
+        last=_numbers(saved, "last"),
+        held_out=_numbers(saved, "held_out"),
         stale=saved.get("stale", int),
         falls_from=saved.optional("falls_from", int),
         stopped=saved.get("stopped", bool),
@@ -166,6 +170,11 @@ def _read(state: Path) -> Progress:
         highest=saved.get("highest", float),
         fingerprint=saved.get("fingerprint", dict),
     )
+
+
+def _numbers(saved: JsonObject, key: str) -> dict[str, float]:
+    """Return an object of numbers; none where an older version wrote the state."""
+    return saved.mapping(key, float) if key in saved.values else {}
 
 
 def _remedy(state: Path) -> str:

@@ -1,10 +1,16 @@
 """A student with a part of its teacher's vocabulary learns as from a teacher with the same part."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from biosqueeze.checkpoint import open_checkpoint
+from biosqueeze.distillation.models import load_models
+from biosqueeze.distillation.request import ModelSettings
 from biosqueeze.distillation.teachers.cut_vocabulary import cut_teacher, tokens_in_teacher
 from tests import pico
 from tests.cli.run import Shell
@@ -30,8 +36,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(path: str) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
     return load_file(Path(path) / "model.safetensors")
 
 
@@ -52,6 +56,18 @@ def test_student_learns_as_from_a_teacher_that_was_cut(
     assert not all(torch.equal(learned[name], tensor) for name, tensor in start.items())
     planned = shell(*command, "--teacher", whole, "--out", "one", "--dry-run")
     assert planned.code == 0 and "different vocabularies" not in planned.err
+
+
+def test_teacher_that_was_cut_keeps_its_positions(pico_ner: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
+    student = shell("shrink", pico_ner, "--vocab-keep", text, "--layers", "1", "--out", "student").path
+    shorter = shutil.copytree(pico_ner, tmp_path / "shorter")
+    config, tensors = json.loads((shorter / "config.json").read_text()), weights(str(shorter))
+    (shorter / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 24}))
+    positions = "bert.embeddings.position_embeddings.weight"
+    save_file(tensors | {positions: tensors[positions][:24].clone()}, shorter / "model.safetensors", {"format": "pt"})
+    teachers, learner = [open_checkpoint(str(shorter))], open_checkpoint(student)
+    models = load_models(ModelSettings(kind="task", teachers=teachers, student=learner, task="ner", max_length=32))
+    assert not models.cross_vocabulary and models.length == 24
 
 
 def test_other_vocabularies_are_no_parts() -> None:

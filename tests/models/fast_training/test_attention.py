@@ -6,7 +6,13 @@ from torch import Tensor, nn
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.models.families import FAMILIES
-from biosqueeze.models.fast_training.attention import SDPA, TRAINING, attention_forward, training_attention
+from biosqueeze.models.fast_training.attention import (
+    SDPA,
+    TRAINING,
+    additive_mask,
+    attention_forward,
+    training_attention,
+)
 from biosqueeze.models.fast_training.cheap_dropout import DropMask
 from biosqueeze.models.loading.load import load_model
 from tests import pico
@@ -150,3 +156,9 @@ def test_model_with_eager_attention_is_unchanged(pico_bert) -> None:
 
 def _must_not_run(*_args: object, **_options: object) -> None:
     raise AssertionError("the fused attention ran while training")
+
+
+def test_what_is_added_to_scores_is_on_their_device() -> None:
+    """Packed texts of MPNet, which has eager attention alone, ended with an error on a GPU."""
+    mask = torch.ones(2, 1, 3, 3, dtype=torch.bool, device="meta")
+    assert additive_mask(mask, torch.float32).device == mask.device

@@ -7,9 +7,11 @@ import pytest
 
 from biosqueeze.files import content_hash
 from biosqueeze.output import locked
+from biosqueeze.training.best_weights import BestWeights
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, removes, renames_to
+from tests.training.interruption import press_ctrl_c
 
 QUICK = ("--steps", 5, "--save-every", 2, "--precision", "fp32")
 
@@ -80,6 +82,20 @@ def test_a_finished_training_on_other_data_is_kept(command: tuple, shell: Shell)
     Path("out").rename("out.partial")
     said = shell(*command, "--resume")
     assert (said.code, "other values of the files of --data; rename it" in said.err) == (1, True), said.err
+
+
+@pytest.mark.parametrize("stage", ["finetune", "distill"])
+def test_a_training_does_not_go_on_with_another_dev_split(
+    stage: str, command: tuple, pico_ner: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = {"finetune": command, "distill": ("distill", "--teacher", pico_ner, "--student", "distil", *command[2:])}
+    with monkeypatch.context() as patched:
+        patched.setattr(BestWeights, "update", lambda *_: press_ctrl_c())
+        assert shell(*common[stage]).code == 130
+    dev = Path(str(command[3]), "dev.tsv")
+    dev.write_text(dev.read_text().replace("B-Disease", "O", 1))
+    said = shell(*common[stage], "--resume")
+    assert (said.code, "was started with other values of dev;" in said.err) == (1, True), said.err
 
 
 def test_damaged_weights_are_not_taken_over(command: tuple, shell: Shell) -> None:
