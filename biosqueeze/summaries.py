@@ -6,6 +6,7 @@ from typing import Any
 
 from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.manifest import TaskRecord
 from biosqueeze.options import Summary
 
 
@@ -112,18 +113,31 @@ def next_after_training(written: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows: score a model of a task, fine-tune an encoder."""
     if written.task is None:
         return "finetune", str(written.path), "--data", "DIRECTORY"
-    return "evaluate", str(written.path), *(() if written.task.data else ("--data", "DIRECTORY"))
+    data = _data_here(written.task)
+    return "evaluate", str(written.path), *(() if data == written.task.data else ("--data", data))
 
 
 def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
-    """Return the command that follows a cut: distil on the task of the source, or on plain text."""
-    data = source.task.data if source.task else None
-    on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
-    return "distill", str(written.path), "--teacher", source.name, *on
+    """Return the command that follows a cut: distil on the task of the source, or on plain text.
+
+    The logits of a CRF are not its predictions, so it is fine-tuned.
+    """
+    if source.task is None:
+        return "distill", str(written.path), "--teacher", source.name, "--corpus", "TEXT.txt.gz"
+    data = _data_here(source.task)
+    if written.custom_head == "crf":
+        return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", "--data", data
+    return "distill", str(written.path), "--teacher", source.name, "--data", data
 
 
 def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows a graph: score it, or without a task measure it beside its source."""
     if written.task is not None and written.task.data:
-        return "evaluate", str(written.path)
+        return next_after_training(written)
     return "bench", source.name, str(written.path)
+
+
+def _data_here(task: TaskRecord) -> str:
+    """Return the data of a task; a placeholder where they are a directory that is not here, or are not recorded."""
+    is_known = task.data and (":" in task.data or Path(task.data).expanduser().exists())
+    return task.data if is_known and task.data else "DIRECTORY"

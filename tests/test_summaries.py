@@ -39,6 +39,28 @@ def test_step_without_scores_is_the_last(pico_ner):
     assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
 
 
+def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "dev", "test"):
+        (data / f"{split}.tsv").write_text(f"The\tO\ncarcino\tB-X\nin\tO\n{split}\tO\n\n" * 3)
+    quick = ("--steps", 1, "--precision", "fp32", "--max-length", 24)
+    encoder = shallow("bert", "mlm")
+    assert shell("finetune", encoder, "--data", "data", "--tagger", "crf", *quick, "--out", "crf").code == 0
+    cut = shell("shrink crf --ffn 32 --out cut")
+    command = "next: biosqueeze finetune cut --task ner --tagger crf --data data"
+    assert cut.err.splitlines()[-1] == command
+    again = shell(command.removeprefix("next: biosqueeze "), *quick)
+    assert again.code == 0, again.err
+    data.rename(tmp_path / "moved")
+    assert shell("shrink crf --ffn 32 --out cut2").err.splitlines()[-1].endswith(" --data DIRECTORY")
+    exported = shell("export crf --out exported")
+    assert exported.err.splitlines()[-1] == "next: biosqueeze evaluate exported --data DIRECTORY"
+    refused = shell("evaluate exported")
+    assert refused.code == 1
+    assert "exported was trained on data, and there is no such directory here; name the data with --data" in refused.err
+
+
 @pytest.mark.slow
 def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
     """Kept step, precision, device, score beside the teacher's, size, time, and a command that can be typed."""

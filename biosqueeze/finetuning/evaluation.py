@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from biosqueeze import registry
@@ -135,7 +136,7 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
 
     Raises:
         UsageError: neither the request nor the checkpoint name the data.
-        SqueezeError: the checkpoint does not open.
+        SqueezeError: the checkpoint does not open, or the data of its training are not here.
     """
     checkpoint = open_checkpoint(request.checkpoint, weights=weights, slim=True)
     recorded = checkpoint.task
@@ -143,6 +144,10 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
+        )
+    if not request.data and ":" not in data and not Path(data).expanduser().exists():
+        raise SqueezeError(
+            f"{checkpoint.name} was trained on {data}, and there is no such directory here; name the data with --data"
         )
     name = request.task or (recorded.name if recorded else DEFAULT_TASK)
     kind, task = task_of(checkpoint, name, "to score", request.reading)
