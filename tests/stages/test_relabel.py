@@ -9,12 +9,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 import biosqueeze
+from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.label_names import suggested_tags
 from tests import pico
 from tests.cli.run import Shell
-from tests.manifests import write_manifest
+from tests.manifests import history_entry, write_manifest
 
 TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
 PUBLISHED = ("LABEL_0", "LABEL_1", "LABEL_2")
@@ -139,6 +140,17 @@ def test_several_labels_for_a_text(tmp_path: Path, shell: Shell) -> None:
     tagger = pico.save("bert", tmp_path / "tagger", head=TAGGER, labels=("O", "B", "I"))
     assert "is no classifier of texts" in shell("relabel", tagger, "--multi-label", "--out", tmp_path / "no").err
     assert "--labels or --multi-label" in shell("relabel", tagger, "--out", tmp_path / "no").err
+
+
+def test_a_graph_is_used_after_it_is_relabelled(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "int8", head=TAGGER, labels=("O", "B-X", "I-X"))
+    write_manifest(path, stage="quantize", history=[history_entry(stage="quantize")])
+    (path / "onnx").mkdir()
+    (path / "onnx/model_quantized.onnx").touch()
+    assert shell("relabel", path, "--labels", "O,B-Gene,I-Gene", "--out", tmp_path / "named").code == 0
+    assert shell("relabel", path, "--labels", "O,B-Gene,-", "--out", tmp_path / "fewer").code == 0
+    found = [default_spec(open_checkpoint(str(tmp_path / name))) for name in ("int8", "named", "fewer")]
+    assert found == ["onnxruntime:int8", "onnxruntime:int8", "torch"]
 
 
 def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
