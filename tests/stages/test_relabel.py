@@ -65,6 +65,17 @@ def test_the_record_of_the_task_has_the_new_names(tmp_path: Path, shell: Shell) 
     assert (task.name, task.labels, task.scheme) == ("ner", ("I-Gene", "O"), "IO")
 
 
+@pytest.mark.parametrize(("names", "kept"), [("O,I-X,B-X", True), ("O,B-Gene,I-Gene", False), ("O,B-X,-", False)])
+def test_data_of_the_former_labels_are_not_recorded(names: str, kept: bool, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=TAGGER, labels=("O", "B-X", "I-X"))
+    write_manifest(path, task={"name": "ner", "labels": ["O", "B-X", "I-X"], "scheme": "BIO", "data": "demo:ner"})
+    assert shell("relabel", path, "--labels", names, "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.data == ("demo:ner" if kept else None)
+    # By default a width is cut by the data of the task.
+    assert shell("shrink", tmp_path / "new", "--ffn", 32, "--dry-run").err.count("demo:ner") == kept
+
+
 @pytest.mark.parametrize(
     ("names", "says"),
     [
