@@ -124,10 +124,19 @@ def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """
     if source.task is None:
         return "distill", str(written.path), "--teacher", source.name, "--corpus", "TEXT.txt.gz"
-    data = _data_here(source.task)
+    data = ("--data", _data_here(source.task), *_held_out(source))
     if written.custom_head == "crf":
-        return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", "--data", data
-    return "distill", str(written.path), "--teacher", source.name, "--data", data
+        return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", *data
+    return "distill", str(written.path), "--teacher", source.name, *data
+
+
+def _held_out(source: Checkpoint) -> tuple[str, ...]:
+    """Return the options that hold out the same dev examples as the last training on the task."""
+    trainings = (entry.options for entry in reversed(source.history) if entry.stage in ("finetune", "distill"))
+    made = next(trainings, {})
+    if not made.get("dev_share"):
+        return ()
+    return "--dev-share", f"{made['dev_share']:g}", *(("--seed", str(made["seed"])) if made.get("seed") else ())
 
 
 def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:

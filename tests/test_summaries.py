@@ -39,7 +39,7 @@ def test_step_without_scores_is_the_last(pico_ner):
     assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
 
 
-def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell, monkeypatch):
+def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell):
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "dev", "test"):
@@ -49,6 +49,14 @@ def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell, monkeypa
     assert shell("finetune", encoder, "--data", "data", "--tagger", "crf", *quick, "--out", "crf").code == 0
     cut = shell("shrink crf --ffn 32 --out cut")
     command = "next: biosqueeze finetune cut --task ner --tagger crf --data data"
+    assert cut.err.splitlines()[-1] == command
+    again = shell(command.removeprefix("next: biosqueeze "), *quick)
+    assert again.code == 0, again.err
+    (data / "dev.tsv").unlink()
+    held_out = ("--dev-share", 0.5, "--seed", 3)
+    assert shell("finetune", encoder, "--data", "data", *held_out, *quick, "--out", "plain").code == 0
+    cut = shell("shrink plain --ffn 32 --out small")
+    command = "next: biosqueeze distill small --teacher plain --data data --dev-share 0.5 --seed 3"
     assert cut.err.splitlines()[-1] == command
     again = shell(command.removeprefix("next: biosqueeze "), *quick)
     assert again.code == 0, again.err

@@ -11,8 +11,9 @@ from biosqueeze.backends import canonical_spec, check_runnable, default_spec, us
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of, unknown_labels
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, missing_head_error, task_of, unknown_labels
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
+from biosqueeze.models.custom_heads.files import is_fine_tuned
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.tasks.formulation import ReadingOptions
@@ -141,6 +142,8 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
     checkpoint = open_checkpoint(request.checkpoint, weights=weights, slim=True)
     recorded = checkpoint.task
     data = request.data or (recorded and recorded.data)
+    if not data and not is_fine_tuned(checkpoint):
+        raise missing_head_error(checkpoint, "task", DEFAULT_TASK, "to score")
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
