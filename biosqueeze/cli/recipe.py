@@ -218,7 +218,7 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
             continue
         replacing = with_replaced_output(step, options, run.directory)
         planned = {path for path in run.outputs.values() if not path.exists()}
-        absent = {text for text in values if Path(text) in planned}
+        absent = {text for text in values if Path(text) in planned} | (values & written_anew)
         try:
             plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:
