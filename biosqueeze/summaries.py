@@ -1,12 +1,14 @@
 """What is said at the end of a stage: the step that was kept, the score beside the teacher's, size, what comes next."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.manifest import TaskRecord
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import TaskRecord, read_manifest
 from biosqueeze.options import Summary
 
 
@@ -123,11 +125,30 @@ def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     The logits of a CRF are not its predictions, so it is fine-tuned.
     """
     if source.task is None:
-        return "distill", str(written.path), "--teacher", source.name, "--corpus", "TEXT.txt.gz"
+        return "distill", str(written.path), "--teacher", _teacher_for(source), "--corpus", "TEXT.txt.gz"
     data = ("--data", _data_here(source.task), *_held_out(source))
     if written.custom_head == "crf":
         return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", *data
-    return "distill", str(written.path), "--teacher", source.name, *data
+    return "distill", str(written.path), "--teacher", _teacher_for(source), *data
+
+
+def _teacher_for(source: Checkpoint) -> str:
+    """Return the teacher for a cut of a checkpoint: itself; where it is a cut, not trained since, what it was cut from.
+
+    A cut of the vocabulary alone needs no training, and is a teacher.
+    """
+    name, made = source.name, source.manifest
+    while made and made.stage == "shrink" and made.parent:
+        try:
+            parent = read_manifest(Path(made.parent.name).expanduser())
+        except SqueezeError:  # damaged
+            break
+        if parent is None or parent.model.sha256 != made.parent.sha256:
+            break
+        if replace(parent.model.shape, vocabulary=made.model.shape.vocabulary) == made.model.shape:
+            break
+        name, made = made.parent.name, parent
+    return name
 
 
 def _held_out(source: Checkpoint) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import pytest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.progress import duration
 from biosqueeze.summaries import scored, trained_summary
+from tests import pico
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,17 @@ def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell):
     refused = shell("evaluate exported")
     assert refused.code == 1
     assert "exported was trained on data, and there is no such directory here; name the data with --data" in refused.err
+
+
+def test_a_cut_that_was_not_trained_is_no_teacher(tmp_path, pico_bert, shell):
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(pico.sentences(3)))
+    assert shell("shrink", pico_bert, "--seed", 0, "--vocab-keep", words, "--out", "whole").code == 0
+    assert shell("shrink whole --layers 2 --out cut").err.splitlines()[-1].split("--teacher ")[1].split()[0] == "whole"
+    assert "distill again --teacher whole " in shell("shrink cut --ffn 32 --out again").err.splitlines()[-1]
+    assert "distill third --teacher whole " in shell("shrink again --ffn 16 --out third").err.splitlines()[-1]
+    (tmp_path / "whole").rename(tmp_path / "moved")
+    assert "distill fourth --teacher cut " in shell("shrink again --ffn 8 --out fourth").err.splitlines()[-1]
 
 
 @pytest.mark.slow
