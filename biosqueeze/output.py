@@ -104,7 +104,10 @@ class OutputCheckpoint:
 
 
 def build_manifest(path: Path, record: StageRecord) -> Manifest:
-    """Describe the model in a directory: its facts, the stage that made it, and the history of the stage's parent."""
+    """Describe the model in a directory: its facts, the stage that made it, and the history of the stage's parent.
+
+    A model without the head of a task has no task: the parent's head may be lost, as in a distillation on plain text.
+    """
     written = Checkpoint(path, str(path))
     parents = {**({"parent": record.parent} if record.parent else {}), **dict(record.other_parents)}
     entry = HistoryEntry(
@@ -125,13 +128,17 @@ def build_manifest(path: Path, record: StageRecord) -> Manifest:
         parent=entry.parent,
         head=model_facts.head_of(written.config),
         custom_head=written.custom_head,
-        task=record.task or (record.parent.task if record.parent else None),
+        task=(record.task or (record.parent.task if record.parent else None)) if _has_task_head(written) else None,
         model=_facts_of(written),
         metrics=dict(record.metrics),
         notes=dict(record.notes),
         environment=current_environment(),
         history=(*(record.parent.history if record.parent else ()), entry),
     )
+
+
+def _has_task_head(checkpoint: Checkpoint) -> bool:
+    return checkpoint.custom_head is not None or model_facts.head_of(checkpoint.config) not in ("base", "mlm")
 
 
 def _facts_of(checkpoint: Checkpoint) -> ModelFacts:

@@ -1,11 +1,14 @@
 """What is said at the end of a stage: the step that was kept, the score beside the teacher's, size, what comes next."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.errors import SqueezeError
+from biosqueeze.manifest import TaskRecord, read_manifest
 from biosqueeze.options import Summary
 
 
@@ -112,18 +115,59 @@ def next_after_training(written: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows: score a model of a task, fine-tune an encoder."""
     if written.task is None:
         return "finetune", str(written.path), "--data", "DIRECTORY"
-    return "evaluate", str(written.path), *(() if written.task.data else ("--data", "DIRECTORY"))
+    data = _data_here(written.task)
+    return "evaluate", str(written.path), *(() if data == written.task.data else ("--data", data))
 
 
 def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
-    """Return the command that follows a cut: distil on the task of the source, or on plain text."""
-    data = source.task.data if source.task else None
-    on = ("--data", data or "DIRECTORY") if source.task else ("--corpus", "TEXT.txt.gz")
-    return "distill", str(written.path), "--teacher", source.name, *on
+    """Return the command that follows a cut: distil on the task of the source, or on plain text.
+
+    The logits of a CRF are not its predictions, so it is fine-tuned.
+    """
+    if source.task is None:
+        return "distill", str(written.path), "--teacher", _teacher_for(source), "--corpus", "TEXT.txt.gz"
+    data = ("--data", _data_here(source.task), *_held_out(source))
+    if written.custom_head == "crf":
+        return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", *data
+    return "distill", str(written.path), "--teacher", _teacher_for(source), *data
+
+
+def _teacher_for(source: Checkpoint) -> str:
+    """Return the teacher for a cut of a checkpoint: itself; where it is a cut, not trained since, what it was cut from.
+
+    A cut of the vocabulary alone needs no training, and is a teacher.
+    """
+    name, made = source.name, source.manifest
+    while made and made.stage == "shrink" and made.parent:
+        try:
+            parent = read_manifest(Path(made.parent.name).expanduser())
+        except SqueezeError:  # damaged
+            break
+        if parent is None or parent.model.sha256 != made.parent.sha256:
+            break
+        if replace(parent.model.shape, vocabulary=made.model.shape.vocabulary) == made.model.shape:
+            break
+        name, made = made.parent.name, parent
+    return name
+
+
+def _held_out(source: Checkpoint) -> tuple[str, ...]:
+    """Return the options that hold out the same dev examples as the last training on the task."""
+    trainings = (entry.options for entry in reversed(source.history) if entry.stage in ("finetune", "distill"))
+    made = next(trainings, {})
+    if not made.get("dev_share"):
+        return ()
+    return "--dev-share", f"{made['dev_share']:g}", *(("--seed", str(made["seed"])) if made.get("seed") else ())
 
 
 def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows a graph: score it, or without a task measure it beside its source."""
     if written.task is not None and written.task.data:
-        return "evaluate", str(written.path)
+        return next_after_training(written)
     return "bench", source.name, str(written.path)
+
+
+def _data_here(task: TaskRecord) -> str:
+    """Return the data of a task; a placeholder where they are a directory that is not here, or are not recorded."""
+    is_known = task.data and (":" in task.data or Path(task.data).expanduser().exists())
+    return task.data if is_known and task.data else "DIRECTORY"

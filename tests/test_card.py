@@ -296,6 +296,20 @@ def test_evaluate_and_bench_refresh_the_card(pico_ner: Path, copy_of: Callable[[
     assert (path / "README.md").read_text() == text
 
 
+def test_scores_of_other_data_and_backends_stay_apart(pico_ner: Path, copy_of: Callable[[Path], Path]) -> None:
+    path = copy_of(pico_ner)
+    (path / "results").mkdir()
+    measured = {"torch": ("NCBI", 0.8), "onnxruntime": ("NCBI", 0.7), "onnxruntime-int8": ("BC2GM", 0.6)}
+    for backend, (data, f1) in measured.items():
+        result = {"task": "ner", "data": data, "split": "test", "backend": backend, "metrics": {"f1": f1}}
+        (path / "results" / f"evaluate-{backend}.json").write_text(json.dumps(result))
+    task = {"name": "ner", "data": "NCBI", "labels": pico.LABELS}
+    matter = matter_of(card_of(path, head="token-classification", task=task))
+    results = matter["model-index"][0]["results"]
+    found = {each["dataset"]["args"]["backend"]: (each["dataset"]["name"], each["metrics"]) for each in results}
+    assert found == {backend: (data, [{"type": "f1", "value": f1}]) for backend, (data, f1) in measured.items()}
+
+
 @pytest.mark.parametrize("text", ["My own card.\n", "<!-- biosqueeze: results -->\nno end\n", ""])
 def test_a_card_without_marks_stays(text: str, tmp_path: Path) -> None:
     card_of(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.progress import duration
 from biosqueeze.summaries import scored, trained_summary
+from tests import pico
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,47 @@ def test_step_without_scores_is_the_last(pico_ner):
     checkpoint = Checkpoint(pico_ner, str(pico_ner))
     summary = trained_summary(checkpoint, {"steps": 1200, "compute": "fp32", "device": "cpu"}, "f1")
     assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
+
+
+def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell):
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "dev", "test"):
+        (data / f"{split}.tsv").write_text(f"The\tO\ncarcino\tB-X\nin\tO\n{split}\tO\n\n" * 3)
+    quick = ("--steps", 1, "--precision", "fp32", "--max-length", 24)
+    encoder = shallow("bert", "mlm")
+    assert shell("finetune", encoder, "--data", "data", "--tagger", "crf", *quick, "--out", "crf").code == 0
+    cut = shell("shrink crf --ffn 32 --out cut")
+    command = "next: biosqueeze finetune cut --task ner --tagger crf --data data"
+    assert cut.err.splitlines()[-1] == command
+    again = shell(command.removeprefix("next: biosqueeze "), *quick)
+    assert again.code == 0, again.err
+    (data / "dev.tsv").unlink()
+    held_out = ("--dev-share", 0.5, "--seed", 3)
+    assert shell("finetune", encoder, "--data", "data", *held_out, *quick, "--out", "plain").code == 0
+    cut = shell("shrink plain --ffn 32 --out small")
+    command = "next: biosqueeze distill small --teacher plain --data data --dev-share 0.5 --seed 3"
+    assert cut.err.splitlines()[-1] == command
+    again = shell(command.removeprefix("next: biosqueeze "), *quick)
+    assert again.code == 0, again.err
+    data.rename(tmp_path / "moved")
+    assert shell("shrink crf --ffn 32 --out cut2").err.splitlines()[-1].endswith(" --data DIRECTORY")
+    exported = shell("export crf --out exported")
+    assert exported.err.splitlines()[-1] == "next: biosqueeze evaluate exported --data DIRECTORY"
+    refused = shell("evaluate exported")
+    assert refused.code == 1
+    assert "exported was trained on data, and there is no such directory here; name the data with --data" in refused.err
+
+
+def test_a_cut_that_was_not_trained_is_no_teacher(tmp_path, pico_bert, shell):
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(pico.sentences(3)))
+    assert shell("shrink", pico_bert, "--seed", 0, "--vocab-keep", words, "--out", "whole").code == 0
+    assert shell("shrink whole --layers 2 --out cut").err.splitlines()[-1].split("--teacher ")[1].split()[0] == "whole"
+    assert "distill again --teacher whole " in shell("shrink cut --ffn 32 --out again").err.splitlines()[-1]
+    assert "distill third --teacher whole " in shell("shrink again --ffn 16 --out third").err.splitlines()[-1]
+    (tmp_path / "whole").rename(tmp_path / "moved")
+    assert "distill fourth --teacher cut " in shell("shrink again --ffn 8 --out fourth").err.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -95,8 +95,13 @@ def available_specs(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def default_spec(checkpoint: Checkpoint) -> str:
-    """Return the backend of the checkpoint's last stage: quantize -> onnxruntime:int8, export -> onnxruntime."""
+    """Return the backend of the checkpoint's last stage: quantize -> onnxruntime:int8, export -> onnxruntime.
+
+    A relabelled checkpoint has that of the stage before, whose graphs were copied.
+    """
     stage = checkpoint.manifest.stage if checkpoint.manifest else ""
+    if stage == "relabel" and (checkpoint.path / "onnx").is_dir():  # absent where outputs were removed
+        stage = next((entry.stage for entry in reversed(checkpoint.history) if entry.stage != "relabel"), "")
     return {"quantize": "onnxruntime:int8", "export": "onnxruntime"}.get(stage, "torch")
 
 

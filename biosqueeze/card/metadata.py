@@ -87,10 +87,13 @@ def model_index(name: str, manifest: Manifest, results: Sequence[Mapping[str, An
     import yaml
     from huggingface_hub.repocard_data import eval_results_to_model_index
 
-    scores = [*_stage_scores(manifest), *(score for result in results for score in _scores(result))]
-    if not scores:
+    model = " ".join(name.split())
+    measured = [scores for scores in (_stage_scores(manifest), *map(_scores, results)) if scores]
+    if not measured:
         return results_block("")
-    index = {"model-index": eval_results_to_model_index(" ".join(name.split()), scores)}
+    # One call for each: scores of one task and split in one call are merged, whatever their data and backend are.
+    entries = [eval_results_to_model_index(model, scores)[0]["results"][0] for scores in measured]
+    index = {"model-index": [{"name": model, "results": entries}]}
     return results_block(yaml.dump(index, sort_keys=False, allow_unicode=True).strip())
 
 

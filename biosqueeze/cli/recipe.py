@@ -8,10 +8,9 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import click
 
@@ -28,15 +27,16 @@ from biosqueeze.cli.command import (
 )
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import Text, read_options
-from biosqueeze.cli.recipe_file import STATE_FILE, RecipeStep, read_recipe
+from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
-from biosqueeze.cli.recipe_output import mark, may_replace, with_output, with_replaced_output
+from biosqueeze.cli.recipe_output import may_replace, with_output, with_replaced_output
+from biosqueeze.cli.recipe_state import RecipeRun
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.files import content_hash, read_json, write_json
+from biosqueeze.files import content_hash
 from biosqueeze.hub_names import may_be_on_hub
 from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 
@@ -47,65 +47,6 @@ EXAMPLES = (
     ("Run a paper's recipe in minutes, on a small corpus", "biosqueeze run tinybiobert --scale laptop"),
     ("Show what would be done", "biosqueeze run quickstart --dry-run"),
 )
-
-
-@dataclass
-class RecipeRun:
-    """The state of a recipe's run: its directory, the entries of the state file, outputs and facts by step."""
-
-    directory: Path
-    entries: dict[str, dict[str, Any]]
-    outputs: dict[str, Path] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, directory: Path) -> Self:
-        """Read the state file of a directory; without one, nothing is done yet."""
-        path = directory / STATE_FILE
-        return cls(directory, _read_entries(path) if path.is_file() else {})
-
-    def begin(self, step: str, key: str, options: StageOptions) -> None:
-        """Record that a step is about to run, and what it replaces.
-
-        The rest of the old entry stays until the step has succeeded: a failure at its start changes nothing.
-        """
-        replaces = mark(Path(str(options.out))) if isinstance(options, WritingOptions) else None
-        self.record(step, **{**self.entries.get(step, {}), "begun": key, "replaces": replaces})
-
-    def record(self, step: str, **entry: Any) -> None:
-        """Set the entry of a step and write the state file."""
-        self.entries[step] = entry
-        self.write()
-
-    def write(self) -> None:
-        """Write the state file."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / STATE_FILE, self.entries)
-
-
-def _read_entries(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the state file.
-
-    Raises:
-        SqueezeError: it is damaged.
-    """
-    entries = read_json(path)
-    for step, entry in entries.items():
-        if not _is_entry(entry):
-            raise SqueezeError(f"{path} is damaged at {step!r}; delete it to run all steps again")
-        if isinstance(entry.get("results"), list):  # of an earlier version, without hashes: measured again
-            entry["results"] = dict.fromkeys(entry["results"], "")
-    return entries
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("results", {}), dict | list):
-        return False
-    results = entry.get("results", {})
-    texts = [*(entry.get(name, "") for name in ("key", "path", "content")), *results]
-    texts += results.values() if isinstance(results, dict) else []
-    is_whole = "path" not in entry or isinstance(entry.get("facts"), dict)
-    return is_whole and all(isinstance(text, str) for text in texts)
 
 
 def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
@@ -277,7 +218,7 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
             continue
         replacing = with_replaced_output(step, options, run.directory)
         planned = {path for path in run.outputs.values() if not path.exists()}
-        absent = {text for text in values if Path(text) in planned}
+        absent = {text for text in values if Path(text) in planned} | (values & written_anew)
         try:
             plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from biosqueeze import registry
@@ -10,8 +11,9 @@ from biosqueeze.backends import canonical_spec, check_runnable, default_spec, us
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
-from biosqueeze.finetuning.finetuned_checkpoint import check_head, task_of, unknown_labels
+from biosqueeze.finetuning.finetuned_checkpoint import check_head, missing_head_error, task_of, unknown_labels
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
+from biosqueeze.models.custom_heads.files import is_fine_tuned
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
 from biosqueeze.tasks.formulation import ReadingOptions
@@ -135,14 +137,20 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
 
     Raises:
         UsageError: neither the request nor the checkpoint name the data.
-        SqueezeError: the checkpoint does not open.
+        SqueezeError: the checkpoint does not open, or the data of its training are not here.
     """
     checkpoint = open_checkpoint(request.checkpoint, weights=weights, slim=True)
     recorded = checkpoint.task
     data = request.data or (recorded and recorded.data)
+    if not data and not is_fine_tuned(checkpoint):
+        raise missing_head_error(checkpoint, "task", DEFAULT_TASK, "to score")
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
+        )
+    if not request.data and ":" not in data and not Path(data).expanduser().exists():
+        raise SqueezeError(
+            f"{checkpoint.name} was trained on {data}, and there is no such directory here; name the data with --data"
         )
     name = request.task or (recorded.name if recorded else DEFAULT_TASK)
     kind, task = task_of(checkpoint, name, "to score", request.reading)

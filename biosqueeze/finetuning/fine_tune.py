@@ -108,7 +108,6 @@ def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> 
         set_score_range(model, [example.gold for example in data.splits["train"]])
         return model, has_custom_head(source, custom, data.labels)
     note_dropped_head(source)
-    problem_type = data.output_type.problem_type
-    changes: dict[str, Any] = {"problem_type": problem_type} if problem_type else {}
-    loaded = load_model(source, task.HEAD, labels=data.labels or None, seed=seed, **changes)
+    problem_type = data.output_type.problem_type  # None replaces that of a former head
+    loaded = load_model(source, task.HEAD, labels=data.labels or None, seed=seed, problem_type=problem_type)
     return loaded.model, loaded.has_head

@@ -362,7 +362,7 @@ def check_length(name: str, config: Any, length: int) -> None:
     """
     longest = longest_input(config)
     if length > longest:
-        raise UsageError(f"--length {length} is more than the {longest} positions of {name}")
+        raise UsageError(f"--length {length} is more than the {longest} positions of {name}; give at most {longest}")
 
 
 def takes_token_types(config: Any) -> bool:

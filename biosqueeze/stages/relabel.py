@@ -165,7 +165,10 @@ def _fault(names: _Names, *, is_tagger: bool, custom_head: str | None) -> str:
 
 
 def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | None:
-    """Return the record of the task with the new names, where there is a record."""
+    """Return the record of the task with the new names, where there is a record.
+
+    Data with labels that no output has any more are not recorded: other commands read them without being told to.
+    """
     from biosqueeze.data.output_types import MULTI  # imports NumPy
 
     if source.task is None:
@@ -181,4 +184,5 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
     elif formulation.get("negative"):
         formulation["negative"] = dict(names.pairs).get(formulation["negative"])
     formulation = {name: value for name, value in formulation.items() if value not in (None, [])}
-    return replace(source.task, labels=names.new, scheme=scheme, formulation=formulation)
+    data = source.task.data if set(names.old) <= set(names.new) else None
+    return replace(source.task, data=data, labels=names.new, scheme=scheme, formulation=formulation)

@@ -31,6 +31,28 @@ def test_steps_feed_each_other_and_are_skipped_when_done(recipe: Path, shell: Sh
     assert again.out == said.out
 
 
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_moved_or_copied_run_is_done(
+    is_copy: bool, pico_ner: Path, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "test.tsv", "carcino\tB-Disease\nin\tO\n")
+    shrink = f'[shrink]\ncheckpoint = "{pico_ner}"\nlayers = "2"\n'
+    later = f'[evaluate]\ndata = "{tmp_path / "data"}"\n[further]\nstage = "shrink"\nffn = 32\n'
+    recipe = write(tmp_path / "r.toml", f"{shrink}{later}")
+    assert shell("run", recipe).code == 0
+    other = tmp_path / "elsewhere" / "run"
+    other.parent.mkdir()
+    (shutil.copytree if is_copy else shutil.move)("r-run", other)
+    absolute = shell("run", recipe, "--out", other)
+    assert absolute.err.count("unchanged, skipped") == 3, absolute.err
+    assert absolute.path == str(other / "further")
+    monkeypatch.chdir(other.parent)
+    changed = ("--set", "further.ffn=16")
+    assert shell("run", recipe, "--out", "run", *changed).err.count("unchanged, skipped") == 2
+    assert shell("run", recipe, "--out", other, *changed).err.count("unchanged, skipped") == 3
+
+
 def test_a_changed_option_runs_that_step_and_those_after(recipe: Path, shell: Shell) -> None:
     shell("run", recipe)
     changed = shell("run", recipe, "--set", "shrink.ffn=16")

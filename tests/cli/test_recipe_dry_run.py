@@ -29,6 +29,16 @@ def test_a_dry_run_tells_what_would_be_skipped(recipe: Path, shell: Shell) -> No
         assert [step.get("unchanged") for step in json.loads(said.out)["steps"]] == unchanged
 
 
+def test_a_dry_run_reads_no_output_that_is_replaced(recipe: Path, shell: Shell) -> None:
+    assert shell("run", recipe).code == 0
+    said = shell("run", recipe, "--set", "half.layers=1", "--dry-run", "--json")
+    assert said.code == 0, said.err
+    half, shrunk = json.loads(said.out)["steps"]
+    assert half["parameters_after"] < half["parameters_before"]
+    assert shrunk["steps"] == ["run shrink: checkpoint @half, ffn 32"]
+    assert shrunk.get("parameters_before") is None
+
+
 def test_a_dry_run_as_json_is_one_object(recipe: Path, shell: Shell) -> None:
     plans = json.loads(shell("run", recipe, "--dry-run", "--json").out)["steps"]
     assert [plan["step"] for plan in plans] == ["half", "shrink"]

@@ -43,6 +43,18 @@ def test_task_agnostic_losses_fall(pico_bert: Path, text: Path, shell: Shell) ->
     assert not info["unexpected_keys"]
 
 
+def test_a_tagger_distilled_on_text_has_no_task(ner: str, tags: Path, text: Path, shell: Shell) -> None:
+    quick = ("--steps", 1, "--precision", "fp32", "--max-length", 24)
+    assert shell("finetune", ner, "--data", tags, *quick, "--out", "tagger").code == 0
+    plain = pico.save("bert", Path("plain"), head="mlm")
+    said = shell("distill tagger --teacher", plain, "--corpus", text, *quick, "--out", "out")
+    assert said.code == 0, said.err
+    assert said.err.splitlines()[-1] == "next: biosqueeze finetune out --data DIRECTORY"
+    manifest = json.loads(Path("out/biosqueeze.json").read_text())
+    assert (manifest["head"], manifest["task"]) == ("mlm", None)
+    assert "- ner" not in Path("out/README.md").read_text()
+
+
 def test_shrunk_student_in_a_pipe(pico_bert: Path, text: Path, shell: Shell) -> None:
     shrunk = shell("shrink", pico_bert, "--layers", "every-other", "--out", "half")
     result = shell("distill - --teacher", pico_bert, "--corpus", text, "--steps", 4, "--json", *QUICK, stdin=shrunk.out)

@@ -305,3 +305,11 @@ def test_a_tagger_that_learned_nothing_is_named(pico_bert: Path, tmp_path: Path,
     said = shell("finetune", pico_bert, "--data", data, *options.split())
     assert said.code == 0
     assert "the model predicts no entity at all on dev" in said.err
+
+
+def test_a_former_head_leaves_no_problem_type(classifier: str, tags: Path, shell: Shell) -> None:
+    assert shell("relabel", classifier, "--multi-label", "--out", "several").code == 0
+    quick = ("--steps", 1, "--precision", "fp32", "--max-length", 24)
+    said = shell("finetune several --data", tags, *quick, "--out", "out")
+    assert said.code == 0, said.err
+    assert "problem_type" not in json.loads(Path("out/config.json").read_text())

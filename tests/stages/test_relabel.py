@@ -9,12 +9,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 import biosqueeze
+from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.label_names import suggested_tags
 from tests import pico
 from tests.cli.run import Shell
-from tests.manifests import write_manifest
+from tests.manifests import history_entry, write_manifest
 
 TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
 PUBLISHED = ("LABEL_0", "LABEL_1", "LABEL_2")
@@ -62,6 +63,17 @@ def test_the_record_of_the_task_has_the_new_names(tmp_path: Path, shell: Shell) 
     task = open_checkpoint(str(tmp_path / "new")).task
     assert task is not None
     assert (task.name, task.labels, task.scheme) == ("ner", ("I-Gene", "O"), "IO")
+
+
+@pytest.mark.parametrize(("names", "kept"), [("O,I-X,B-X", True), ("O,B-Gene,I-Gene", False), ("O,B-X,-", False)])
+def test_data_of_the_former_labels_are_not_recorded(names: str, kept: bool, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=TAGGER, labels=("O", "B-X", "I-X"))
+    write_manifest(path, task={"name": "ner", "labels": ["O", "B-X", "I-X"], "scheme": "BIO", "data": "demo:ner"})
+    assert shell("relabel", path, "--labels", names, "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.data == ("demo:ner" if kept else None)
+    # By default a width is cut by the data of the task.
+    assert shell("shrink", tmp_path / "new", "--ffn", 32, "--dry-run").err.count("demo:ner") == kept
 
 
 @pytest.mark.parametrize(
@@ -139,6 +151,17 @@ def test_several_labels_for_a_text(tmp_path: Path, shell: Shell) -> None:
     tagger = pico.save("bert", tmp_path / "tagger", head=TAGGER, labels=("O", "B", "I"))
     assert "is no classifier of texts" in shell("relabel", tagger, "--multi-label", "--out", tmp_path / "no").err
     assert "--labels or --multi-label" in shell("relabel", tagger, "--out", tmp_path / "no").err
+
+
+def test_a_graph_is_used_after_it_is_relabelled(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "int8", head=TAGGER, labels=("O", "B-X", "I-X"))
+    write_manifest(path, stage="quantize", history=[history_entry(stage="quantize")])
+    (path / "onnx").mkdir()
+    (path / "onnx/model_quantized.onnx").touch()
+    assert shell("relabel", path, "--labels", "O,B-Gene,I-Gene", "--out", tmp_path / "named").code == 0
+    assert shell("relabel", path, "--labels", "O,B-Gene,-", "--out", tmp_path / "fewer").code == 0
+    found = [default_spec(open_checkpoint(str(tmp_path / name))) for name in ("int8", "named", "fewer")]
+    assert found == ["onnxruntime:int8", "onnxruntime:int8", "torch"]
 
 
 def test_python_takes_a_list_of_names(tmp_path: Path) -> None:

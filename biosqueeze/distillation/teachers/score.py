@@ -35,10 +35,10 @@ def teacher_score(request: DistillationRequest, models: DistillationModels, dev:
 
 
 def _warn_of_known_examples(request: DistillationRequest) -> None:
-    """Warn where the first teacher was trained on examples of the dev split."""
+    """Warn where the first teacher, or what it was cut from, was trained on examples of the dev split."""
     data, teacher = request.data, request.models.teachers[0]
-    entry = _fine_tuning(teacher)
-    if entry is None or teacher.task is None or teacher.task.data != data.data:
+    entry = next((entry for entry in reversed(teacher.history) if entry.stage == "finetune"), None)
+    if entry is None or entry.options.get("data") != data.data:
         return
     made, known = entry.options, bool(entry.options.get("with_dev"))
     differs = data.dev_share is not None and _held_out(made) != _held_out_here(data)

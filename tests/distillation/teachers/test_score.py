@@ -105,6 +105,15 @@ def test_a_teacher_that_was_trained_on_dev(
     assert ("examples of train are held out as dev" in made.err) == ("--dev-share" in words)
 
 
+def test_a_cut_teacher_that_was_trained_on_dev(tuned: Path, tags: Path, shell: Shell) -> None:
+    held_out = ("--dev-share", 0.25, "--with-dev")
+    assert shell("finetune", tuned, "--data", tags, "--steps", 2, *held_out, "--out", "teacher", *QUICK).code == 0
+    assert shell("shrink teacher --ffn 32 --out small").code == 0
+    made = shell("distill --student distil --steps 2 --teacher small --data", tags, *QUICK, "--out", "of")
+    assert made.code == 0, made.err
+    assert "small was trained on examples of this dev split" in made.err
+
+
 def test_a_student_of_another_vocabulary(tuned: Path, tags: Path, shell: Shell, tmp_path: Path) -> None:
     """Nothing is recorded for the moved data, and its dev split is encoded for the student alone."""
     student = tune("roberta", tags, tmp_path)
