@@ -273,7 +273,8 @@ def _outline(step: RecipeStep, options: StageOptions, run: RecipeRun, absent: Co
     tell = getattr(step.module, "outline", None)
     known: tuple[str, ...] = tell(options, absent) if tell else ()
     listed = ", ".join(f"{key} {text}" for key, text in shown.items())
-    return Plan(out=None, steps=(f"run {step.stage}: {listed}", *known))
+    out = Path(str(options.out)) if isinstance(options, WritingOptions) else None
+    return Plan(out=out, steps=(f"run {step.stage}: {listed}", *known))
 
 
 def _flat(values: Iterable[Any]) -> list[Any]:
