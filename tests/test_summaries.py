@@ -99,6 +99,9 @@ def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
     scores = json.loads(shell("evaluate out --json").out)
     assert scores["teacher_score"] == json.loads(evaluated.out)["metrics"]["f1"]
     assert scores["of_teacher"] == pytest.approx(scores["metrics"]["f1"] / scores["teacher_score"], abs=1e-6)
+    assert shell("quantize out --out int8").code == 0
+    by_torch = shell("evaluate int8 --backend torch")
+    assert by_torch.err.splitlines()[-1] == "next: biosqueeze bench int8"
     assert "next:" not in shell("evaluate out --quiet").err
 
 

@@ -38,7 +38,7 @@ from biosqueeze.system import processes
 from biosqueeze.system.memory import keep_freed_memory, limited_memory
 from biosqueeze.training.batches import Batch, BatchSchedule, ItemSource, loader
 from biosqueeze.training.encoder_layers import training_layers
-from biosqueeze.training.job import steps_of
+from biosqueeze.training.job import LongPhase, steps_of
 from biosqueeze.training.optimiser.optimisation import optimizer_of
 from biosqueeze.training.precision import precision_of
 
@@ -191,11 +191,12 @@ def _phases(options: PretrainingOptions, start: StartModel, share: float) -> Ite
     source = read_text(options, start, short).source
     sequences = _sequences(source) / share
     steps = options.steps or steps_of(options, ceil(sequences / options.batch_size))[1]
-    long = round(steps * options.long_share) if options.long_length else 0
-    yield _phase(options, start, source, short, (steps - long, options.batch_size))
-    if long_length:
-        source = read_text(options, start, long_length).source
-        yield _phase(options, start, source, long_length, (long, long_batch_size(options)))
+    if long_length is None:
+        yield _phase(options, start, source, short, (steps, options.batch_size))
+        return
+    last = LongPhase(read_text(options, start, long_length).source, long_batch_size(options), options.long_share)
+    yield _phase(options, start, source, short, (steps - last.steps_of(steps), options.batch_size))
+    yield _phase(options, start, last.source, long_length, (last.steps_of(steps), last.batch_size))
 
 
 def _phase(

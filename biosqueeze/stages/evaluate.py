@@ -165,17 +165,17 @@ def _beside_teacher(score: float | None, teacher: float | None) -> dict[str, flo
 
 def _summary(evaluation: "Evaluation", result: Mapping[str, Any], teacher: float | None) -> Summary:
     """Return the score beside that of the teacher, size, and what comes next."""
-    from biosqueeze.backends import files_of
+    from biosqueeze.backends import available_specs, files_of
 
     checkpoint, metric = evaluation.checkpoint, evaluation.metric
     score = result["metrics"].get(metric)
     size = megabytes(files_of(checkpoint, result["backend"]))
-    follows = "quantize" if result["backend"].startswith("torch") else "bench"
+    is_next_quantized = result["backend"].startswith("torch") and "onnxruntime:int8" not in available_specs(checkpoint)
     return Summary(
         result=scored(metric, score, teacher) if teacher and score is not None else "",
         machine=f"{result['backend']} on {evaluation.inference.device}",
         size=f"{size:.1f} MB",
-        next_words=(follows, str(checkpoint.path)),
+        next_words=("quantize" if is_next_quantized else "bench", str(checkpoint.path)),
     )
 
 

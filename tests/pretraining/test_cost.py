@@ -114,6 +114,8 @@ def test_long_sequences_and_epochs_in_the_costs(folder):
     both = _plan(folder, steps=10, max_length=32, long_length=64, long_share=0.5, long_batch_size=4)
     pattern = r"steps, ([\d,]+) with"
     assert _number(pattern, both) == pytest.approx(1.5 * _number(pattern, short), rel=0.05)
+    tiny = _plan(folder, steps=10, max_length=32, long_length=64, long_share=0.01, long_batch_size=4)
+    assert _number(pattern, tiny) == pytest.approx(1.1 * _number(pattern, short), rel=0.05)  # one step, as in the run
     tokens = _number(r"tokens: ([\d,]+) in", _plan(folder, epochs=2, max_length=32))
     twice = _number(r"tokens: ([\d,]+) in", _plan(folder, epochs=4, max_length=32))
     assert twice == pytest.approx(2 * tokens, rel=0.05)
