@@ -16,9 +16,10 @@ from biosqueeze.data.collate import Features, pad
 from biosqueeze.data.feature_keys import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS
 from biosqueeze.distillation.teachers.cache.plan import size_text
 from biosqueeze.distillation.teachers.sources import Batch, LiveTeacher, TeacherOutputs, row_mask
+from biosqueeze.errors import is_out_of_memory
 from biosqueeze.objectives import LayerStates
 from biosqueeze.progress import note, track
-from biosqueeze.system.memory import available_memory
+from biosqueeze.system.memory import available_memory, limited_memory
 from biosqueeze.training.sources import Mixture
 
 LEAST_EPOCHS = 3
@@ -103,12 +104,17 @@ def cached_in_memory(
     if epochs < LEAST_EPOCHS or not tokens:
         return teacher
     cached, room = MemoryCachedTeacher(teacher), MEMORY_SHARE * (available_memory() or 0)
-    with track("run the teacher on the labelled examples", len(source.labelled)) as bar:
-        for number, batch in enumerate(_batches(source, batch_size)):
-            cached.store(batch)
-            if number == 0 and cached.bytes * tokens > room * int(batch[ATTENTION_MASK].sum()):
-                return teacher
-            bar.advance(len(batch[INPUT_IDS]))
+    try:
+        with limited_memory("cpu"), track("run the teacher on the labelled examples", len(source.labelled)) as bar:
+            for number, batch in enumerate(_batches(source, batch_size)):
+                cached.store(batch)
+                if number == 0 and cached.bytes * tokens > room * int(batch[ATTENTION_MASK].sum()):
+                    return teacher
+                bar.advance(len(batch[INPUT_IDS]))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return teacher  # the training says which batch fits, or finds one with --auto-batch
     note(f"teacher outputs on {len(source.labelled):,} labelled examples: {size_text(cached.bytes)} in memory")
     return cached
 

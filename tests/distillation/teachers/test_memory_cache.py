@@ -102,6 +102,21 @@ def test_when_outputs_are_kept(
     assert ("3 labelled examples" in capsys.readouterr().err) == is_cached
 
 
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [(MemoryError(), False), (RuntimeError("can't allocate memory: 9 bytes"), False), (RuntimeError("other"), True)],
+)
+def test_a_batch_that_does_not_fit_is_left_to_the_training(error: Exception, is_raised: bool, pico_bert) -> None:
+    teacher = model_of(pico_bert, "token-classification")
+    labelled = examples(pico.padded_batch(teacher), [0, 1, 2])
+    with mock.patch.object(LiveTeacher, "outputs", side_effect=error):
+        if is_raised:
+            with pytest.raises(RuntimeError, match="other"):
+                cached(teacher, labelled)
+        else:
+            assert isinstance(cached(teacher, labelled), LiveTeacher)
+
+
 def test_token_types_are_part_of_the_key(pico_bert) -> None:
     teacher = model_of(pico_bert, "sequence-classification")
     ids = np.arange(5, 12)
