@@ -24,6 +24,7 @@ from biosqueeze.training.options import (
     EPOCHS,
     MOST_EPOCHS,
     PATIENCE,
+    PLATEAU_GOAL_SHARE_LONG,
     PLATEAU_PATIENCE,
     PLATEAU_PATIENCE_AT_GOAL,
     PRECISIONS,
@@ -31,7 +32,6 @@ from biosqueeze.training.options import (
     TrainingOptions,
 )
 
-GOAL_SHARE = 0.99  # of the teacher's score on dev, from which on less patience is enough
 _NUMBERS = Syntax("X,X,...", positive_numbers, "2,1", is_list=True)
 
 
@@ -58,7 +58,8 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
     patience: Annotated[
         int | None,
         PATIENCE.format(
-            f"{PLATEAU_PATIENCE}, {PLATEAU_PATIENCE_AT_GOAL} from {GOAL_SHARE:.0%} of the teacher's score on"
+            f"{PLATEAU_PATIENCE}, {PLATEAU_PATIENCE_AT_GOAL} from the teacher's score on (of long sequences from "
+            f"{PLATEAU_GOAL_SHARE_LONG:.0%} of it)"
         ),
     ] = None
 

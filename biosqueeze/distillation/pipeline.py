@@ -10,7 +10,6 @@ from biosqueeze.distillation.dev_scores import has_trained_head, without_dev_sco
 from biosqueeze.distillation.learner import Distiller
 from biosqueeze.distillation.losses.config import DEFAULT_HEAD_STEPS
 from biosqueeze.distillation.models import DistillationModels, load_models
-from biosqueeze.distillation.options import GOAL_SHARE
 from biosqueeze.distillation.request import UNCOMPARED_ON_RESUME, DistillationRequest
 from biosqueeze.distillation.teachers.head_fitting import HeadFitting
 from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher
@@ -112,7 +111,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
             dev_sequences=len(dev.windows) if dev else 0,
             keeps_better_start=dev is not None and _may_keep_start(request, models),
             metric=models.metric,
-            goal=None if teachers_score is None else GOAL_SHARE * teachers_score,
+            goal=teachers_score,
         )
     )
     keep_log(directory)

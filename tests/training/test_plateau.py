@@ -144,24 +144,30 @@ def test_length_for_people() -> None:
 @pytest.mark.parametrize(
     ("per_epoch", "dev_sequences", "tokens", "given", "expected"),
     [
-        (2, 16, 1_000, {}, (20, 30, 30)),
-        (2, 2000, 1_000, {}, (63, 10, 10)),
-        (2, 2000, 1_000, {"batch_size": 4, "accumulate": 8}, (63, 10, 10)),
-        (35, 16, 1_000, {}, (200, 6, 3)),
-        (35, 16, 2_500, {}, (160, 6, 3)),
-        (35, 16, 9_000, {}, (100, 6, 3)),
-        (2, 16, 9_000, {}, (20, 15, 15)),
-        (2, 16, 9_000, {"eval_every": 500}, (500, 6, 3)),
-        (2, 16, 1_000, {"eval_every": 50, "patience": 2}, (50, 2, 2)),
+        (2, 16, 1_000, {}, (20, 30, 30, 1)),
+        (2, 2000, 1_000, {}, (63, 10, 10, 1)),
+        (2, 2000, 1_000, {"batch_size": 4, "accumulate": 8}, (63, 10, 10, 1)),
+        (35, 16, 1_000, {}, (200, 6, 3, 1)),
+        (35, 16, 2_500, {}, (160, 6, 3, 1)),
+        (35, 16, 9_000, {}, (100, 6, 3, 0.99)),
+        (2, 16, 9_000, {}, (20, 15, 15, 0.99)),
+        (2, 16, 9_000, {"eval_every": 500}, (500, 6, 3, 0.99)),
+        (2, 16, 1_000, {"eval_every": 50, "patience": 2}, (50, 2, 2, 1)),
     ],
 )
 def test_evaluations_by_default(
-    per_epoch: int, dev_sequences: int, tokens: float, given: dict[str, int], expected: tuple[int, int, int]
+    per_epoch: int, dev_sequences: int, tokens: float, given: dict[str, int], expected: tuple[int, int, int, float]
 ) -> None:
-    """The steps between two evaluations, and how many of them are enough before and after the goal is reached."""
+    """The steps between two, how many are enough before and after the goal is reached, and its share that is enough."""
     options = FineTuningOptions(schedule="plateau", **{"batch_size": 32, **given})
     made = evaluations_of_plateau(options, per_epoch, dev_sequences=dev_sequences, tokens=tokens)
-    assert (made.every, made.patience, made.patience_at_goal) == expected
+    assert (made.every, made.patience, made.patience_at_goal, made.goal_share) == expected
+
+
+@pytest.mark.parametrize(("tokens", "best", "patience"), [(1_000, 0.995, 6), (1_000, 1.0, 3), (9_000, 0.995, 3)])
+def test_long_sequences_need_a_part_of_the_goal(tokens: float, best: float, patience: int) -> None:
+    made = evaluations_of_plateau(FineTuningOptions(schedule="plateau"), 1000, dev_sequences=9, tokens=tokens)
+    assert (made.patience_at(best, 1.0), made.patience_at(best, None)) == (patience, 6)
 
 
 def test_few_examples_are_evaluated_often(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from biosqueeze.training.options import (
     PLATEAU_EVAL_EVERY,
     PLATEAU_EVAL_EVERY_LONG,
     PLATEAU_EVAL_TOKENS,
+    PLATEAU_GOAL_SHARE_LONG,
     PLATEAU_PATIENCE,
     PLATEAU_PATIENCE_AT_GOAL,
     TrainingOptions,
@@ -82,11 +83,12 @@ class PlateauEvaluations:
 
     every: int  # steps between two evaluations
     patience: int  # evaluations
-    patience_at_goal: int  # the same, once the best score is that of the goal
+    patience_at_goal: int  # the same, once the goal is reached
+    goal_share: float  # of the goal, which is enough
 
     def patience_at(self, best: float | None, goal: float | None) -> int:
         """Return how many evaluations without a better score than the best so far are enough."""
-        is_reached = best is not None and goal is not None and best >= goal
+        is_reached = best is not None and goal is not None and best >= self.goal_share * goal
         return self.patience_at_goal if is_reached else self.patience
 
 
@@ -98,7 +100,8 @@ def evaluations_of_plateau(
     The interval is shorter where a step takes long, on long sequences, and with few training examples, where the best
     score comes within the first steps; but never shorter than an evaluation has batches of the size of a step, however
     the steps are split. With few examples more evaluations have to be without a better score, for as many steps as with
-    many, because the noise of dev scores is larger than their rise from one evaluation to the next.
+    many, because the noise of dev scores is larger than their rise from one evaluation to the next. Of long sequences,
+    whose steps take the most time, a part of the goal is enough.
 
     Args:
         options: of the training; its eval_every and its patience override the defaults.
@@ -113,7 +116,8 @@ def evaluations_of_plateau(
     patience, at_goal = (
         options.patience or max(least, as_many_steps) for least in (PLATEAU_PATIENCE, PLATEAU_PATIENCE_AT_GOAL)
     )
-    return PlateauEvaluations(every, patience, at_goal)
+    goal_share = PLATEAU_GOAL_SHARE_LONG if of_many == PLATEAU_EVAL_EVERY_LONG else 1.0
+    return PlateauEvaluations(every, patience, at_goal, goal_share)
 
 
 def warm_up_and_decay(total: int, warmup: float, schedule: str) -> Callable[[int], float]:
