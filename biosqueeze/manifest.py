@@ -107,6 +107,12 @@ class TaskRecord:
     benchmark: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def existing_data(self) -> str | None:
+        """The data set; None where none is recorded, or where it is a directory that does not exist on this machine."""
+        is_known = self.data and (":" in self.data or Path(self.data).expanduser().exists())
+        return self.data if is_known else None
+
     def as_json(self) -> dict[str, Any]:
         """Return the record as it is written: what is unknown is left out."""
         values = {name: value for name, value in vars(self).items() if name != "extra" and value not in (None, {})}

@@ -8,8 +8,10 @@ from typing import Any
 from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import TaskRecord, read_manifest
+from biosqueeze.manifest import read_manifest
 from biosqueeze.options import Summary
+
+_DATA = "DIRECTORY"  # in a command: data that the user has to name
 
 
 def trained_summary(
@@ -114,9 +116,8 @@ def size_of(checkpoint: Checkpoint) -> str:
 def next_after_training(written: Checkpoint) -> tuple[str, ...]:
     """Return the command that follows: score a model of a task, fine-tune an encoder."""
     if written.task is None:
-        return "finetune", str(written.path), "--data", "DIRECTORY"
-    data = _data_here(written.task)
-    return "evaluate", str(written.path), *(() if data == written.task.data else ("--data", data))
+        return "finetune", str(written.path), "--data", _DATA
+    return "evaluate", str(written.path), *(() if written.task.existing_data else ("--data", _DATA))
 
 
 def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
@@ -126,7 +127,7 @@ def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """
     if source.task is None:
         return "distill", str(written.path), "--teacher", _teacher_for(source), "--corpus", "TEXT.txt.gz"
-    data = ("--data", _data_here(source.task), *_held_out(source))
+    data = ("--data", source.task.existing_data or _DATA, *_held_out(source))
     if written.custom_head == "crf":
         return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", *data
     return "distill", str(written.path), "--teacher", _teacher_for(source), *data
@@ -165,9 +166,3 @@ def next_after_export(written: Checkpoint, source: Checkpoint) -> tuple[str, ...
     if written.task is not None and written.task.data:
         return next_after_training(written)
     return "bench", source.name, str(written.path)
-
-
-def _data_here(task: TaskRecord) -> str:
-    """Return the data of a task; a placeholder where they are a directory that is not here, or are not recorded."""
-    is_known = task.data and (":" in task.data or Path(task.data).expanduser().exists())
-    return task.data if is_known and task.data else "DIRECTORY"

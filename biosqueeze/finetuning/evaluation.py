@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from biosqueeze import registry
@@ -148,7 +147,7 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
         )
-    if not request.data and ":" not in data and not Path(data).expanduser().exists():
+    if not request.data and recorded and recorded.existing_data is None:
         raise SqueezeError(
             f"{checkpoint.name} was trained on {data}, and there is no such directory here; name the data with --data"
         )

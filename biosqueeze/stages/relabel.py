@@ -167,7 +167,7 @@ def _fault(names: _Names, *, is_tagger: bool, custom_head: str | None) -> str:
 def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | None:
     """Return the record of the task with the new names, where there is a record.
 
-    Data with labels that no output has any more are not recorded: other commands read them without being told to.
+    Data with labels that no output has any more are not recorded, because other commands would read them by default.
     """
     from biosqueeze.data.output_types import MULTI  # imports NumPy
 
