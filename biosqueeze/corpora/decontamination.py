@@ -1,6 +1,5 @@
 """Find documents that contain a test sentence of a benchmark."""
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,9 @@ from biosqueeze.corpora.sources import is_parquet
 from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning
+from biosqueeze.data.records.columns import delimiter_of
 from biosqueeze.data.records.splits import has_split_word
+from biosqueeze.data.records.tables import csv_rows, tab_rows
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
@@ -191,12 +192,13 @@ def _strings(value: Any) -> Iterator[str]:
 def _table_texts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield every cell of a table, or every sentence of a file with one word on each line."""
     lines = list(numbered_lines(path))
-    if _has_one_word_a_line(text for _, text in lines):
-        yield from _tagged_sentences(lines, path)
-        return
     is_csv = data_suffix(path) == ".csv"
-    for number, line in lines:
-        cells = next(csv.reader([line]), []) if is_csv else line.split("\t")
+    mark = delimiter_of(next((line for _, line in lines if line.strip()), "")) if is_csv else "\t"
+    columns = [(number, line.replace(mark, "\t")) for number, line in lines]
+    if _has_one_word_a_line(text for _, text in columns):
+        yield from _tagged_sentences(columns, path)
+        return
+    for number, cells in csv_rows(lines, path) if is_csv else tab_rows(lines):
         yield from ((cell, f"{path}:{number}") for cell in cells)
 
 

@@ -114,7 +114,7 @@ def parse_records(lines: NumberedLines, path: Path, header: Sequence[str]) -> It
     kind = data_suffix(path)
     if kind in (".jsonl", ".json") or (kind == ".txt" and first.lstrip().startswith("{")):
         return _json_lines(lines, path)
-    return _table(path, _csv_rows(lines, path) if kind == ".csv" else _tab_rows(lines), header)
+    return _table(path, csv_rows(lines, path) if kind == ".csv" else tab_rows(lines), header)
 
 
 def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
@@ -127,13 +127,17 @@ def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
     return "", head
 
 
-def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
+def tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
     """Split the rows of a .tsv, without quoting: quotes in biomedical tables are text."""
     return ((number, line.split("\t")) for number, line in lines if line)
 
 
-def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`."""
+def csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`.
+
+    Raises:
+        SqueezeError: a row is malformed; the message names file and line.
+    """
     csv.field_size_limit(_MAX_FIELD)
     first, lines = _peek(lines)
     rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter_of(first), strict=True)
