@@ -265,3 +265,18 @@ def test_parquet_that_is_cut_short_or_has_other_fields(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedSourceError, match="cannot be read as Parquet"):
         read(path)
+
+
+def test_texts_of_a_field_in_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"title": ["A title.", null], "text": ["One. \\n Two.", "", "Three."]}\n')
+    assert read(path) == [Article("", "text", "A title.", body=("One. Two.", "Three."))]
+
+
+@pytest.mark.parametrize("name", ["text", "abstract", "title"])
+@pytest.mark.parametrize("value", [5, {"text": "Lost."}, [{"text": "Lost."}], ["Kept.", ["Lost."]]])
+def test_a_field_with_more_than_texts_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"title": "A title.", "text": "A text.", name: value}))
+    with pytest.raises(DamagedSourceError, match=rf"line 1: the field '{name}' holds .* a list of texts was expected"):
+        read(path)
