@@ -160,6 +160,8 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files below a directory in sorted order: of a built corpus its shards to train on, no hidden ones.
 
+    Links to directories, which may lead back, are not followed, but logged.
+
     Raises:
         SqueezeError: the manifest of a corpus is damaged, or a shard is missing.
     """
@@ -173,6 +175,8 @@ def files_below(directory: Path) -> list[Path]:
             if held_out := _shards_of(folder, "held-out"):
                 note(f"{folder} is a built corpus: its held-out documents ({len(held_out)} files) are not read")
         else:
+            if links := [str(folder / each) for each in folders if (folder / each).is_symlink()]:
+                note(f"links to directories are not followed: {', '.join(links)}; name such a directory itself")
             paths = (folder / each for each in names if not each.startswith("."))
             files += [path for path in paths if path.is_file()]
     return sorted(files)

@@ -257,3 +257,15 @@ def test_lists_of_files_are_no_text(tmp_path):
     for name in ("oa_file_list.txt", "oa.2024-06-17.filelist.txt", "profilelist.txt"):
         (tmp_path / name).write_text("text\n")
     assert corpus_files(str(tmp_path)) == (tmp_path / "profilelist.txt",)
+
+
+def test_links_to_directories_are_named(tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "b.txt").write_text("two\n")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("one\n")
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "there")
+    assert list(read_lines(str(tmp_path / "here"))) == ["one"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"not followed: {tmp_path / 'here' / 'link'}; name such a directory itself" in said
+    assert list(read_lines(str(tmp_path / "here" / "link"))) == ["two"]
