@@ -176,6 +176,13 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
         read("ner", tmp_path)
 
 
+def test_prodigy_examples_without_spans(tmp_path: Path) -> None:
+    bare = {"text": "Mice are fed.", "tokens": [{"text": "Mice", "start": 0, "end": 4, "id": 0}], "answer": "accept"}
+    lay_out(tmp_path, both(".jsonl", [prodigy("accept"), bare]))
+    assert guess_of(tmp_path) == "ner"
+    assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [("B-Gene", "O", "O"), ("O",) * 4]
+
+
 TOKENS = {"tokens": ["TP53", "of"], "ner_tags": ["B-Gene", "O"]}
 TEXT = {"text": "TP53 of mice", "entities": [[0, 4, "Gene"]]}
 TRAINING = {"ner": columns("TP53\tB-Gene", "of\tO"), "relation": "index\tsentence\tlabel\n"}

@@ -254,8 +254,14 @@ def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> It
     if not ("text" in requested or "entities" in requested or has_spans):
         return None
     texts = Columns(TEXTS.known, {role: name for role, name in roles.requested.items() if role in TEXTS.known})
+    records = [_with_spans(record) for record in records]
     columns = texts.of(records)
     return (_document(record, columns["text"], columns["entities"]) for record in records)
+
+
+def _with_spans(record: DataRecord) -> DataRecord:
+    """Return a record of Prodigy with its list of spans, which is left out where a text has none."""
+    return replace(record, values={"spans": [], **record.values}) if "answer" in record.values else record
 
 
 def _has_spans(record: DataRecord) -> bool:
