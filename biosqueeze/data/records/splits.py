@@ -137,7 +137,7 @@ def _way_out(directory: Path, split: str, suffixes: Sequence[str]) -> str:
         return f"it holds {len(numbered)} folds; name one of them, such as {numbered[0]}"
     similar = sorted(path.name for path in directory.iterdir() if path.name.lower().startswith(SPELLINGS[split]))
     if similar:
-        return f"there is {_shortened(similar)}, which does not match: rename it, or name another directory"
+        return f"there is {_shortened(similar)}, which does not match: rename or convert it, or name another directory"
     below = sorted(_matches_below(directory, split, suffixes))
     if below:
         return f"there is {below[0]}; name its directory: {(directory / below[0]).parent}"
