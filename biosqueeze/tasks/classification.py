@@ -140,7 +140,7 @@ class MultiLabel(Kind):
 
     def predictions(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
         """Return for each row of logits the labels with a logit above 0, which is a probability above 0.5."""
-        return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
+        return [frozenset(labels[number] for number in np.flatnonzero(row > 0).tolist()) for row in rows]
 
     def descriptions(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         """Return for each row the predicted labels, the likeliest first, and the probability of every label."""
