@@ -285,6 +285,8 @@ def _read_stream(stream: Any, name: str, field: str) -> Articles:
 def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], Articles]:
     if beginning.startswith(b"<"):
         return _xml_reader(beginning)
+    if beginning.startswith(b"PMID- "):
+        raise DamagedSourceError("it is in PubMed's MEDLINE format, which is not read; fetch PubMed's XML instead")
     if name.endswith(JSON_LINES):
         return lambda stream: read_json_lines(stream, field)
     if name.endswith(".json"):

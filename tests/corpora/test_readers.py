@@ -178,6 +178,7 @@ DAMAGED = {
     "list.jsonl": b"[1]",
     "field.jsonl": b'{"other": "a"}',
     "binary.txt": b"\x01\x02 text\n\x00\x03",
+    "pubmed-set.txt": b"\nPMID- 38012345\nTI  - A title.\n",
     "latin.txt": "caf\u00e9".encode("latin-1"),
     "bioc.json": b'{"documents": [{"id": 1}]}',
     "records.json": b'[{"id": 1, "text": "a"}]',

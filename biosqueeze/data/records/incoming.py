@@ -50,7 +50,13 @@ _SUFFIXES: Mapping[str, Format] = {
 }
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
-_OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+_OTHER_FIRST_LINES = {
+    "<?xml": "XML",
+    "<!doctype": "XML or HTML",
+    "pmid- ": "in PubMed's MEDLINE format",
+    "ty  - ": "in the RIS format",
+    "%pdf-": "PDF",
+}
 _TELLING_BYTES = 1 << 19  # several buffers
 _JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
 
