@@ -179,15 +179,16 @@ def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
 
 
 def _check_names(lists: Sequence[Sequence[Any]], where: str) -> None:
-    """Check that lists of labels have their names: not a 0 or 1 for every label, and no objects.
+    """Check that lists of labels have their names: not a 0 or 1 for every label, and no objects or lists.
 
     Raises:
         SqueezeError: they have not.
     """
     items = [item for each in lists for item in each]
-    if any(isinstance(item, Mapping) for item in items):
+    if any(isinstance(item, Mapping | list | tuple) for item in items):
         raise SqueezeError(
-            f"{where}: the labels are objects, and names were expected; spans of a text are read with --task ner"
+            f"{where}: the labels are objects or lists, and names were expected; spans of a text are read with "
+            "--task ner"
         )
     are_places = all(item in (0, 1) for item in items) and len(set(map(len, lists))) == 1
     if are_places and any(len(set(each)) < len(each) for each in lists):

@@ -106,6 +106,7 @@ def texts(*labels: Any) -> list[dict[str, Any]]:
         ([[0, 1, 1], [1, 0, 0]], "lists of 0 and 1, a place for each label; write the names"),
         ([[0, 0], [1, 0]], "lists of 0 and 1"),
         ([[{"start": 0, "end": 4, "labels": ["Drug"]}]], "the labels are objects"),
+        ([[[0, 5, "Study"]], []], "or lists, and names were expected; spans of a text are read with --task ner"),
     ],
 )
 def test_lists_without_the_names_of_labels(tmp_path: Path, labels: list[Any], problem: str) -> None:
