@@ -220,6 +220,38 @@ def test_a_test_split_without_labels(kind: str, files: Any, tmp_path: Path, caps
         open_task(kind).read(str(tmp_path), ("test",))
 
 
+@pytest.mark.parametrize(("kind", "label"), [("nli", -1), ("nli", "-1"), ("similarity", -1.0), ("classification", -1)])
+def test_a_test_split_of_minus_ones(kind: str, label: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [{"text": f"study {n}", "sentence1": "a b", "sentence2": f"c {n}", "label": n % 2} for n in range(4)]
+    hidden = {"text": "study 9", "sentence1": "a b", "sentence2": "c 9", "label": label}
+    lay_out(tmp_path, {**both(".jsonl", pairs), "test.jsonl": [hidden]})
+    assert set(read(kind, tmp_path).splits) == {"train", "dev"}
+    assert "test has no labels" in capsys.readouterr().err
+    lay_out(tmp_path, {"test.jsonl": [hidden, {**hidden, "sentence2": "d", "text": "study 8", "label": 1}]})
+    if kind != "similarity":
+        with pytest.raises(SqueezeError, match="the label '-1' is none of train's"):
+            read(kind, tmp_path)
+
+
+def test_the_columns_of_a_data_frame_are_no_records(tmp_path: Path) -> None:
+    columns = {"text": {"0": "study of mice", "2": "study of cells"}, "label": {"0": "x", "2": "y"}}
+    lay_out(tmp_path, both(".json", json.dumps(columns)))
+    for kind in ("classification", "ner"):
+        with pytest.raises(SqueezeError, match=r"an object of columns, as DataFrame\.to_json .* lines=True\)"):
+            read(kind, tmp_path)
+    with pytest.raises(SqueezeError, match="name the kind to see more") as caught:
+        guess_of(tmp_path)
+    assert "there are 0, 2" not in str(caught.value)
+
+
+def test_a_wide_table_has_a_short_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = "\t".join(f"g{n}" for n in range(5000)) + "\tlabel\n" + "1\t" * 5000 + "x\n"
+    lay_out(tmp_path, both(".tsv", table))
+    with pytest.raises(SqueezeError, match="g28, g29 and 4971 more: name the right one"):
+        read("classification", tmp_path)
+    assert len(capsys.readouterr().err) < 2000
+
+
 def test_texts_without_entities_are_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lay_out(tmp_path, {**both(".jsonl", [TEXT]), "test.jsonl": [{"text": "Of mice", "entities": []}]})
     assert set(read("ner", tmp_path).splits) == {"train", "dev"}

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 
 # What rows with too many or too few cells may lack.
 ADVICE_ON_CSV = 'quote a field that holds a comma, "like, this"'
 ADVICE_ON_TSV = "a tab or a line end inside a text must become a space"
+SHOWN = 30
+"""Columns that a message names."""
 _QUOTED = re.compile(r'"[^"]*(?:"|$)')
 
 
@@ -73,7 +76,7 @@ def find_column(records: Sequence[DataRecord], role: str, known: Sequence[str], 
         tried = "" if role in requested else f" (looked for {', '.join(known)})"
         raise SqueezeError(
             f"{records[0].where if records else 'no record'}: {problem}{tried}; there are "
-            f"{', '.join(names) or 'none'}: name the right one with --column {role}=NAME"
+            f"{shortened(names, SHOWN) or 'none'}: name the right one with --column {role}=NAME"
         )
     incomplete = next((record for record in records if column not in record.values), None)
     if incomplete is not None:

@@ -12,6 +12,7 @@ from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
     ADVICE_ON_CSV,
     ADVICE_ON_TSV,
+    SHOWN,
     check_line_ends,
     check_names,
     delimiter_of,
@@ -26,6 +27,7 @@ from biosqueeze.data.records.splits import (
     find_split,
     open_directory,
     require_split,
+    shortened,
 )
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
@@ -198,12 +200,23 @@ def _json(path: Path) -> Iterator[DataRecord]:
     value = _parsed(text, path, 1)
     if isinstance(value, list):
         return (DataRecord(f"{path}[{n}]", as_record(item, f"{path}[{n}]")) for n, item in enumerate(value))
+    if isinstance(value, dict) and are_columns(list(value.values())):
+        raise SqueezeError(
+            f"{path}: an object of columns, as DataFrame.to_json writes it; write records: "
+            "to_json(path, orient='records', lines=True)"
+        )
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         return (_with_id(path, key, item) for key, item in value.items())
     raise SqueezeError(
         f"{path}: neither a list of records nor an object of records by id "
         f"(found {_summary(value)}); write it as JSON lines, one record on each"
     )
+
+
+def are_columns(values: Sequence[Any]) -> bool:
+    """Return whether values of a JSON object are columns, each an object of values by the number of the row."""
+    rows = list(values[0]) if values and isinstance(values[0], dict) else []
+    return all(map(str.isdecimal, rows)) and bool(rows) and all(isinstance(v, dict) and list(v) == rows for v in values)
 
 
 def _summary(value: Any) -> str:
@@ -273,7 +286,7 @@ def _logged(
 ) -> dict[str, list[DataRecord]]:
     counts = (
         f"{split}{f' {files[split].name}' if files else ''} {len(rows):,} records "
-        f"({', '.join(rows[0].values) or 'no column'})"
+        f"({shortened(list(rows[0].values), SHOWN) or 'no column'})"
         for split, rows in records.items()
     )
     note(f"{source}: {'; '.join(counts)}")
