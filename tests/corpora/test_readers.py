@@ -222,10 +222,11 @@ def test_memory_of_a_large_file_is_flat(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] + 10_000
 
 
-def test_sources_of_a_directory(tmp_path: Path) -> None:
+def test_sources_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("b/2.xml.gz", "a.jsonl", "README.txt", ".hidden.txt", "notes.pdf", "b/oa.filelist.txt"):
         sources.packed(tmp_path / name, b"x")
     assert [file.path.name for file in find_sources((str(tmp_path),))] == ["a.jsonl", "2.xml.gz"]
+    assert f"corpus {tmp_path}: 2 files read; skipped notes.pdf" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(SqueezeError, match="given twice"):
         find_sources((str(tmp_path / "a.jsonl"), str(tmp_path)))
     with pytest.raises(SqueezeError, match="no file or directory"):
