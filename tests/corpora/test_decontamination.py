@@ -22,6 +22,8 @@ FILES = {
     "test_words.csv": "\n".join(f"{word.strip(',')},O" for word in RAW.split()) + "\n\n",
     "test_long.csv": f'text,label\n"{RAW}{" More." * 30_000}",yes\n',
     "qa/test.json": f'{{"1": {{"QUESTION": "Short one?", "CONTEXTS": ["First. {RAW}"]}}}}',
+    "qa/7B1_golden.json": json.dumps({"questions": [{"body": "Short?", "snippets": [{"text": RAW}]}]}, indent=1),
+    "qa/test-v1.json": json.dumps({"data": [{"context": "Short one? " * 300_000}, {"context": RAW}]}),
     "NCBItestset_corpus.txt": f"1|t|A title\n1|a|{RAW}\n",
 }
 
