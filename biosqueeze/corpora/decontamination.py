@@ -13,7 +13,7 @@ from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning, read_document
 from biosqueeze.data.records.columns import delimiter_of
-from biosqueeze.data.records.splits import has_split_word
+from biosqueeze.data.records.splits import WORD_SUFFIXES, has_split_word
 from biosqueeze.data.records.tables import csv_rows, tab_rows
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
@@ -24,7 +24,7 @@ _MOST_NAMED = 5
 _TEST_WORDS = ("test", "golden")  # BioASQ's test sets are called 7B1_golden.json
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
 _WORD = re.compile(r"[a-z0-9]+")
-_TABLES = {".tsv", ".csv", ".txt", ".conll", ".iob", ".iob2", ".bio"}
+_TABLES = {".tsv", ".csv", ".txt", *WORD_SUFFIXES}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _DOCUMENTS = {".xml", ".pubtator"}
 _ANNOTATIONS = {".ann", ".a1", ".a2"}  # of brat; their texts are files of their own

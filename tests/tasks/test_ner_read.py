@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
@@ -53,9 +55,9 @@ def test_comments_are_no_words(tmp_path, comment, separator):
     assert last.words == ("#", "#1")
 
 
-@pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob"])
+@pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob", "dev.iob2", "dev.bio.gz"])
 def test_names_of_the_dev_file(tmp_path, name):
-    (tmp_path / name).write_text(TRAIN)
+    (tmp_path / name).write_bytes(gzip.compress(TRAIN.encode()) if name.endswith(".gz") else TRAIN.encode())
     assert len(KIND.read(str(tmp_path), ("dev",)).splits["dev"]) == 2
 
 

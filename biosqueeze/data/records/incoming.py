@@ -24,6 +24,7 @@ from biosqueeze.data.records.incoming_tables import (
     word_records,
 )
 from biosqueeze.data.records.input_record import InputRecord
+from biosqueeze.data.records.splits import WORD_SUFFIXES
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.registry import closest
@@ -44,9 +45,7 @@ _SUFFIXES: Mapping[str, Format] = {
     ".json": "jsonl",
     ".pubtator": "pubtator",
     ".csv": "csv",
-    ".conll": "conll",
-    ".iob": "conll",
-    ".bio": "conll",
+    **dict.fromkeys(WORD_SUFFIXES, "conll"),
 }
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}

@@ -18,7 +18,9 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 """The names that the file of a split may have, up to the first dot; the first is the name of the split."""
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 """Of records."""
-DATA_SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
+WORD_SUFFIXES = (".conll", ".iob", ".iob2", ".bio")
+"""Of columns of words, beside .tsv and .txt."""
+DATA_SUFFIXES = (*SUFFIXES, *WORD_SUFFIXES, ".pubtator", ".xml")
 # The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}

@@ -18,6 +18,7 @@ from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import RECORDS, SourceSample
 from biosqueeze.data.records.splits import (
     SPLITS,
+    WORD_SUFFIXES,
     check_splits,
     find_split,
     open_directory,
@@ -38,7 +39,7 @@ from biosqueeze.tasks.readers.tagged import SourceSentence, build_dataset
 DEMO = "demo:ner"
 NO_RANKS: TypeRanks = {}
 _SUFFIXES = (
-    ".tsv", ".txt", ".conll", ".iob", ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
+    ".tsv", ".txt", *WORD_SUFFIXES, ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
 )  # fmt: skip
 _REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
@@ -50,7 +51,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
 
     Args:
         source: a directory with train, dev (or devel, valid, validation, val) and test; hub:NAME; a directory that
-            `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob), PubTator, BioC (.xml,
+            `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob2), PubTator, BioC (.xml,
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy and
             doccano write them. PubTator and BioC files may have other names with train, dev or test in them, such as
             NCBItrainset_corpus.txt. brat's .txt and .ann are in directories train, dev and test.

@@ -126,7 +126,7 @@ def test_unreadable_csv_is_an_error(tmp_path, content, message):
         list(open_input(input_file(tmp_path, "r.csv", content)).records)
 
 
-@pytest.mark.parametrize("name", ["r.conll", "r.iob.gz", "r.tsv", "r.txt", "-"])
+@pytest.mark.parametrize("name", ["r.conll", "r.iob.gz", "r.iob2", "r.tsv", "r.txt", "-"])
 def test_tagged_words_without_their_tags(tmp_path, monkeypatch, name):
     pipe_in(monkeypatch, CONLL.encode())
     source = open_input(name if name == "-" else input_file(tmp_path, name, CONLL))
