@@ -177,6 +177,17 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
         read("ner", tmp_path)
 
 
+def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spans = [[0, 3, "Gene"], [8, 11, "Species"]]
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "entities": spans}]))
+    read("ner", tmp_path)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of 2 entities end within a word" not in said
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice now", "entities": spans}]))
+    read("ner", tmp_path)
+    assert "train.jsonl:1: 2 of 2 entities end within a word" in " ".join(capsys.readouterr().err.split())
+
+
 def test_prodigy_examples_without_spans(tmp_path: Path) -> None:
     bare = {"text": "Mice are fed.", "tokens": [{"text": "Mice", "start": 0, "end": 4, "id": 0}], "answer": "accept"}
     lay_out(tmp_path, both(".jsonl", [prodigy("accept"), bare]))

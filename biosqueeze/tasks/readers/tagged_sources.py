@@ -1,5 +1,6 @@
 """Read tagged sentences from column files, PubTator, BioC, JSON, `datasets` data sets, and generated text."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -42,6 +43,7 @@ _SUFFIXES = (
     ".tsv", ".txt", *WORD_SUFFIXES, ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
 )  # fmt: skip
+_WITHIN_WORD = re.compile(r"[A-Za-z0-9]{2}")
 _REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
@@ -211,6 +213,7 @@ def _of_documents(
     documents: Iterable[Document], path: Path, formulation: Formulation, ranks: TypeRanks
 ) -> list[SourceSentence]:
     read = [by_rank(document, ranks) for document in documents] if ranks else list(documents)
+    _warn_of_ends(path, read)
     types_in_data = {annotation.type for document in read for annotation in document.annotations}
     # Of overlapping annotations one is dropped; only the requested types compete.
     types = [name for name in formulation.types if name in types_in_data]
@@ -219,6 +222,17 @@ def _of_documents(
         for document, sentences in zip(read, tag_documents(read, types), strict=True)
         for words, tags, offsets in sentences
     ]
+
+
+def _warn_of_ends(path: Path, documents: Sequence[Document]) -> None:
+    """Warn where most annotations end within a word of Latin letters, as those do whose last character is given."""
+    ends = [document.text[each.end - 1 : each.end + 1] for document in documents for each in document.annotations]
+    within = sum(map(bool, map(_WITHIN_WORD.fullmatch, ends)))
+    if 2 * within > len(ends):
+        warn(
+            f"{path}: {within:,} of {len(ends):,} entities end within a word; the end of an entity is the character "
+            "after its last: correct the ends if they are the last ones"
+        )
 
 
 def _of_records(
