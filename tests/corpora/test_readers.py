@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.parts import Part, PartReport
 from biosqueeze.corpora.sections import Section
 from biosqueeze.corpora.sources import MemberEnd, SourceFile, find_sources, open_source, read_source
 from biosqueeze.corpora.xml_stream import DamagedSourceError
@@ -282,3 +283,12 @@ def test_a_field_with_more_than_texts_is_refused(name: str, value: object, tmp_p
     path.write_text(json.dumps({"title": "A title.", "text": "A text.", name: value}))
     with pytest.raises(DamagedSourceError, match=rf"line 1: the field '{name}' holds .* a list of texts was expected"):
         read(path)
+
+
+def test_a_report_with_many_contaminated_articles_is_read(tmp_path: Path) -> None:
+    part = Part(0, (), tmp_path)
+    found = [
+        ("/data/pubmed/baseline/pubmed24n0001.xml.gz", str(n), "benchmarks/test.tsv:12345") for n in range(160_000)
+    ]
+    PartReport(contaminated=found).write(part)
+    assert part.is_done and PartReport.read(part).contaminated == found
