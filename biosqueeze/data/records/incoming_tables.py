@@ -21,7 +21,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import max_line_bytes
 
 # The marks of documents of CoNLL-2003 and JNLPBA, and the comments of CoNLL-U, such as `# newdoc` and `# sent_id = 3`.
-_BORDER = re.compile(r"\s*$|-DOCSTART-|###MEDLINE:|# (?:newdoc|newpar)\b|# \w+ =")
+_BORDER = re.compile(r"\s*$|-DOCSTART-|###MEDLINE:|# (?:newdoc|newpar)\b|# [\w.]+ =")
 _TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"

@@ -236,7 +236,7 @@ def test_typed_text_of_another_encoding_is_an_error():
 
 
 @pytest.mark.parametrize("name", ["r.conll", "r.tsv", "r.txt", "r"])
-@pytest.mark.parametrize("comment", ["# sent_id = 3\n# text = Vitamin B\n", "###MEDLINE:95369245\n\n"])
+@pytest.mark.parametrize("comment", ["# global.columns = FORM TAG\n# text = Vitamin B\n", "###MEDLINE:95369245\n\n"])
 def test_comments_are_no_words(tmp_path, name, comment):
     source = open_input(input_file(tmp_path, name, f"{comment}BRCA1\tO\n#\tO\n\n{comment}is\tO\n"))
     assert [values["tokens"] for values in _values(source)] == [["BRCA1", "#"], ["is"]]
