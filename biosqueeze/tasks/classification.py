@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import MULTI, SINGLE
+from biosqueeze.data.records.columns import SHOWN
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import parse_json
@@ -96,7 +98,8 @@ class Kind(SequenceKind):
         if style.scheme == SINGLE.name:
             _warn_of_commas(source, examples)
         labels = _rows.classes_of(examples) if style.scheme == SINGLE.name else _label_names(examples)
-        note(f"{source}: {style.description}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
+        names = shortened(labels, SHOWN)
+        note(f"{source}: {style.description}; {len(labels)} labels ({names}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, style.scheme)
 
     def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[DataRecord]]) -> Dataset:

@@ -347,3 +347,12 @@ def test_words_or_text_of_a_record(record: Any, column: tuple[str, ...], words: 
 def test_a_record_without_words_and_text(record: Any, problem: str) -> None:
     with pytest.raises(SqueezeError, match=problem):
         unlabelled_sentence(record, Formulation())
+
+
+def test_messages_name_some_of_many_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path, both(".jsonl", texts(*(f"class {number:04}" for number in range(2000)))))
+    read("classification", tmp_path)
+    assert "class 0029 and 1970 more); train 2,000" in " ".join(capsys.readouterr().err.split())
+    lay_out(tmp_path, {"dev.jsonl": texts("other")})
+    with pytest.raises(SqueezeError, match=r"'other' is none of train's \(class 0000, .* and 1970 more\); correct it"):
+        read("classification", tmp_path)

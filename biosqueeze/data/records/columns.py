@@ -14,7 +14,7 @@ from biosqueeze.registry import closest
 ADVICE_ON_CSV = 'quote a field that holds a comma, "like, this"'
 ADVICE_ON_TSV = "a tab or a line end inside a text must become a space"
 SHOWN = 30
-"""Columns that a message names."""
+"""Columns or labels that a message names."""
 _QUOTED = re.compile(r'"[^"]*(?:"|$)')
 
 

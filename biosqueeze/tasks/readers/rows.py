@@ -4,9 +4,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.columns import SHOWN, Columns, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
@@ -335,7 +336,7 @@ def check_labels(
             for label in labels_in(example.gold):
                 if label not in known:
                     raise SqueezeError(
-                        f"{example.where}: the label {label!r} is none of train's ({', '.join(labels)}); "
+                        f"{example.where}: the label {label!r} is none of train's ({shortened(labels, SHOWN)}); "
                         "correct it, or add examples of it to train"
                     )
 
