@@ -292,3 +292,14 @@ def test_a_report_with_many_contaminated_articles_is_read(tmp_path: Path) -> Non
     ]
     PartReport(contaminated=found).write(part)
     assert part.is_done and PartReport.read(part).contaminated == found
+
+
+def test_articles_of_books_are_read(tmp_path: Path) -> None:
+    book = (
+        "<PubmedBookArticle><BookDocument><PMID>7</PMID><Book><BookTitle>A book.</BookTitle></Book>"
+        "<ArticleTitle>A chapter.</ArticleTitle><Language>eng</Language>"
+        "<Abstract><AbstractText>One.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"
+    )
+    first, second = read(sources.pubmed(tmp_path / "a.xml", [book, sources.citation(8, "Two.")]))
+    assert first == Article("7", "pubmed", "A chapter.", ("One.",), languages=("eng",))
+    assert isinstance(second, Article) and (second.id, second.abstract) == ("8", ("Two.",))
