@@ -193,6 +193,8 @@ def test_prodigy_examples_without_spans(tmp_path: Path) -> None:
     lay_out(tmp_path, both(".jsonl", [prodigy("accept"), bare]))
     assert guess_of(tmp_path) == "ner"
     assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [("B-Gene", "O", "O"), ("O",) * 4]
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "label": [[0, 4, "Gene"]], "answer": "accept"}]))
+    assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O", "O")
 
 
 TOKENS = {"tokens": ["TP53", "of"], "ner_tags": ["B-Gene", "O"]}

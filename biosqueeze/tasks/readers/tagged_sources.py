@@ -269,7 +269,8 @@ def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> It
     if not ("text" in requested or "entities" in requested or has_spans):
         return None
     texts = Columns(TEXTS.known, {role: name for role, name in roles.requested.items() if role in TEXTS.known})
-    records = [_with_spans(record) for record in records]
+    if any("spans" in record.values for record in records):
+        records = [_with_spans(record) for record in records]
     columns = texts.of(records)
     return (_document(record, columns["text"], columns["entities"]) for record in records)
 
