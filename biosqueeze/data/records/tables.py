@@ -246,7 +246,8 @@ def _parsed(text: str, path: Path, first: int) -> Any:
         values = parse_json(text, object_pairs_hook=_unique, parse_constant=nan_as_missing)
         check_characters(text, values)
     except _DuplicateKeyError as error:
-        raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
+        where = str(path) if "\n" in text else f"{path}:{first}"
+        raise SqueezeError(f"{where}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
     except json.JSONDecodeError as error:
         raise invalid_json(path, error, first) from error
     except UnicodeEncodeError as error:
