@@ -1,6 +1,5 @@
 """Find documents that contain a test sentence of a benchmark."""
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,17 +11,20 @@ from biosqueeze.corpora.parquet_records import read_records
 from biosqueeze.corpora.sources import is_parquet
 from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
-from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning
-from biosqueeze.data.records.splits import has_split_word
+from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning, read_document
+from biosqueeze.data.records.columns import delimiter_of
+from biosqueeze.data.records.splits import WORD_SUFFIXES, has_split_word
+from biosqueeze.data.records.tables import csv_rows, tab_rows
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.progress import note, warn
 
 _MOST_NAMED = 5
+_TEST_WORDS = ("test", "golden")  # BioASQ's test sets are called 7B1_golden.json
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
 _WORD = re.compile(r"[a-z0-9]+")
-_TABLES = {".tsv", ".csv", ".txt", ".conll", ".iob", ".iob2", ".bio"}
+_TABLES = {".tsv", ".csv", ".txt", *WORD_SUFFIXES}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _DOCUMENTS = {".xml", ".pubtator"}
 _ANNOTATIONS = {".ann", ".a1", ".a2"}  # of brat; their texts are files of their own
@@ -71,7 +73,7 @@ class TestSentences:
 
 
 def read_test_sentences(directory: Path) -> TestSentences:
-    """Read the test sentences of every benchmark below a directory: files whose name or folder says "test".
+    """Read the test sentences of every benchmark below a directory: files whose name or folder says "test" or "golden".
 
     Raises:
         SqueezeError: there is no such directory, or no test file in it.
@@ -121,7 +123,7 @@ def _is_readable(path: Path) -> bool:
 def _says_test(path: Path, root: Path) -> bool:
     relative = path.relative_to(root)
     named = any(has_split_word(part, "test") for part in (relative.parent.name, relative.name))
-    return (named or "test" in path.name.lower()) and not is_beside_data(path)
+    return (named or any(word in path.name.lower() for word in _TEST_WORDS)) and not is_beside_data(path)
 
 
 def _texts_of(path: Path) -> Iterator[tuple[str, str]]:
@@ -154,7 +156,8 @@ def _json_texts(path: Path) -> Iterator[tuple[str, str]]:
 
 def _json_values(path: Path) -> list[tuple[int, Any]]:
     """Return the values of a file of JSON or JSON lines, each with its line."""
-    lines = list(numbered_lines(path))
+    is_document = data_suffix(path) == ".json"  # which may be one line of many megabytes
+    lines = list(enumerate(read_document(path), start=1) if is_document else numbered_lines(path))
     try:
         return [(number, parse_json(line)) for number, line in lines if line.strip()]
     except ValueError:
@@ -191,12 +194,13 @@ def _strings(value: Any) -> Iterator[str]:
 def _table_texts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield every cell of a table, or every sentence of a file with one word on each line."""
     lines = list(numbered_lines(path))
-    if _has_one_word_a_line(text for _, text in lines):
-        yield from _tagged_sentences(lines, path)
-        return
     is_csv = data_suffix(path) == ".csv"
-    for number, line in lines:
-        cells = next(csv.reader([line]), []) if is_csv else line.split("\t")
+    mark = delimiter_of(next((line for _, line in lines if line.strip()), "")) if is_csv else "\t"
+    columns = [(number, line.replace(mark, "\t")) for number, line in lines]
+    if _has_one_word_a_line(text for _, text in columns):
+        yield from _tagged_sentences(columns, path)
+        return
+    for number, cells in csv_rows(lines, path) if is_csv else tab_rows(lines):
         yield from ((cell, f"{path}:{number}") for cell in cells)
 
 

@@ -34,6 +34,7 @@ MOST_FILES = 10_000
 _NUMBERED = ("pubmed", "pmc", "bioc")
 # Ids that are noted with the number of rows before them.
 _NOTED = ("withdrawn", "dropped")
+_MOST_REPORT_BYTES = 1 << 26  # a test sentence that is common has an entry for each article with it
 _MOST_BYTES = np.iinfo(np.uint32).max
 _ROW = np.dtype(
     [
@@ -59,7 +60,7 @@ class Part:
     def is_done(self) -> bool:
         """Whether the part was read to its end, and its files are as they were then."""
         report = self.file("json")
-        return report.is_file() and read_json(report)["states"] == self.states
+        return report.is_file() and read_json(report, _MOST_REPORT_BYTES)["states"] == self.states
 
     @property
     def states(self) -> list[list[Any]]:
@@ -102,7 +103,7 @@ class PartReport:
     @classmethod
     def read(cls, part: Part) -> "PartReport":
         """Read the report of a part that is done."""
-        facts = read_json(part.file("json"))
+        facts = read_json(part.file("json"), _MOST_REPORT_BYTES)
         del facts["states"]
         facts["sources"] = [SourceReport(**source) for source in facts["sources"]]
         facts["contaminated"] = [tuple(item) for item in facts["contaminated"]]

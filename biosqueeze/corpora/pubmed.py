@@ -10,13 +10,13 @@ from biosqueeze.corpora.xml_stream import stream_elements, text_of
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-_CITATION, _DELETION = "MedlineCitation", "DeleteCitation"
+_CITATION, _BOOK, _DELETION = "MedlineCitation", "BookDocument", "DeleteCitation"
 _NO_TITLE = "[Not Available]."
 _RETRACTED = {"Retracted Publication"}
 
 
 def read_pubmed(stream: BinaryIO) -> Iterator[Article | Deletion]:
-    """Yield the articles of a PubMed XML file, and the ids that it withdraws.
+    """Yield the articles of a PubMed XML file, those of books among them, and the ids that it withdraws.
 
     Each section of a structured abstract is one text. Abstracts in other languages (OtherAbstract) are not read. A
     title that PubMed translated is without its brackets.
@@ -24,7 +24,7 @@ def read_pubmed(stream: BinaryIO) -> Iterator[Article | Deletion]:
     Raises:
         DamagedSourceError: the XML is cut short or not well-formed.
     """
-    for element in stream_elements(stream, (_CITATION, _DELETION)):
+    for element in stream_elements(stream, (_CITATION, _BOOK, _DELETION)):
         if element.tag == _DELETION:
             yield from (Deletion(text_of(pmid), "pubmed") for pmid in element.iterfind("PMID"))
         else:
@@ -32,14 +32,16 @@ def read_pubmed(stream: BinaryIO) -> Iterator[Article | Deletion]:
 
 
 def _article(citation: "Element") -> Article:
-    kinds = {text_of(kind) for kind in citation.iterfind("Article/PublicationTypeList/PublicationType")}
+    inner = citation.find("Article")
+    article = citation if inner is None else inner  # of a book, its fields are those of the document
+    kinds = {text_of(kind) for kind in article.iterfind("PublicationTypeList/PublicationType")}
     corrections = citation.iterfind("CommentsCorrectionsList/CommentsCorrections")
     return Article(
         id=text_of(citation.find("PMID")),
         kind="pubmed",
-        title=_title(text_of(citation.find("Article/ArticleTitle"))),
-        abstract=tuple(filter(None, map(text_of, citation.iterfind("Article/Abstract/AbstractText")))),
-        languages=language_codes(map(text_of, citation.iterfind("Article/Language"))),
+        title=_title(text_of(article.find("ArticleTitle"))),
+        abstract=tuple(filter(None, map(text_of, article.iterfind("Abstract/AbstractText")))),
+        languages=language_codes(map(text_of, article.iterfind("Language"))),
         retracted=bool(kinds & _RETRACTED) or any(c.get("RefType") == "RetractionIn" for c in corrections),
     )
 

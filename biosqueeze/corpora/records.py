@@ -22,6 +22,7 @@ _ABSTRACTS = {"abstract", "abstract_title_1"}
 _HEADINGS = ("title", "abstract_title")
 _NOT_TEXT = {"ref", "table", "tbl", "fig", "suppl", "comp_int", "auth_cont", "ack_fund", "keyword", "abbr"}
 _BEGINNING = 1 << 12
+_SHOWN = 60  # characters of a value
 
 
 def read_text(stream: BinaryIO) -> Iterator[Article]:
@@ -67,16 +68,16 @@ def article_of_record(
         fields: the names of all its fields, where the record has not all of them.
 
     Raises:
-        DamagedSourceError: it has none of the fields.
+        DamagedSourceError: it has none of the fields, or another value than texts in one.
     """
     if not any(key in record for key in (field, "abstract", "title")):
         raise DamagedSourceError(f"{where}: no field {field!r}; name the field with the text with --field")
     return Article(
         id=_id_of(record),
         kind="text",
-        title=fold(str(record.get("title") or "")),
-        abstract=_texts(record.get("abstract")),
-        body=_texts(record.get(field)) if field not in ("title", "abstract") else (),
+        title=" ".join(_texts(record, "title", where)),
+        abstract=_texts(record, "abstract", where),
+        body=_texts(record, field, where) if field not in ("title", "abstract") else (),
         languages=_languages(record.get("language")),
         lacking=None if field in record else tuple(fields or record),
     )
@@ -93,10 +94,20 @@ def _languages(value: Any) -> tuple[str, ...]:
     return language_codes(str(each or "") for each in values)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    """Return the paragraphs of a text (its lines), or of a list of texts."""
-    lines = value.splitlines() if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(text for line in lines if isinstance(line, str) and (text := fold(line)))
+def _texts(record: Mapping[str, Any], field: str, where: str) -> tuple[str, ...]:
+    """Return the paragraphs of a text (its lines), or of a list of texts.
+
+    Raises:
+        DamagedSourceError: the field holds something else, whose texts would be lost.
+    """
+    value = record.get(field) or []
+    lines = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(lines, list) or not all(isinstance(line, str | None) for line in lines):
+        raise DamagedSourceError(
+            f"{where}: the field {field!r} holds {str(value)[:_SHOWN]!r}, and a text or a list of texts was expected; "
+            "write its texts as strings, or name another field with --field"
+        )
+    return tuple(filter(None, map(fold, filter(None, lines))))
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:

@@ -22,7 +22,7 @@ from biosqueeze.corpora.records import article_of_record, read_bioc_articles, re
 from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.lines import data_suffix, is_beside_data, unpacked
 from biosqueeze.data.records.hub import is_hub
-from biosqueeze.data.text.corpus import files_below
+from biosqueeze.data.text.corpus import files_below, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
 
@@ -91,10 +91,13 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")
-    files = [p for p in files_below(path) if is_parquet(p) or _is_source(p)]
+    files, others = list[Path](), list[Path]()
+    for each in files_below(path):
+        (files if is_parquet(each) or _is_source(each) else others).append(each)
     if not files:
         expected = ", ".join((*_SUFFIXES, *ARCHIVES))
         raise SqueezeError(f"{path} holds no file of articles; expected {expected} or .gz, or {PARQUET}")
+    note_skipped(path, len(files), [each for each in others if not is_beside_data(each)])
     return files
 
 
@@ -285,6 +288,8 @@ def _read_stream(stream: Any, name: str, field: str) -> Articles:
 def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], Articles]:
     if beginning.startswith(b"<"):
         return _xml_reader(beginning)
+    if beginning.startswith(b"PMID- "):
+        raise DamagedSourceError("it is in PubMed's MEDLINE format, which is not read; fetch PubMed's XML instead")
     if name.endswith(JSON_LINES):
         return lambda stream: read_json_lines(stream, field)
     if name.endswith(".json"):

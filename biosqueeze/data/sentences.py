@@ -7,11 +7,12 @@ CharacterSpan = tuple[int, int]  # start and end, the end exclusive
 
 # A run of letters and digits with combining accents, or any other single character.
 _WORD = re.compile(r"[^\W_]+(?:[\u0300-\u036f]+[^\W_]*)*|\S")
-# Ends of sentences with closing quotes and brackets after them, or a line end.
-_STOP_IN_LINE = re.compile(r"(?P<stop>[.!?\u2026]+)[)\]}\"'\u2019\u201d\u00bb]*(?=\s)")
+# Ends of sentences with closing quotes and brackets after them, or a line end. A match begins with the first stop of a
+# run: from each of them, a long run of dots would take minutes.
+_STOP_IN_LINE = re.compile(r"(?P<stop>[.!?\u2026](?<![.!?\u2026]{2})[.!?\u2026]*+)[)\]}\"'\u2019\u201d\u00bb]*+(?=\s)")
 _STOP = re.compile(rf"{_STOP_IN_LINE.pattern}|(?=\n)")
 _LONGEST_ABBREVIATION = 6  # letters: approx, suppl, subsp
-_AHEAD = 80  # characters after a stop that decide whether it ends a sentence
+_BEFORE, _AHEAD = 80, 80  # characters before and after a stop that decide whether it ends a sentence
 _CAPITALS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _OPENERS = "([{\"'\u2018\u201c\u00ab\u00bf\u00a1<"
 _MIXED = re.compile(r"[a-z]+-?[A-Z0-9]|[\u03b1-\u03c9]")
@@ -64,7 +65,8 @@ def _ends(text: str) -> Iterator[int]:
     for match in stops.finditer(text):
         end = match.end()
         is_end = match["stop"] is None or _is_plain_end(text, match.start(), end)
-        if is_end or _is_end(text[start : match.start()], match["stop"], text[end : end + _AHEAD]):
+        before = slice(max(start, match.start() - _BEFORE), match.start())
+        if is_end or _is_end(text[before], match["stop"], text[end : end + _AHEAD]):
             yield end
             start = end
 
@@ -87,7 +89,7 @@ def _is_end(before: str, stop: str, after: str) -> bool:
     """Return whether a stop ends a sentence.
 
     Args:
-        before: the sentence so far.
+        before: the sentence so far, or its end.
         stop: its characters.
         after: the beginning of the text after it.
     """

@@ -38,14 +38,14 @@ _HASHED_SOON = 500  # megabytes, in about two seconds
 _UNFINISHED = (".partial", ".runs")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+def read_json(path: Path, most: int = _SMALL_BYTES) -> dict[str, Any]:
+    """Read a JSON object of at most this number of bytes.
 
     Raises:
         SqueezeError: the file is too large, not UTF-8, not JSON, not an object, nested too deeply, or holds a number
             without end.
     """
-    check_size(path)
+    check_size(path, most)
     try:
         value = parse_json(read_text(path))
     except ValueError as error:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import TARGETS
 from biosqueeze.data.output_types import MULTI, SINGLE
+from biosqueeze.data.records.columns import SHOWN
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files.parsing import parse_json
@@ -96,7 +98,8 @@ class Kind(SequenceKind):
         if style.scheme == SINGLE.name:
             _warn_of_commas(source, examples)
         labels = _rows.classes_of(examples) if style.scheme == SINGLE.name else _label_names(examples)
-        note(f"{source}: {style.description}; {len(labels)} labels ({', '.join(labels)}); {_rows.counts(examples)}")
+        names = shortened(labels, SHOWN)
+        note(f"{source}: {style.description}; {len(labels)} labels ({names}); {_rows.counts(examples)}")
         return _rows.assemble(source, splits, examples, labels, style.scheme)
 
     def _read_hoc(self, source: str, splits: Sequence[str], records: Mapping[str, Sequence[DataRecord]]) -> Dataset:
@@ -140,7 +143,7 @@ class MultiLabel(Kind):
 
     def predictions(self, rows: Floats, labels: Sequence[str]) -> list[Any]:
         """Return for each row of logits the labels with a logit above 0, which is a probability above 0.5."""
-        return [frozenset(label for label, holds in zip(labels, row > 0, strict=True) if holds) for row in rows]
+        return [frozenset(labels[number] for number in np.flatnonzero(row > 0).tolist()) for row in rows]
 
     def descriptions(self, rows: Floats, labels: Sequence[str]) -> list[dict[str, Any]]:
         """Return for each row the predicted labels, the likeliest first, and the probability of every label."""
@@ -179,15 +182,16 @@ def _label_style(rows: Sequence[_rows.RoleValues], scheme: str) -> _LabelStyle:
 
 
 def _check_names(lists: Sequence[Sequence[Any]], where: str) -> None:
-    """Check that lists of labels have their names: not a 0 or 1 for every label, and no objects.
+    """Check that lists of labels have their names: not a 0 or 1 for every label, and no objects or lists.
 
     Raises:
         SqueezeError: they have not.
     """
     items = [item for each in lists for item in each]
-    if any(isinstance(item, Mapping) for item in items):
+    if any(isinstance(item, Mapping | list | tuple) for item in items):
         raise SqueezeError(
-            f"{where}: the labels are objects, and names were expected; spans of a text are read with --task ner"
+            f"{where}: the labels are objects or lists, and names were expected; spans of a text are read with "
+            "--task ner"
         )
     are_places = all(item in (0, 1) for item in items) and len(set(map(len, lists))) == 1
     if are_places and any(len(set(each)) < len(each) for each in lists):

@@ -17,7 +17,13 @@ FILES = {
     "test.txt": f'{{"text": "{TOKENS}", "label": "x"}}\n',
     "blurb/test.tsv": f"labels\tsentence\tindex\n0_0\t{TOKENS}\t1_s0\n",
     "test.csv": f'id,text\n1,"{RAW}"\n',
+    "blurb/test.csv": f'id;text;label\n1;"{RAW}";yes\n',
+    "test_lines.csv": 'text,label\n"{}",yes\n'.format(RAW.replace(" cells", "\n\ncells")),
+    "test_words.csv": "\n".join(f"{word.strip(',')},O" for word in RAW.split()) + "\n\n",
+    "test_long.csv": f'text,label\n"{RAW}{" More." * 30_000}",yes\n',
     "qa/test.json": f'{{"1": {{"QUESTION": "Short one?", "CONTEXTS": ["First. {RAW}"]}}}}',
+    "qa/7B1_golden.json": json.dumps({"questions": [{"body": "Short?", "snippets": [{"text": RAW}]}]}, indent=1),
+    "qa/test-v1.json": json.dumps({"data": [{"context": "Short one? " * 300_000}, {"context": RAW}]}),
     "NCBItestset_corpus.txt": f"1|t|A title\n1|a|{RAW}\n",
 }
 

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from biosqueeze.corpora.article import Article, Deletion
+from biosqueeze.corpora.parts import Part, PartReport
 from biosqueeze.corpora.sections import Section
 from biosqueeze.corpora.sources import MemberEnd, SourceFile, find_sources, open_source, read_source
 from biosqueeze.corpora.xml_stream import DamagedSourceError
@@ -178,6 +179,7 @@ DAMAGED = {
     "list.jsonl": b"[1]",
     "field.jsonl": b'{"other": "a"}',
     "binary.txt": b"\x01\x02 text\n\x00\x03",
+    "pubmed-set.txt": b"\nPMID- 38012345\nTI  - A title.\n",
     "latin.txt": "caf\u00e9".encode("latin-1"),
     "bioc.json": b'{"documents": [{"id": 1}]}',
     "records.json": b'[{"id": 1, "text": "a"}]',
@@ -221,10 +223,11 @@ def test_memory_of_a_large_file_is_flat(tmp_path: Path) -> None:
     assert peaks[1] < peaks[0] + 10_000
 
 
-def test_sources_of_a_directory(tmp_path: Path) -> None:
+def test_sources_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("b/2.xml.gz", "a.jsonl", "README.txt", ".hidden.txt", "notes.pdf", "b/oa.filelist.txt"):
         sources.packed(tmp_path / name, b"x")
     assert [file.path.name for file in find_sources((str(tmp_path),))] == ["a.jsonl", "2.xml.gz"]
+    assert f"corpus {tmp_path}: 2 files read; skipped notes.pdf" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(SqueezeError, match="given twice"):
         find_sources((str(tmp_path / "a.jsonl"), str(tmp_path)))
     with pytest.raises(SqueezeError, match="no file or directory"):
@@ -265,3 +268,38 @@ def test_parquet_that_is_cut_short_or_has_other_fields(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedSourceError, match="cannot be read as Parquet"):
         read(path)
+
+
+def test_texts_of_a_field_in_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"title": ["A title.", null], "text": ["One. \\n Two.", "", "Three."]}\n')
+    assert read(path) == [Article("", "text", "A title.", body=("One. Two.", "Three."))]
+
+
+@pytest.mark.parametrize("name", ["text", "abstract", "title"])
+@pytest.mark.parametrize("value", [5, {"text": "Lost."}, [{"text": "Lost."}], ["Kept.", ["Lost."]]])
+def test_a_field_with_more_than_texts_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"title": "A title.", "text": "A text.", name: value}))
+    with pytest.raises(DamagedSourceError, match=rf"line 1: the field '{name}' holds .* a list of texts was expected"):
+        read(path)
+
+
+def test_a_report_with_many_contaminated_articles_is_read(tmp_path: Path) -> None:
+    part = Part(0, (), tmp_path)
+    found = [
+        ("/data/pubmed/baseline/pubmed24n0001.xml.gz", str(n), "benchmarks/test.tsv:12345") for n in range(160_000)
+    ]
+    PartReport(contaminated=found).write(part)
+    assert part.is_done and PartReport.read(part).contaminated == found
+
+
+def test_articles_of_books_are_read(tmp_path: Path) -> None:
+    book = (
+        "<PubmedBookArticle><BookDocument><PMID>7</PMID><Book><BookTitle>A book.</BookTitle></Book>"
+        "<ArticleTitle>A chapter.</ArticleTitle><Language>eng</Language>"
+        "<Abstract><AbstractText>One.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"
+    )
+    first, second = read(sources.pubmed(tmp_path / "a.xml", [book, sources.citation(8, "Two.")]))
+    assert first == Article("7", "pubmed", "A chapter.", ("One.",), languages=("eng",))
+    assert isinstance(second, Article) and (second.id, second.abstract) == ("8", ("Two.",))

@@ -169,3 +169,8 @@ def test_the_shortcut_finds_the_same_ends(words):
         patch.setattr(sentence_rules, "_is_plain_end", lambda *_: False)
         expected = sentences_of(text)
     assert sentences_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["." * 200_000 + "x", "e.g. " * 200_000])
+def test_stops_that_end_nothing_take_no_minutes(text):
+    assert sentences_of(text) == [(0, len(text.rstrip()))]

@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from biosqueeze.errors import SqueezeError, UsageError
@@ -42,9 +44,20 @@ def test_crlf_byte_order_mark_and_document_lines(tmp_path):
     assert KIND.read(_write(tmp_path / "odd", train=odd.replace("\n", "\r\n")), ("train",)) == plain
 
 
-@pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob"])
+@pytest.mark.parametrize("comment", ["# newdoc id = 7\n# text = Vitamin B", "###MEDLINE:95369245\n"])
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_comments_are_no_words(tmp_path, comment, separator):
+    plain = KIND.read(_write(tmp_path, train=TRAIN), ("train",))
+    (tmp_path / "odd").mkdir()
+    odd = f"{comment}\n{TRAIN}\n{comment}\n#\tO\n#1\tO\n".replace("\t", separator)
+    *sentences, last = KIND.read(_write(tmp_path / "odd", train=odd), ("train",)).splits["train"]
+    assert tuple(sentences) == plain.splits["train"]
+    assert last.words == ("#", "#1")
+
+
+@pytest.mark.parametrize("name", ["dev.tsv", "devel.txt", "valid.conll", "validation.iob", "dev.iob2", "dev.bio.gz"])
 def test_names_of_the_dev_file(tmp_path, name):
-    (tmp_path / name).write_text(TRAIN)
+    (tmp_path / name).write_bytes(gzip.compress(TRAIN.encode()) if name.endswith(".gz") else TRAIN.encode())
     assert len(KIND.read(str(tmp_path), ("dev",)).splits["dev"]) == 2
 
 

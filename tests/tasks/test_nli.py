@@ -204,6 +204,7 @@ def test_bioasq_yes_or_no_questions_are_read_from_its_own_files(tmp_path, capsys
         ({"exact_answer": "perhaps"}, ("questions[0]", "neither yes nor no")),
         ({"body": ""}, ("questions[0]: no first",)),
         ({"snippets": []}, ("questions[0]: no second",)),
+        ({"snippets": True}, ('questions[0] has no list "snippets"',)),
         ({"type": "list"}, ("no question of type yesno",)),
         ({"id": "q5"}, ("the id 'q5' is already used at", "questions[0]")),
     ],

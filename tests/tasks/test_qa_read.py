@@ -212,6 +212,8 @@ def test_columns_are_named(tmp_path):
         ({"data": [{"title": "t"}]}, r'data\[0\] has no list "paragraphs"'),
         ({"data": [5]}, r"data\[0\] is of type int"),
         ('{"data": [\n{"x": 1,}]}', r"train.json:2: invalid JSON"),
+        (bioasq(factoid("5a", "x") | {"snippets": 5}), r'question 5a has no list "snippets"'),
+        (bioasq(factoid("5a", "x") | {"snippets": ["x"]}), r"question 5a: snippets\[0\] is of type str"),
         (bioasq(factoid("5a", None, CONTEXT)), r'question 5a has no "exact_answer"'),
         (bioasq({**factoid("5a", "x"), "body": None}), r'question 5a has no "body"'),
         (bioasq({**factoid("5a", "x"), "type": "list"}), r"no question of type factoid"),

@@ -106,6 +106,7 @@ def texts(*labels: Any) -> list[dict[str, Any]]:
         ([[0, 1, 1], [1, 0, 0]], "lists of 0 and 1, a place for each label; write the names"),
         ([[0, 0], [1, 0]], "lists of 0 and 1"),
         ([[{"start": 0, "end": 4, "labels": ["Drug"]}]], "the labels are objects"),
+        ([[[0, 5, "Study"]], []], "or lists, and names were expected; spans of a text are read with --task ner"),
     ],
 )
 def test_lists_without_the_names_of_labels(tmp_path: Path, labels: list[Any], problem: str) -> None:
@@ -176,6 +177,26 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
         read("ner", tmp_path)
 
 
+def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spans = [[0, 3, "Gene"], [8, 11, "Species"]]
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "entities": spans}]))
+    read("ner", tmp_path)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of 2 entities end within a word" not in said
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice now", "entities": spans}]))
+    read("ner", tmp_path)
+    assert "train.jsonl:1: 2 of 2 entities end within a word" in " ".join(capsys.readouterr().err.split())
+
+
+def test_prodigy_examples_without_spans(tmp_path: Path) -> None:
+    bare = {"text": "Mice are fed.", "tokens": [{"text": "Mice", "start": 0, "end": 4, "id": 0}], "answer": "accept"}
+    lay_out(tmp_path, both(".jsonl", [prodigy("accept"), bare]))
+    assert guess_of(tmp_path) == "ner"
+    assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [("B-Gene", "O", "O"), ("O",) * 4]
+    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "label": [[0, 4, "Gene"]], "answer": "accept"}]))
+    assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O", "O")
+
+
 TOKENS = {"tokens": ["TP53", "of"], "ner_tags": ["B-Gene", "O"]}
 TEXT = {"text": "TP53 of mice", "entities": [[0, 4, "Gene"]]}
 TRAINING = {"ner": columns("TP53\tB-Gene", "of\tO"), "relation": "index\tsentence\tlabel\n"}
@@ -210,6 +231,38 @@ def test_a_test_split_without_labels(kind: str, files: Any, tmp_path: Path, caps
     assert "is not compared with train and dev" in capsys.readouterr().err
     with pytest.raises(SqueezeError):
         open_task(kind).read(str(tmp_path), ("test",))
+
+
+@pytest.mark.parametrize(("kind", "label"), [("nli", -1), ("nli", "-1"), ("similarity", -1.0), ("classification", -1)])
+def test_a_test_split_of_minus_ones(kind: str, label: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [{"text": f"study {n}", "sentence1": "a b", "sentence2": f"c {n}", "label": n % 2} for n in range(4)]
+    hidden = {"text": "study 9", "sentence1": "a b", "sentence2": "c 9", "label": label}
+    lay_out(tmp_path, {**both(".jsonl", pairs), "test.jsonl": [hidden]})
+    assert set(read(kind, tmp_path).splits) == {"train", "dev"}
+    assert "test has no labels" in capsys.readouterr().err
+    lay_out(tmp_path, {"test.jsonl": [hidden, {**hidden, "sentence2": "d", "text": "study 8", "label": 1}]})
+    if kind != "similarity":
+        with pytest.raises(SqueezeError, match="the label '-1' is none of train's"):
+            read(kind, tmp_path)
+
+
+def test_the_columns_of_a_data_frame_are_no_records(tmp_path: Path) -> None:
+    columns = {"text": {"0": "study of mice", "2": "study of cells"}, "label": {"0": "x", "2": "y"}}
+    lay_out(tmp_path, both(".json", json.dumps(columns)))
+    for kind in ("classification", "ner"):
+        with pytest.raises(SqueezeError, match=r"an object of columns, as DataFrame\.to_json .* lines=True\)"):
+            read(kind, tmp_path)
+    with pytest.raises(SqueezeError, match="name the kind to see more") as caught:
+        guess_of(tmp_path)
+    assert "there are 0, 2" not in str(caught.value)
+
+
+def test_a_wide_table_has_a_short_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = "\t".join(f"g{n}" for n in range(5000)) + "\tlabel\n" + "1\t" * 5000 + "x\n"
+    lay_out(tmp_path, both(".tsv", table))
+    with pytest.raises(SqueezeError, match="g28, g29 and 4971 more: name the right one"):
+        read("classification", tmp_path)
+    assert len(capsys.readouterr().err) < 2000
 
 
 def test_texts_without_entities_are_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,3 +349,12 @@ def test_words_or_text_of_a_record(record: Any, column: tuple[str, ...], words: 
 def test_a_record_without_words_and_text(record: Any, problem: str) -> None:
     with pytest.raises(SqueezeError, match=problem):
         unlabelled_sentence(record, Formulation())
+
+
+def test_messages_name_some_of_many_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path, both(".jsonl", texts(*(f"class {number:04}" for number in range(2000)))))
+    read("classification", tmp_path)
+    assert "class 0029 and 1970 more); train 2,000" in " ".join(capsys.readouterr().err.split())
+    lay_out(tmp_path, {"dev.jsonl": texts("other")})
+    with pytest.raises(SqueezeError, match=r"'other' is none of train's \(class 0000, .* and 1970 more\); correct it"):
+        read("classification", tmp_path)

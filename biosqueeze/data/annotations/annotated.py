@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from unicodedata import normalize
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
@@ -32,7 +33,8 @@ class Document:
 def align_annotation(document: Document, annotation: Annotation, where: str) -> Annotation:
     """Check an annotation against the text of its document, and trim white space from its ends.
 
-    The annotation's text may differ from the document in white space, as in published corpora, and in nothing else.
+    The annotation's text may differ from the document in white space, as in published corpora, and in how accents are
+    encoded (NFC or NFD), and in nothing else.
 
     Args:
         document: the annotated text.
@@ -52,13 +54,17 @@ def align_annotation(document: Document, annotation: Annotation, where: str) -> 
             f"{document.id} has {len(text)} characters{_nearest_offsets(text, annotation)}; correct the offsets"
         )
     covered = text[annotation.start : annotation.end]
-    if not covered.strip() or covered.split() != annotation.text.split():
+    if not covered.strip() or _words(covered) != _words(annotation.text):
         raise SqueezeError(
             f"{where}: {annotation.text!r} has the offsets {annotation.start}-{annotation.end} of {document.id}, but "
             f"the text there is {covered!r}{_nearest_offsets(text, annotation)}; correct the offsets or the text"
         )
     start = annotation.start + len(covered) - len(covered.lstrip())
     return Annotation(start, start + len(covered.strip()), annotation.type, covered.strip(), annotation.id)
+
+
+def _words(text: str) -> list[str]:
+    return normalize("NFC", text).split()
 
 
 def _nearest_offsets(text: str, annotation: Annotation) -> str:

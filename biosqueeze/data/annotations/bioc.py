@@ -1,7 +1,7 @@
 """Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -80,10 +80,15 @@ def _read_json(path: Path) -> "Sequence[BioCDocument]":
     for number, raw in enumerate(_document_list(read_json_document(path), path), start=1):
         try:
             documents.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise SqueezeError(
                 f"{path} document {number}: not a BioC document: the field {error} is missing in it or in a part of "
                 "it; add the field"
+            ) from error
+        except TypeError as error:
+            raise SqueezeError(
+                f"{path} document {number}: not a BioC document: it, or a part of it, has another type than BioC has "
+                f"({error}); correct it"
             ) from error
     return documents
 
@@ -116,7 +121,9 @@ class _TextBuilder:
     length: int = 0
 
     def add(self, offset: int, piece: str) -> None:
-        """Append a passage at its offset."""
+        """Append a passage at its offset; without a text it has no place."""
+        if not piece:
+            return
         gap = _number(offset, self.where) - self.length
         if not 0 <= gap <= _MAX_GAP:
             raise SqueezeError(
@@ -135,12 +142,10 @@ def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Docume
     annotations = list(raw.annotations)
     for passage in raw.passages:
         annotations += passage.annotations
-        if passage.text:
-            text.add(passage.offset, passage.text)
+        text.add(passage.offset, whole := _text(passage.text, where))
         for sentence in passage.sentences:
             annotations += sentence.annotations
-            if sentence.text and not passage.text:
-                text.add(sentence.offset, sentence.text)
+            text.add(sentence.offset, "" if whole else _text(sentence.text, where))
     bare = Document(name, "".join(text.pieces), (), where)
     aligned = [_annotation(bare, annotation, where, counts) for annotation in annotations]
     return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation))
@@ -152,17 +157,25 @@ def _annotation(document: Document, raw: "BioCAnnotation", where: str, counts: D
         return None
     spans = [(_number(location.offset, where), _number(location.length, where)) for location in raw.locations]
     start, end = min(offset for offset, _ in spans), max(map(sum, spans))
-    text = raw.text or ""
+    text = _text(raw.text, where)
     if len(raw.locations) > 1:
         counts.counts["discontinuous annotations read as one span from first to last character"] += 1
         text = document.text[max(start, 0) : end]
-    concept = next((str(raw.infons[key]) for key in _CONCEPT_KEYS if raw.infons.get(key)), "")
-    entity_type = raw.infons.get("type")
+    infons = raw.infons if isinstance(raw.infons, Mapping) else {}
+    concept = next((str(infons[key]) for key in _CONCEPT_KEYS if infons.get(key)), "")
+    entity_type = infons.get("type")
     if not entity_type:
         raise SqueezeError(f'{where}: the annotation {raw.id} has no type; add <infon key="type">')
     return align_annotation(
         document, Annotation(start, end, str(entity_type), text, concept), f"{where} annotation {raw.id}"
     )
+
+
+def _text(value: Any, where: str) -> str:
+    """Return a text, which JSON does not guarantee to be a string; "" for none."""
+    if not isinstance(value, str | None):
+        raise SqueezeError(f"{where}: the text {str(value)[:40]!r} is no string; write it as one")
+    return value or ""
 
 
 def _number(value: Any, where: str) -> int:

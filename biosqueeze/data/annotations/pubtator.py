@@ -110,7 +110,7 @@ class _PubtatorBlock:
             annotation = _annotation(cells, where)
             annotations.append(align_annotation(bare, annotation, where))
             if bare.text[annotation.start : annotation.end].replace("\n", " ") != annotation.text:
-                counts.counts["annotations that differ from the text in white space; the text is used"] += 1
+                counts.counts["annotations that differ from the text in white space or accents; the text is used"] += 1
         return replace(bare, annotations=tuple(annotations))
 
 

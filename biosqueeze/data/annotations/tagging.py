@@ -1,5 +1,6 @@
 """Convert annotated text to tagged words; of overlapping annotations only the longest is kept."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -94,8 +95,10 @@ def _highest(annotations: Sequence[Annotation], offset: int, ranks: TypeRanks) -
 def without_overlaps(annotations: Sequence[Annotation]) -> list[Annotation]:
     """Keep the longest of overlapping annotations (of equal ones the first), in text order."""
     kept: list[Annotation] = []
+    covered = bytearray(max((each.end for each in annotations), default=0))  # whether each character is in a kept one
     for candidate in sorted(annotations, key=lambda each: (each.start - each.end, each.start)):
-        if all(candidate.end <= each.start or each.end <= candidate.start for each in kept):
+        if not any(covered[candidate.start : candidate.end]):
+            covered[candidate.start : candidate.end] = b"\1" * (candidate.end - candidate.start)
             kept.append(candidate)
     return sorted(kept, key=lambda each: each.start)
 
@@ -126,10 +129,12 @@ def _tags(words: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> 
 
 
 def _joined(sentences: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> list[CharacterSpan]:
-    """Join neighbouring sentences with an annotation across their border."""
+    """Join neighbouring sentences with an annotation across their border; annotations are ordered and disjoint."""
+    starts = [annotation.start for annotation in annotations]
     joined: list[CharacterSpan] = []
     for start, end in sentences:
-        if joined and any(each.start < joined[-1][1] and start < each.end for each in annotations):
+        before = bisect_left(starts, joined[-1][1]) if joined else 0  # annotations that begin before the border
+        if before and start < annotations[before - 1].end:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

@@ -1,16 +1,21 @@
 """Find the columns of a table by their roles: from --column, or by the names that are common for a role."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 
 # What rows with too many or too few cells may lack.
 ADVICE_ON_CSV = 'quote a field that holds a comma, "like, this"'
 ADVICE_ON_TSV = "a tab or a line end inside a text must become a space"
+SHOWN = 30
+"""Columns or labels that a message names."""
+_QUOTED = re.compile(r'"[^"]*(?:"|$)')
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def find_column(records: Sequence[DataRecord], role: str, known: Sequence[str], 
         tried = "" if role in requested else f" (looked for {', '.join(known)})"
         raise SqueezeError(
             f"{records[0].where if records else 'no record'}: {problem}{tried}; there are "
-            f"{', '.join(names) or 'none'}: name the right one with --column {role}=NAME"
+            f"{shortened(names, SHOWN) or 'none'}: name the right one with --column {role}=NAME"
         )
     incomplete = next((record for record in records if column not in record.values), None)
     if incomplete is not None:
@@ -135,9 +140,10 @@ def check_line_ends(line: str, where: str) -> None:
 def delimiter_of(first_line: str) -> str:
     """Return what separates the fields of a .csv: tabs or semicolons where its first line has them and no comma.
 
-    Spreadsheets write semicolons in countries with a decimal comma.
+    Spreadsheets write semicolons in countries with a decimal comma. A mark in quotes, or before a space, is text.
     """
-    return "," if "," in first_line else next((mark for mark in "\t;" if mark in first_line), ",")
+    bare = _QUOTED.sub("", first_line)
+    return next((mark for mark in ",\t;" if re.search(rf"{mark}(?! )", bare)), ",")
 
 
 def check_names(columns: Sequence[str], where: str) -> None:

@@ -16,14 +16,15 @@ from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
 from biosqueeze.data.records.columns import check_line_ends, delimiter_of, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
-    DOCUMENT_START,
     comma_records,
     has_tag,
+    is_border,
     is_header,
     tab_records,
     word_records,
 )
 from biosqueeze.data.records.input_record import InputRecord
+from biosqueeze.data.records.splits import WORD_SUFFIXES
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.registry import closest
@@ -44,13 +45,17 @@ _SUFFIXES: Mapping[str, Format] = {
     ".json": "jsonl",
     ".pubtator": "pubtator",
     ".csv": "csv",
-    ".conll": "conll",
-    ".iob": "conll",
-    ".bio": "conll",
+    **dict.fromkeys(WORD_SUFFIXES, "conll"),
 }
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
 _OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
-_OTHER_FIRST_LINES = {"<?xml": "XML", "<!doctype": "XML or HTML"}
+_OTHER_FIRST_LINES = {
+    "<?xml": "XML",
+    "<!doctype": "XML or HTML",
+    "pmid- ": "in PubMed's MEDLINE format",
+    "ty  - ": "in the RIS format",
+    "%pdf-": "PDF",
+}
 _TELLING_BYTES = 1 << 19  # several buffers
 _JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
 
@@ -90,10 +95,10 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
     """Open the records of a file or pipe, plain or .gz, or of standard input; it is read once, from its beginning.
 
     The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
-    JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART- or a word, a tab and a tag begin tagged words; names of
-    columns between tabs, commas or semicolons, one of them that of a text, begin a table. A .tsv is a table, unless its
-    first line has a word and a tag. Any other file has one text per line, unless its name or first line shows that it
-    is XML, or a JSON list.
+    JSON lines, ID|t|TITLE begins PubTator, and -DOCSTART-, a comment (`# sent_id = 3`), or a word, a tab and a tag
+    begin tagged words; names of columns between tabs, commas or semicolons, one of them that of a text, begin a table.
+    A .tsv is a table, unless its first line has a word and a tag. Any other file has one text per line, unless its name
+    or first line shows that it is XML, or a JSON list.
 
     Args:
         source: name of the file, or -.
@@ -212,7 +217,7 @@ def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) ->
     if suffix == ".tsv":
         # The roles of a tagger's fine-tuning are among the columns; they do not make words of a table.
         names_words = "word" in columns and "text" not in columns and not is_header(line, "\t")
-        return "conll" if _begins_words(line) or names_words else "tsv"
+        return "conll" if is_border(line) or has_tag(line) or names_words else "tsv"
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     beginning = line.lstrip().lower()
@@ -228,15 +233,11 @@ def _format_by_line(line: str) -> Format:
     match = TEXT_LINE.match(line)
     if match and match[2] == "t":
         return "pubtator"
-    if _begins_words(line) and ("\t" in line or line.startswith(DOCUMENT_START)):
+    if is_border(line) or ("\t" in line and has_tag(line)):
         return "conll"
     if is_header(line, "\t"):
         return "tsv"
     return "csv" if is_header(line, delimiter_of(line)) else "text"
-
-
-def _begins_words(line: str) -> bool:
-    return line.startswith(DOCUMENT_START) or has_tag(line)
 
 
 def _texts(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:

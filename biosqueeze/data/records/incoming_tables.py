@@ -20,7 +20,8 @@ from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import max_line_bytes
 
-DOCUMENT_START = "-DOCSTART-"
+# The marks of documents of CoNLL-2003 and JNLPBA, and the comments of CoNLL-U, such as `# newdoc` and `# sent_id = 3`.
+_BORDER = re.compile(r"\s*$|-DOCSTART-|###MEDLINE:|# (?:newdoc|newpar)\b|# [\w.]+ =")
 _TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"
@@ -29,6 +30,11 @@ _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", 
 _LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
 
 _Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells, error of an invalid line in it
+
+
+def is_border(line: str) -> bool:
+    """Return whether a line of a column file lies between sentences: blank, the mark of a document, or a comment."""
+    return _BORDER.match(line) is not None
 
 
 def has_tag(line: str) -> bool:
@@ -67,8 +73,8 @@ def comma_records(lines: Iterable[Line], name: str, *, has_header: bool) -> Iter
 def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -> Iterator[InputRecord]:
     """Yield the sentences of a column file as {"id", "tokens"}; the id is the number of the sentence's first line.
 
-    Columns are separated by tabs, or by white space in a file whose first row has no tab. Blank lines and -DOCSTART-
-    separate sentences.
+    Columns are separated by tabs, or by white space in a file whose first row has no tab. Sentences are separated as
+    `is_border` says.
 
     Args:
         lines: of the file.
@@ -82,7 +88,7 @@ def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -
     sentence: list[Line] = []
     layout: _WordColumn | None = None
     for line in lines:
-        if line.text.strip() and not line.text.startswith(DOCUMENT_START):
+        if not is_border(line.text):
             if layout is None:
                 layout = _WordColumn.of(line, columns.get("word", "1"), name)
                 if not columns.get("word", "1").isdecimal():

@@ -11,13 +11,15 @@ from biosqueeze.errors import SqueezeError, in_one_line, require
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_OF = re.compile(r"-\d{5}-of-(\d{5})\.parquet$")
+_OF = re.compile(r"-\d{5}-of-(\d{5})(-[0-9a-f]{16})?\.parquet$")  # and a fingerprint in older ones
+_SHARDS = ("?????-of-?????", f"?????-of-?????-{'[0-9a-f]' * 16}")
 
 
 def parquet_splits(directory: Path) -> dict[str, list[Path]]:
     """Return the Parquet files of each split of a directory, or else of its folder `data`; {} where there are none.
 
-    They are train.parquet, train-00000-of-00002.parquet and so on, or the files of a folder `train`.
+    They are train.parquet, train-00000-of-00002.parquet (also with a fingerprint, as older releases of `datasets` wrote
+    them) and so on, or the files of a folder `train`.
 
     Raises:
         SqueezeError: a split has files of two of these forms, or one of its shards is missing.
@@ -36,7 +38,7 @@ def parquet_files(directory: Path) -> list[Path]:
 
 
 def _forms(folder: Path, name: str) -> list[list[Path]]:
-    patterns = (f"{name}.parquet", f"{name}-?????-of-?????.parquet", f"{name}/*.parquet")
+    patterns = (f"{name}.parquet", *(f"{name}-{shard}.parquet" for shard in _SHARDS), f"{name}/*.parquet")
     return [sorted(paths) for pattern in patterns if (paths := list(folder.glob(pattern)))]
 
 

@@ -22,7 +22,7 @@ from biosqueeze.data.records.splits import (
     splits_named,
     splits_within,
 )
-from biosqueeze.data.records.tables import as_record, is_json_lines, parse_records, splits_of
+from biosqueeze.data.records.tables import are_columns, as_record, is_json_lines, parse_records, splits_of
 from biosqueeze.errors import SqueezeError
 
 RECORDS = 20  # records, sentences or documents of a sample
@@ -155,10 +155,15 @@ def _is_within(name: str, split: str) -> bool:
 
 
 def _json_records(text: str, path: Path) -> list[DataRecord]:
-    """Parse the first records of a JSON list, or of an object of records by id; [] if its items are not records."""
+    """Parse the first records of a JSON list, or of an object of records by id; [] if its items are not records.
+
+    The columns of a table are none, which `tables.read_records` explains.
+    """
     try:
         items = [(key, as_record(item, str(path))) for key, item in islice(_leading_items(text), RECORDS)]
     except SqueezeError:
+        return []
+    if are_columns([item for key, item in items if key]):
         return []
     return [DataRecord(str(path), {**item, "id": key} if key else item) for key, item in items]
 

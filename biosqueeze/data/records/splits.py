@@ -18,7 +18,9 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 """The names that the file of a split may have, up to the first dot; the first is the name of the split."""
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 """Of records."""
-DATA_SUFFIXES = (*SUFFIXES, ".conll", ".iob", ".pubtator", ".xml")
+WORD_SUFFIXES = (".conll", ".iob", ".iob2", ".bio")
+"""Of columns of words, beside .tsv and .txt."""
+DATA_SUFFIXES = (*SUFFIXES, *WORD_SUFFIXES, ".pubtator", ".xml")
 # The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}
@@ -137,13 +139,13 @@ def _way_out(directory: Path, split: str, suffixes: Sequence[str]) -> str:
         return f"it holds {len(numbered)} folds; name one of them, such as {numbered[0]}"
     similar = sorted(path.name for path in directory.iterdir() if path.name.lower().startswith(SPELLINGS[split]))
     if similar:
-        return f"there is {_shortened(similar)}, which does not match: rename it, or name another directory"
+        return f"there is {shortened(similar)}, which does not match: rename or convert it, or name another directory"
     below = sorted(_matches_below(directory, split, suffixes))
     if below:
         return f"there is {below[0]}; name its directory: {(directory / below[0]).parent}"
     names = sorted(path.name for path in directory.iterdir())
     share = ", or hold out a part of train where the command has --dev-share" if split == "dev" and names else ""
-    return f"it holds {_shortened(names) if names else 'nothing'}; rename the file, or name another directory{share}"
+    return f"it holds {shortened(names) if names else 'nothing'}; rename the file, or name another directory{share}"
 
 
 def _matches_below(directory: Path, split: str, suffixes: Sequence[str]) -> Iterator[str]:
@@ -153,6 +155,7 @@ def _matches_below(directory: Path, split: str, suffixes: Sequence[str]) -> Iter
             yield from (f"{folder.name}/{name}" for name in names if (folder / name).is_file())
 
 
-def _shortened(names: Sequence[str], most: int = 5) -> str:
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """Return names for a message, the first ones and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

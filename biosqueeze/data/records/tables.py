@@ -12,6 +12,7 @@ from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
     ADVICE_ON_CSV,
     ADVICE_ON_TSV,
+    SHOWN,
     check_line_ends,
     check_names,
     delimiter_of,
@@ -26,6 +27,7 @@ from biosqueeze.data.records.splits import (
     find_split,
     open_directory,
     require_split,
+    shortened,
 )
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
@@ -114,7 +116,7 @@ def parse_records(lines: NumberedLines, path: Path, header: Sequence[str]) -> It
     kind = data_suffix(path)
     if kind in (".jsonl", ".json") or (kind == ".txt" and first.lstrip().startswith("{")):
         return _json_lines(lines, path)
-    return _table(path, _csv_rows(lines, path) if kind == ".csv" else _tab_rows(lines), header)
+    return _table(path, csv_rows(lines, path) if kind == ".csv" else tab_rows(lines), header)
 
 
 def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
@@ -127,13 +129,17 @@ def _peek(lines: NumberedLines) -> tuple[str, NumberedLines]:
     return "", head
 
 
-def _tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
+def tab_rows(lines: NumberedLines) -> Iterator[tuple[int, list[str]]]:
     """Split the rows of a .tsv, without quoting: quotes in biomedical tables are text."""
     return ((number, line.split("\t")) for number, line in lines if line)
 
 
-def _csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`."""
+def csv_rows(lines: NumberedLines, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Parse the rows of a .csv with RFC 4180 quoting; a quoted field may contain line ends; see `delimiter_of`.
+
+    Raises:
+        SqueezeError: a row is malformed; the message names file and line.
+    """
     csv.field_size_limit(_MAX_FIELD)
     first, lines = _peek(lines)
     rows = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter_of(first), strict=True)
@@ -194,12 +200,23 @@ def _json(path: Path) -> Iterator[DataRecord]:
     value = _parsed(text, path, 1)
     if isinstance(value, list):
         return (DataRecord(f"{path}[{n}]", as_record(item, f"{path}[{n}]")) for n, item in enumerate(value))
+    if isinstance(value, dict) and are_columns(list(value.values())):
+        raise SqueezeError(
+            f"{path}: an object of columns, as DataFrame.to_json writes it; write records: "
+            "to_json(path, orient='records', lines=True)"
+        )
     if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         return (_with_id(path, key, item) for key, item in value.items())
     raise SqueezeError(
         f"{path}: neither a list of records nor an object of records by id "
         f"(found {_summary(value)}); write it as JSON lines, one record on each"
     )
+
+
+def are_columns(values: Sequence[Any]) -> bool:
+    """Return whether values of a JSON object are columns, each an object of values by the number of the row."""
+    rows = list(values[0]) if values and isinstance(values[0], dict) else []
+    return all(map(str.isdecimal, rows)) and bool(rows) and all(isinstance(v, dict) and list(v) == rows for v in values)
 
 
 def _summary(value: Any) -> str:
@@ -229,7 +246,8 @@ def _parsed(text: str, path: Path, first: int) -> Any:
         values = parse_json(text, object_pairs_hook=_unique, parse_constant=nan_as_missing)
         check_characters(text, values)
     except _DuplicateKeyError as error:
-        raise SqueezeError(f"{path}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
+        where = str(path) if "\n" in text else f"{path}:{first}"
+        raise SqueezeError(f"{where}: the key {error.args[0]!r} occurs twice in one object; remove one") from error
     except json.JSONDecodeError as error:
         raise invalid_json(path, error, first) from error
     except UnicodeEncodeError as error:
@@ -269,7 +287,7 @@ def _logged(
 ) -> dict[str, list[DataRecord]]:
     counts = (
         f"{split}{f' {files[split].name}' if files else ''} {len(rows):,} records "
-        f"({', '.join(rows[0].values) or 'no column'})"
+        f"({shortened(list(rows[0].values), SHOWN) or 'no column'})"
         for split, rows in records.items()
     )
     note(f"{source}: {'; '.join(counts)}")

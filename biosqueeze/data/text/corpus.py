@@ -11,6 +11,7 @@ from pathlib import Path
 from biosqueeze.data.demo import demo_text
 from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, is_beside_data, numbered_lines
 from biosqueeze.data.records.hub import is_hub
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
@@ -160,6 +161,8 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files below a directory in sorted order: of a built corpus its shards to train on, no hidden ones.
 
+    Links to directories, which may lead back, are not followed, but logged.
+
     Raises:
         SqueezeError: the manifest of a corpus is damaged, or a shard is missing.
     """
@@ -173,6 +176,8 @@ def files_below(directory: Path) -> list[Path]:
             if held_out := _shards_of(folder, "held-out"):
                 note(f"{folder} is a built corpus: its held-out documents ({len(held_out)} files) are not read")
         else:
+            if links := [str(folder / each) for each in folders if (folder / each).is_symlink()]:
+                note(f"links to directories are not followed: {', '.join(links)}; name such a directory itself")
             paths = (folder / each for each in names if not each.startswith("."))
             files += [path for path in paths if path.is_file()]
     return sorted(files)
@@ -185,15 +190,21 @@ def _is_built(folder: Path) -> bool:
 
 
 def _files_in(directory: Path) -> tuple[Path, ...]:
-    visible = files_below(directory)
-    files = tuple(p for p in visible if data_suffix(p) in _TEXT | _JSONL and not is_beside_data(p))
+    files, others = list[Path](), list[Path]()
+    for path in files_below(directory):
+        is_read = data_suffix(path) in _TEXT | _JSONL and not is_beside_data(path)
+        (files if is_read else others).append(path)
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
-    skipped = [p.name for p in visible if p not in files]
-    if skipped:
-        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-        note(f"corpus {directory}: {len(files)} files read; skipped {', '.join(skipped[:3])}{more}")
-    return files
+    note_skipped(directory, len(files), others)
+    return tuple(files)
+
+
+def note_skipped(directory: Path, read: int, others: Sequence[Path]) -> None:
+    """Log the files of a directory that are not read, if there are any."""
+    if others:
+        names = shortened([path.name for path in others], 3)
+        note(f"corpus {directory}: {read:,} files read; skipped {names}")
 
 
 def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biosqueeze.data.feature_keys import INPUT_IDS, LABELS, TOKEN_TYPE_IDS
+from biosqueeze.data.records.columns import SHOWN
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.data.text.blocks import Ids, room_within
 from biosqueeze.data.tokenizer import Tokenizer
@@ -125,7 +127,7 @@ def id_of(label: str, ids: Mapping[str, int], where: str) -> int:
         return ids[label]
     except KeyError as error:
         raise SqueezeError(
-            f"{where or 'the data'}: the label {label!r} is not a label of the model ({', '.join(ids)}); "
+            f"{where or 'the data'}: the label {label!r} is not a label of the model ({shortened(list(ids), SHOWN)}); "
             "give the data that it was fine-tuned on, or fine-tune it on these"
         ) from error
 

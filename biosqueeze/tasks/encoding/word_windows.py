@@ -174,8 +174,8 @@ def _spans(pieces: WordPieces, room: int) -> list[tuple[int, int]]:
     spans = [(0, min(room, len(pieces)))]
     while spans[-1][1] < len(pieces):
         start = min(spans[-1][0] + (room + 1) // 2, len(pieces) - room)
-        near = word_starts[(word_starts >= start) & (word_starts <= start + room // 4)]
-        start = int(near[0]) if len(near) else start
+        near = word_starts[np.searchsorted(word_starts, start) :][:1]
+        start = int(near[0]) if len(near) and near[0] <= start + room // 4 else start
         spans.append((start, min(start + room, len(pieces))))
     return spans
 

@@ -130,11 +130,12 @@ def _flags(
     scikit-learn's scores of such arrays are equal, except for a single label, which it takes for two classes.
     """
     names = tuple(sorted({label for labels in (*gold, *predicted) for label in labels}))
-    true, guessed = (
-        np.array([[name in labels for name in names] for labels in side], dtype=bool).reshape(len(side), len(names))
-        for side in (gold, predicted)
-    )
-    return names, true, guessed
+    ids = {name: number for number, name in enumerate(names)}
+    flags = np.zeros((2, len(gold), len(names)), dtype=bool)
+    for side, sets in enumerate((gold, predicted)):
+        for number, labels in enumerate(sets):
+            flags[side, number, [ids[label] for label in labels]] = True
+    return names, *flags
 
 
 def _f1(true: Flags, guessed: Flags, *, axis: int, empty: float = 0.0) -> Reals:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.records.columns import check_line_ends
+from biosqueeze.data.records.incoming_tables import is_border
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks.readers.tagged import SourceSentence
 
-_DOCUMENT = "-DOCSTART-"
 _ROLES = ("word", "tag")
 _COUNTED = 4  # words of a sentence that are 1, 2, 3, 4: no text has them
 
@@ -48,7 +48,8 @@ def read_columns(path: Path, requested: Mapping[str, str]) -> tuple[list[SourceS
 
     Args:
         path: columns are separated by tabs, or by white space in a file whose first row has no tab. The first column
-            has the word and the last its tag, unless `requested` names others. -DOCSTART- lines separate documents.
+            has the word and the last its tag, unless `requested` names others. -DOCSTART- and comments
+            (`# sent_id = 3`) separate sentences, as blank lines do.
         requested: column of `word` and of `tag`: a number from 1, or a name in the first row, which is then a header.
 
     Returns:
@@ -74,7 +75,7 @@ def parse_columns(
     layout: ColumnLayout | None = None
     rows: list[tuple[int, str, str]] = []
     for number, line in lines:
-        if not line.strip() or line.startswith(_DOCUMENT):
+        if is_border(line):
             if rows and layout:
                 yield _sentence(rows, path), layout
             rows = []

@@ -4,9 +4,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.columns import SHOWN, Columns, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
+from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note
@@ -24,6 +25,7 @@ _COMMON_NAMES = {
     *("text", "sentence", "title", "abstract", "document", "label", "labels", "class", "category", "target"),
     *("token", "tokens", "word", "words", "tag", "tags", "pos", "index", *FIRST, *SECOND, *ID),
 }
+_NO_LABELS = ("", "-1", "-1.0")  # of a hidden test split; the numbers are those of `datasets`
 _COMPARED_ROWS = 20  # with a first one that may be a header
 _FEW_CLASSES = 5  # may all be different in the first records
 _LONGEST_NUMBER = 1000  # digits; Python converts no more than some thousands
@@ -157,7 +159,7 @@ def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence
 def without_hidden_test(
     source: str, records: Mapping[str, Sequence[DataRecord]], splits: Sequence[str], roles: Roles, column: Sequence[str]
 ) -> Mapping[str, Sequence[DataRecord]]:
-    """Leave out a test split that was not requested and has no labels, as published test sets may have none.
+    """Leave out a test split that was not requested and has no labels: published test sets have none, or -1 alone.
 
     Raises:
         SqueezeError: it lacks more than labels.
@@ -165,9 +167,8 @@ def without_hidden_test(
     if "test" in splits or "test" not in records:
         return records
     try:
-        labelled = any(
-            _joined(row.values["label"], row.where) for row in roles.rows(records["test"], roles.columns(column))
-        )
+        rows = roles.rows(records["test"], roles.columns(column))
+        labelled = any(_joined(row.values["label"], row.where) not in _NO_LABELS for row in rows)
     except SqueezeError:
         for record in records["test"][:1]:
             unlabelled_row(record.values, roles, column)
@@ -335,7 +336,7 @@ def check_labels(
             for label in labels_in(example.gold):
                 if label not in known:
                     raise SqueezeError(
-                        f"{example.where}: the label {label!r} is none of train's ({', '.join(labels)}); "
+                        f"{example.where}: the label {label!r} is none of train's ({shortened(labels, SHOWN)}); "
                         "correct it, or add examples of it to train"
                     )
 

@@ -267,8 +267,7 @@ def _factoid(item: Mapping[str, Any], where: str) -> Question:
         raise SqueezeError(f'{where} has no "exact_answer"; use the file with the gold answers (..._golden.json)')
     if not isinstance(body, str) or not body.strip():
         raise SqueezeError(f'{where} has no "body"; add the text of the question there')
-    snippets = (snippet.get("text") for snippet in item.get("snippets") or [] if isinstance(snippet, Mapping))
-    texts = dict.fromkeys(text for text in snippets if isinstance(text, str) and text.strip())
+    texts = dict.fromkeys(text for text in snippets_of(item, where) if isinstance(text, str) and text.strip())
     return Question(str(item["id"]), body, tuple(Passage(text, _first_span(answers, text)) for text in texts), answers)
 
 
@@ -288,6 +287,16 @@ def _first_span(answers: Sequence[str], text: str) -> tuple[int, int] | None:
         if match:
             return match.span()
     return None
+
+
+def snippets_of(item: Mapping[str, Any], where: str) -> list[Any]:
+    """Return the texts of the snippets of a question of BioASQ; [] if it has none.
+
+    Raises:
+        SqueezeError: the snippets are no list of objects.
+    """
+    none = item.get("snippets") is None
+    return [] if none else [snippet.get("text") for snippet, _ in each_object(item, "snippets", where)]
 
 
 def each_object(node: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[Mapping[str, Any], str]]:

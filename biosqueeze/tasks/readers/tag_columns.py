@@ -6,6 +6,7 @@ from typing import Any
 
 from biosqueeze.data.lines import data_suffix, numbered_lines
 from biosqueeze.data.records.columns import Columns, parse_column_options
+from biosqueeze.data.records.incoming_tables import is_border
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.tables import read_file
 from biosqueeze.data.sentences import sentences_of, words_of
@@ -53,7 +54,7 @@ def is_unlabelled_file(path: Path, requested: Mapping[str, str]) -> bool:
         path: columns, or records.
         requested: role -> column, of --column.
     """
-    lines = [line for _, line in numbered_lines(path) if line.strip() and not line.startswith("-DOCSTART-")]
+    lines = [line for _, line in numbered_lines(path) if not is_border(line)]
     if is_json(path, lines[0] if lines else ""):
         return has_no_labels(read_file(path), requested)
     return all(len(line.split()) == 1 for line in lines)

@@ -1,5 +1,6 @@
 """Read tagged sentences from column files, PubTator, BioC, JSON, `datasets` data sets, and generated text."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +19,7 @@ from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import RECORDS, SourceSample
 from biosqueeze.data.records.splits import (
     SPLITS,
+    WORD_SUFFIXES,
     check_splits,
     find_split,
     open_directory,
@@ -38,9 +40,10 @@ from biosqueeze.tasks.readers.tagged import SourceSentence, build_dataset
 DEMO = "demo:ner"
 NO_RANKS: TypeRanks = {}
 _SUFFIXES = (
-    ".tsv", ".txt", ".conll", ".iob", ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
+    ".tsv", ".txt", *WORD_SUFFIXES, ".jsonl", ".json", ".pubtator", ".pubtator.txt", ".PubTator", ".PubTator.txt",
     ".xml",
 )  # fmt: skip
+_WITHIN_WORD = re.compile(r"[A-Za-z0-9]{2}")
 _REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
@@ -50,7 +53,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
 
     Args:
         source: a directory with train, dev (or devel, valid, validation, val) and test; hub:NAME; a directory that
-            `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob), PubTator, BioC (.xml,
+            `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob2), PubTator, BioC (.xml,
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy and
             doccano write them. PubTator and BioC files may have other names with train, dev or test in them, such as
             NCBItrainset_corpus.txt. brat's .txt and .ann are in directories train, dev and test.
@@ -210,6 +213,7 @@ def _of_documents(
     documents: Iterable[Document], path: Path, formulation: Formulation, ranks: TypeRanks
 ) -> list[SourceSentence]:
     read = [by_rank(document, ranks) for document in documents] if ranks else list(documents)
+    _warn_of_ends(path, read)
     types_in_data = {annotation.type for document in read for annotation in document.annotations}
     # Of overlapping annotations one is dropped; only the requested types compete.
     types = [name for name in formulation.types if name in types_in_data]
@@ -218,6 +222,17 @@ def _of_documents(
         for document, sentences in zip(read, tag_documents(read, types), strict=True)
         for words, tags, offsets in sentences
     ]
+
+
+def _warn_of_ends(path: Path, documents: Sequence[Document]) -> None:
+    """Warn where most annotations end within a word of Latin letters, as those do whose last character is given."""
+    ends = [document.text[each.end - 1 : each.end + 1] for document in documents for each in document.annotations]
+    within = sum(map(bool, map(_WITHIN_WORD.fullmatch, ends)))
+    if 2 * within > len(ends):
+        warn(
+            f"{path}: {within:,} of {len(ends):,} entities end within a word; the end of an entity is the character "
+            "after its last: correct the ends if they are the last ones"
+        )
 
 
 def _of_records(
@@ -254,8 +269,15 @@ def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> It
     if not ("text" in requested or "entities" in requested or has_spans):
         return None
     texts = Columns(TEXTS.known, {role: name for role, name in roles.requested.items() if role in TEXTS.known})
+    if any("spans" in record.values for record in records):
+        records = [_with_spans(record) for record in records]
     columns = texts.of(records)
     return (_document(record, columns["text"], columns["entities"]) for record in records)
+
+
+def _with_spans(record: DataRecord) -> DataRecord:
+    """Return a record of Prodigy with its list of spans, which is left out where a text has none."""
+    return replace(record, values={"spans": [], **record.values}) if "answer" in record.values else record
 
 
 def _has_spans(record: DataRecord) -> bool:

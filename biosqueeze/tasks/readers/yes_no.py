@@ -14,7 +14,7 @@ from biosqueeze.progress import note
 from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.readers.split_overlap import with_test
-from biosqueeze.tasks.readers.squad import each_object
+from biosqueeze.tasks.readers.squad import each_object, snippets_of
 
 NAME = "BioASQ's files"
 ANSWERS = ("yes", "no")
@@ -93,8 +93,7 @@ def _split(directory: Path, split: str, paths: Sequence[Path]) -> list[TextExamp
 
 
 def _example(item: Mapping[str, Any], where: str) -> TextExample:
-    snippets = [snippet.get("text") for snippet in item.get("snippets") or [] if isinstance(snippet, Mapping)]
-    row = _rows.RoleValues(where, {"first": item.get("body"), "second": snippets})
+    row = _rows.RoleValues(where, {"first": item.get("body"), "second": snippets_of(item, where)})
     return TextExample(_rows.pair_of(row), _answer(item, where), str(item.get("id") or ""), where)
 
 

@@ -185,3 +185,24 @@ def test_a_missing_package_names_the_pip_command(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bioc", None)
     with pytest.raises(SqueezeError, match=r'pip install "biosqueeze\[bioc\]"'):
         list(read_bioc(path))
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "words"),
+    [
+        ("annotation", {"infons": None}, "the annotation T1 has no type"),
+        ("annotation", {"infons": []}, "the annotation T1 has no type"),
+        ("annotation", {"text": 5}, "the text '5' is no string"),
+        ("annotation", {"locations": None}, "another type than BioC has"),
+        ("passage", {"text": ["Zinc"]}, "is no string"),
+        ("passage", {"sentences": None}, "another type than BioC has"),
+    ],
+)
+def test_json_with_values_of_other_types(tmp_path, part, values, words):
+    document = json.loads(biocjson.dumps(_two_documents()))["documents"][0]
+    passage = document["passages"][0]
+    (passage if part == "passage" else passage["annotations"][0]).update(values)
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"documents": [document]}))
+    with pytest.raises(SqueezeError, match=rf"c\.json document 1.*{words}"):
+        list(read_bioc(path))

@@ -142,3 +142,12 @@ def test_ncbi_disease_has_its_published_counts(real_data, split):
     for document in documents:
         lines = enumerate(pubtator_lines(document), start=1)
         assert [parsed.annotations for parsed in parse_pubtator(lines, "again")] == [document.annotations]
+
+
+@pytest.mark.parametrize(("text", "end", "written"), [("Caf\u00e9", 4, "Cafe\u0301"), ("Cafe\u0301", 5, "Caf\u00e9")])
+def test_accents_may_be_encoded_in_another_way(text, end, written, capsys):
+    (document,) = _read(f"1|t|{text} helps\n1|a|\n1\t0\t{end}\t{written}\tDrink\n")
+    assert document.annotations == (Annotation(0, end, "Drink", text),)
+    assert "1 annotations that differ from the text in white space or accents" in " ".join(
+        capsys.readouterr().err.split()
+    )

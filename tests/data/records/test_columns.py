@@ -1,6 +1,6 @@
 import pytest
 
-from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
+from biosqueeze.data.records.columns import Columns, check_unique, delimiter_of, find_column, parse_column_options
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.tables import read_file
 from biosqueeze.errors import SqueezeError, UsageError
@@ -79,3 +79,21 @@ def test_duplicate_values_are_reported_with_both_places():
     twice = [*RECORDS, DataRecord("t.tsv:4", {"Sentence": "a", "label": "z"})]
     with pytest.raises(SqueezeError, match=r"t\.tsv:4: the Sentence 'a' is already used at t\.tsv:2"):
         check_unique(twice, "Sentence")
+
+
+@pytest.mark.parametrize(
+    ("line", "mark"),
+    [
+        ("text,label;kind", ","),
+        ("text;label", ";"),
+        ("text\tlabel", "\t"),
+        ("text, label", ","),
+        ("text", ","),
+        ('"It helps, doctor";yes', ";"),
+        ("It helps, they say;yes", ";"),
+        ("It helps; they say,yes", ","),
+        ('"It helps, they say', ","),
+    ],
+)
+def test_the_mark_between_the_fields_of_a_csv(line, mark):
+    assert delimiter_of(line) == mark

@@ -152,6 +152,14 @@ def test_xml_is_refused_by_the_first_line(tmp_path, monkeypatch):
         open_input("-")
 
 
+@pytest.mark.parametrize(
+    ("line", "what"), [("PMID- 38012345", "in PubMed's MEDLINE"), ("TY  - JOUR", "in the RIS"), ("%PDF-1.4", "PDF")]
+)
+def test_exports_of_references_are_refused(tmp_path, line, what):
+    with pytest.raises(SqueezeError, match=rf"set\.txt is {what}.*, and input records were expected"):
+        open_input(input_file(tmp_path, "set.txt", f"\n{line}\nTI  - A title.\n"))
+
+
 def test_unreadable_sources_are_reported(tmp_path, monkeypatch):
     with pytest.raises(SqueezeError, match="does not exist"):
         open_input(str(tmp_path / "absent"))

@@ -126,7 +126,7 @@ def test_unreadable_csv_is_an_error(tmp_path, content, message):
         list(open_input(input_file(tmp_path, "r.csv", content)).records)
 
 
-@pytest.mark.parametrize("name", ["r.conll", "r.iob.gz", "r.tsv", "r.txt", "-"])
+@pytest.mark.parametrize("name", ["r.conll", "r.iob.gz", "r.iob2", "r.tsv", "r.txt", "-"])
 def test_tagged_words_without_their_tags(tmp_path, monkeypatch, name):
     pipe_in(monkeypatch, CONLL.encode())
     source = open_input(name if name == "-" else input_file(tmp_path, name, CONLL))
@@ -150,7 +150,7 @@ def test_name_of_the_column_of_the_words(tmp_path, name):
 
 
 def test_rows_with_other_columns_have_an_error(tmp_path):
-    path = input_file(tmp_path, "r.conll", "a\tO\n\n# sent_id = 1\nb\tO\n\nc\tO\n")
+    path = input_file(tmp_path, "r.conll", "a\tO\n\n## sentence 2\nb\tO\n\nc\tO\n")
     first, bad, last = _values(open_input(path))
     assert (first["tokens"], last["tokens"]) == (["a"], ["c"])
     assert "r.conll:3: 1 columns, where the first row has 2" in bad
@@ -233,3 +233,15 @@ def test_typed_texts_are_numbered():
 def test_typed_text_of_another_encoding_is_an_error():
     good, bad = given_texts(["sepsis", "caf\udce9"]).records
     assert (good.error, bad.error) == (None, "--text 2: not UTF-8; convert the text first")
+
+
+@pytest.mark.parametrize("name", ["r.conll", "r.tsv", "r.txt", "r"])
+@pytest.mark.parametrize("comment", ["# global.columns = FORM TAG\n# text = Vitamin B\n", "###MEDLINE:95369245\n\n"])
+def test_comments_are_no_words(tmp_path, name, comment):
+    source = open_input(input_file(tmp_path, name, f"{comment}BRCA1\tO\n#\tO\n\n{comment}is\tO\n"))
+    assert [values["tokens"] for values in _values(source)] == [["BRCA1", "#"], ["is"]]
+
+
+def test_a_header_with_a_number_sign_begins_a_table(tmp_path):
+    source = open_input(input_file(tmp_path, "r.tsv", "# id\ttext\n1\tBRCA1 is.\n"))
+    assert _values(source) == [{"# id": "1", "text": "BRCA1 is."}]

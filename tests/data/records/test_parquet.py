@@ -37,6 +37,10 @@ def write(tmp_path):
         (["train.parquet"], ["dev.parquet"]),
         (["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"], ["validation-00000-of-00001.parquet"]),
         (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], ["data/valid.parquet"]),
+        (
+            [f"data/train-0000{number}-of-00002-36c3d1a2b4c5d6e{number}.parquet" for number in (0, 1)],
+            ["data/validation-00000-of-00001-0123456789abcdef.parquet"],
+        ),
         (["train/0000.parquet", "train/0001.parquet"], ["validation/0000.parquet"]),
     ],
 )
@@ -80,9 +84,10 @@ def test_files_named_for_splits_win(other, write, tmp_path, capsys) -> None:
     assert said.count(f"such as train.tsv, are read; not read: {other}") == 1
 
 
-def test_a_missing_shard_is_named(write, tmp_path) -> None:
-    write("train-00000-of-00003.parquet", 1)
-    write("train-00002-of-00003.parquet", 1)
+@pytest.mark.parametrize("fingerprint", ["", "-36c3d1a2b4c5d6e7"])
+def test_a_missing_shard_is_named(fingerprint, write, tmp_path) -> None:
+    write(f"train-00000-of-00003{fingerprint}.parquet", 1)
+    write(f"train-00002-of-00003{fingerprint}.parquet", 1)
     with pytest.raises(SqueezeError, match="has 2 of the 3 Parquet files of its train split"):
         read_records(str(tmp_path), ("train",))
 

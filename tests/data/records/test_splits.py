@@ -33,7 +33,7 @@ def test_several_matches_warn_and_the_first_suffix_wins(tmp_path, capsys):
     ("there", "words"),
     [
         ((), ("looked for dev, devel, valid, validation, val with .tsv, .jsonl", "it holds nothing")),
-        (("dev_0.tsv", "dev_1.tsv"), ("there is dev_0.tsv, dev_1.tsv", "rename it")),
+        (("dev_0.tsv", "dev_1.tsv"), ("there is dev_0.tsv, dev_1.tsv", "rename or convert it")),
         (("Devel.TSV",), ("there is Devel.TSV",)),
         (("blurb/devel.tsv",), ("there is blurb/devel.tsv", "name its directory")),
         (("1/train.tsv", "2/train.tsv"), ("2 folds", "name one of them")),

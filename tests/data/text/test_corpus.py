@@ -257,3 +257,33 @@ def test_lists_of_files_are_no_text(tmp_path):
     for name in ("oa_file_list.txt", "oa.2024-06-17.filelist.txt", "profilelist.txt"):
         (tmp_path / name).write_text("text\n")
     assert corpus_files(str(tmp_path)) == (tmp_path / "profilelist.txt",)
+
+
+def test_links_to_directories_are_named(tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "b.txt").write_text("two\n")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("one\n")
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "there")
+    assert list(read_lines(str(tmp_path / "here"))) == ["one"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"not followed: {tmp_path / 'here' / 'link'}; name such a directory itself" in said
+    assert list(read_lines(str(tmp_path / "here" / "link"))) == ["two"]
+
+
+def test_files_that_are_not_read_are_named(tmp_path, capsys):
+    for name in ("a.txt", "b.jsonl", "c.csv", "d.md", "e.pdf", "f.zip", "README.txt"):
+        (tmp_path / name).write_text("x\n")
+    assert [path.name for path in corpus_files(str(tmp_path))] == ["a.txt", "b.jsonl"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"corpus {tmp_path}: 2 files read; skipped README.txt, c.csv, d.md and 2 more" in said
+
+
+def test_many_files_of_a_directory_are_not_compared_in_pairs(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{number}.txt" for number in range(1000)]
+    for path in paths:
+        path.touch()
+    compared = []
+    monkeypatch.setattr(type(tmp_path), "__eq__", lambda *pair: compared.append(pair) or NotImplemented)
+    assert len(corpus_files(str(tmp_path))) == 1000
+    assert len(compared) < 10_000
