@@ -52,10 +52,10 @@ def first_line(error: BaseException) -> str:
 
 
 _OUT_OF_MEMORY = (
-    "can't allocate memory",
+    "can't alloc",  # torch and OpenVINO
     "out of memory",
     "could not create a primitive",  # oneDNN, where it cannot allocate the code of a kernel
-    "Failed to allocate memory",  # ONNX Runtime's arena
+    "Failed to allocate",  # ONNX Runtime's arena, and OpenVINO
     "bad_alloc",  # C++, in ONNX Runtime and OpenVINO
 )
 

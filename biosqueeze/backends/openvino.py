@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,10 +11,10 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, check_inputs, check_width, graph_files
+from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError, in_one_line, require
+from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory, require
 
 PRECISIONS = ("fp32", "bf16", "int8")
 FILES = {"fp32": FLOAT, "bf16": FLOAT, "int8": INT8}
@@ -41,33 +42,52 @@ class OpenVinoPredictor:
                 f"OpenVINO's int8 products of {path} would overflow on this processor, which has no VNNI; quantize "
                 "again (biosqueeze quantize --method inc-static), or use onnxruntime:int8"
             )
-        core = _openvino().Core()
-        settings: dict[str, Any] = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": _HINTS[precision],
-            # Two processes with one thread each would be pinned to the same core.
-            "ENABLE_CPU_PINNING": False,
-        }
-        if threads is not None:
-            settings["INFERENCE_NUM_THREADS"] = threads
-        try:
-            self.compiled: Any = core.compile_model(core.read_model(path), "CPU", settings)
-        except RuntimeError as error:
-            cause = in_one_line(error)
-            raise SqueezeError(
-                f"OpenVINO cannot load {path} for {precision} ({cause}); "
-                "export or quantize again, or use another precision or onnxruntime"
-            ) from error
-        check_precision(self.compiled, path, precision)
         self.path = path
+        self._load = partial(_compiled, path, precision, threads)
+        self.compiled: Any = self._load()
+        check_precision(self.compiled, path, precision)
         self.inputs = tuple(value.any_name for value in self.compiled.inputs)
         check_inputs(path, self.inputs, outputs=len(self.compiled.outputs))
+        self._request: Any = self.compiled.create_infer_request()
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
-        output: NDArray[np.float32] = self.compiled({name: filled[name] for name in self.inputs})[0]
-        return output
+        if self._request is None:
+            self.compiled = self._load()
+            self._request = self.compiled.create_infer_request()
+        try:
+            # Where memory runs out, `infer` returns the outputs of the call before without an error.
+            self._request.start_async({name: filled[name] for name in self.inputs}, share_inputs=True)
+            self._request.wait()
+        except RuntimeError as error:
+            # What failed keeps some of its shapes: a later call would fail, or compute nonsense.
+            self.compiled = self._request = None
+            if is_out_of_memory(error):
+                raise
+            cause = in_one_line(error)
+            raise SqueezeError(f"OpenVINO cannot compute {self.path} ({cause}); {again(self.path)}") from error
+        return np.array(self._request.get_output_tensor(0).data, dtype=np.float32)
+
+
+def _compiled(path: Path, precision: str, threads: int | None) -> Any:
+    core = _openvino().Core()
+    settings: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": _HINTS[precision],
+        # Two processes with one thread each would be pinned to the same core.
+        "ENABLE_CPU_PINNING": False,
+    }
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    try:
+        return core.compile_model(core.read_model(path), "CPU", settings)
+    except RuntimeError as error:
+        cause = in_one_line(error)
+        raise SqueezeError(
+            f"OpenVINO cannot load {path} for {precision} ({cause}); "
+            "export or quantize again, or use another precision or onnxruntime"
+        ) from error
 
 
 def _openvino() -> Any:

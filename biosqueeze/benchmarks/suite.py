@@ -9,14 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from biosqueeze import registry
 from biosqueeze.errors import UsageError
 from biosqueeze.suggestions import plain_name
-
-if TYPE_CHECKING:
-    pass
 
 DIRECTORY = Path(__file__).parent / "suites"
 ALL_SPLITS = "all"  # the key of the count of all splits together, where the paper has no other count

@@ -17,6 +17,7 @@ from biosqueeze.manifest import Manifest, read_manifest
 from biosqueeze.output import clean
 from biosqueeze.progress import note, track, warn
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
+from biosqueeze.training.resuming.finished import CONFIG_AND_TOKENIZER, model_hash
 
 KeepCheckpoints = Literal["all", "best", "none"]
 _FEWER_TO_MORE: tuple[KeepCheckpoints, ...] = ("none", "best", "all")
@@ -132,17 +133,19 @@ def _interrupt(processes: RunProcesses, pool: ThreadPoolExecutor) -> NoReturn:
 
 
 def _with_inputs(runs: Sequence[FineTuningRun]) -> list[FineTuningRun]:
-    """Return the runs with the hashes of their weights and data, each computed once, and the seed of the dev split."""
-    weights = {name: open_checkpoint(name).weights_sha256() for name in {run.checkpoint for run in runs}}
+    """Return the runs with the hashes of their models and data, each computed once, and the seed of the dev split."""
+    models = {name: _model_hashes(name) for name in {run.checkpoint for run in runs}}
     paths = {str(run.options["data"]): Path(str(run.options["data"])).expanduser() for run in runs}
     data = {name: {"data": content_hash(path)} if path.exists() else {} for name, path in paths.items()}
     return [
-        replace(
-            run,
-            inputs={"checkpoint": weights[run.checkpoint], **data[str(run.options["data"])], **_split_of(run)},
-        )
+        replace(run, inputs={**models[run.checkpoint], **data[str(run.options["data"])], **_split_of(run)})
         for run in runs
     ]
+
+
+def _model_hashes(name: str) -> dict[str, str]:
+    checkpoint = open_checkpoint(name)
+    return {"checkpoint": checkpoint.weights_sha256(), CONFIG_AND_TOKENIZER: model_hash(checkpoint.path)}
 
 
 def _split_of(run: FineTuningRun) -> dict[str, str]:

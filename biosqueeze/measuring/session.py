@@ -87,6 +87,8 @@ def _load(
     overflowing: Sequence[str],
 ) -> None:
     """Load and warm up one model after the other, so that they do not slow down each other's load time."""
+    from biosqueeze.models.loading.load import load_config
+
     with progress.track("load", len(pool)) as bar:
         for model, process in zip(models, pool, strict=True):
             request = {
@@ -95,7 +97,7 @@ def _load(
                 "spec": model.spec,
                 "threads": settings.threads,
                 "device": settings.device,
-                "vocabulary": model.checkpoint.config["vocab_size"],
+                "vocabulary": load_config(model.checkpoint).vocab_size,  # config.json may leave it to the family
                 "shapes": settings.shapes,
                 "warmup": settings.warmup,
                 "overflowing": overflowing,

@@ -10,7 +10,8 @@ Both are one JSON object a line (`->` to the worker, `<-` back):
     -> {"done": true}
     <- {"peak_rss_mb": 412.0}
 
-A SqueezeError is replied as {"error": ...}; any other exception ends the process with a traceback on standard error.
+A SqueezeError is replied as {"error": ...}, exhausted memory as {"out_of_memory": true}; any other exception ends the
+process with a traceback on standard error.
 """
 
 import json
@@ -29,7 +30,7 @@ from biosqueeze.backends.finite import check_finite
 from biosqueeze.backends.int8_overflow import known
 from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.system.parent import end_with_parent
 
 MINIMUM_RUNS = 3
@@ -101,7 +102,7 @@ def _private_stdout() -> TextIO:
 
 
 def main() -> int:
-    """Process requests until standard input is closed; return 1 after a SqueezeError."""
+    """Process requests until standard input is closed; return 1 after an error that is replied."""
     end_with_parent()
     skip_checks()
     out = _private_stdout()
@@ -116,6 +117,11 @@ def main() -> int:
         reply({"error": str(error)})
         return 1
     except BrokenPipeError:
+        return 1
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reply({"out_of_memory": True})
         return 1
     return 0
 

@@ -15,6 +15,7 @@ from biosqueeze.errors import SqueezeError
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _EXIT_TIMEOUT_SECONDS = 5.0
+_LESS_MEMORY = "give smaller batches or shorter sequences, or measure fewer models at once"
 
 
 @dataclass
@@ -49,6 +50,8 @@ class MeasuringProcess:
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise SqueezeError(str(reply["error"]))
+        if "out_of_memory" in reply:
+            raise SqueezeError(f"the memory is exhausted by {self.label}; {_LESS_MEMORY}")
         return reply
 
     def _exit_message(self) -> str:
@@ -57,7 +60,7 @@ class MeasuringProcess:
         lines = [line for line in self.stderr.read().decode(errors="replace").splitlines() if line.strip()]
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         last_line = lines[-1].strip() if lines else "no message on standard error"
-        hint = "; it may have run out of memory: try a smaller --batch-size" if code == -signal.SIGKILL else ""
+        hint = f"; it may have run out of memory: {_LESS_MEMORY}" if code == -signal.SIGKILL else ""
         return f"the process that measured {self.label} {how} ({last_line}){hint}"
 
     def end(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import torch
 
-from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.lines import data_suffix
 from biosqueeze.data.text.corpus import corpus_files, read_text_documents, text_share
@@ -32,6 +32,7 @@ from biosqueeze.pretraining.models import StartModel, load_new_tokenizer, shape_
 from biosqueeze.pretraining.objectives import build_learner, head_of_objective
 from biosqueeze.pretraining.options import PretrainingOptions
 from biosqueeze.pretraining.pipeline import family_name, long_batch_size, read_text, sequence_lengths
+from biosqueeze.pretraining.replaced_tokens import generator_like
 from biosqueeze.pretraining.request import NewModel, PretrainingRequest
 from biosqueeze.progress import duration, note, track
 from biosqueeze.system import processes
@@ -113,7 +114,7 @@ def _here(request: PretrainingRequest, phases: Sequence[Phase]) -> str:
     available = psutil.virtual_memory().available
     if needed > available / 2:
         return f"time on this machine: not measured, {needed / 2**30:.0f} GiB of weights and optimiser do not fit"
-    learner = build_learner(_start_model(request, meta=False), options)
+    learner = _learner(_start_model(request, meta=False), options, meta=False)
     select_device(options.device)
     seconds = 0.0
     with track("measuring the speed", len(phases)) as bar:
@@ -231,9 +232,17 @@ def _sequences(source: ItemSource) -> int:
 
 def _flops(options: PretrainingOptions, start: StartModel, work: Work) -> float:
     with torch.device("meta"):
-        learner = build_learner(start, replace(options, dropout=None, generator=None))
+        learner = _learner(start, replace(options, dropout=None), meta=True)
     flops = sum(training_flops(encoder, work) for encoder in learner.encoders())
     return flops * (adversarial_passes() if options.adversarial else 1)
+
+
+def _learner(start: StartModel, options: PretrainingOptions, *, meta: bool) -> PretrainingLearner:
+    """Return the learner of a model; of a generator that is given config.json alone is read."""
+    generator = None
+    if options.generator:
+        generator = generator_like(open_checkpoint(options.generator, weights=False), start.model, meta=meta)
+    return build_learner(start, options, generator)
 
 
 @dataclass(frozen=True)

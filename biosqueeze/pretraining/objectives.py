@@ -38,12 +38,23 @@ def head_of_objective(objective: str, family: str) -> str:
     return "pretraining"
 
 
-def build_learner(start: StartModel, options: PretrainingOptions) -> PretrainingLearner:
-    """Return the learner of the objective."""
+def build_learner(
+    start: StartModel, options: PretrainingOptions, generator: PreTrainedModel | None = None
+) -> PretrainingLearner:
+    """Return the learner of the objective.
+
+    Args:
+        start: the model.
+        options: of the training.
+        generator: of replaced-token detection; None: the one of the options.
+    """
     if options.dropout is not None:
         set_dropout(start.model, options.dropout)
     if options.objective == "rtd":
-        return ReplacedTokenLearner(start.model, _generator_of(start, options), options.rtd_weight)
+        generator = generator or _generator_of(start, options)
+        if options.dropout is not None:
+            set_dropout(generator, options.dropout)
+        return ReplacedTokenLearner(start.model, generator, options.rtd_weight)
     if options.adversarial:
         return AdversarialLearner(start.model, options.pair)
     return MaskedLanguageLearner(start.model, options.pair)
@@ -52,9 +63,5 @@ def build_learner(start: StartModel, options: PretrainingOptions) -> Pretraining
 def _generator_of(start: StartModel, options: PretrainingOptions) -> PreTrainedModel:
     """Load the generator, or build one with other random weights than the model's."""
     if options.generator:
-        generator = load_generator(open_checkpoint(options.generator), start.model)
-    else:
-        generator = new_generator(start.model, options.generator_share, options.seed + 1)
-    if options.dropout is not None:
-        set_dropout(generator, options.dropout)
-    return generator
+        return load_generator(open_checkpoint(options.generator), start.model)
+    return new_generator(start.model, options.generator_share, options.seed + 1)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
 
 _FOLDER = "probe"
-_NAME = re.compile(r"[\w.-]+")
+_NAME = re.compile(r"\w[\w.-]*")
 
 
 def parse_probes(texts: Sequence[str]) -> dict[str, str]:
@@ -83,31 +84,42 @@ class FineTuningProbe:
         return step in self.steps if self.steps else step == total
 
     def scores(self, step: int) -> dict[str, float]:
-        """Fine-tune one copy for each data set; return the dev scores. One that fails is left out with a warning."""
+        """Fine-tune one copy for each data set; return the dev scores. One that fails is left out with a warning.
+
+        What is left is the output of each fine-tuning that failed, which the warning names: probe/NAME.log.
+        """
         folder = self.directory / _FOLDER
-        shutil.rmtree(folder, ignore_errors=True)
-        copy = folder / "model"
+        copy, tuned = folder / "model", folder / "tuned"
+        self._remove(copy, tuned)
         copy.mkdir(parents=True)
         self.save(copy)
         scores: dict[str, float] = {}
         for name, data in self.data.items():
             try:
-                scores[name] = self._score(name, data, copy)
+                scores[name] = self._score(name, data, copy, tuned / name)
             except SqueezeError as error:
                 warn(f"step {step}: no score of the probe {name}: {error}")
-        note(f"step {step}: probe " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
-        shutil.rmtree(folder)
+        if scores:
+            note(f"step {step}: probe " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+        self._remove(copy, tuned)
         return scores
 
-    def _score(self, name: str, data: str, copy: Path) -> float:
-        out = copy.with_name(name)
+    def _remove(self, *directories: Path) -> None:
+        """Remove these, and what is around them where nothing else is there."""
+        for directory in directories:
+            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):
+            (self.directory / _FOLDER).rmdir()
+
+    def _score(self, name: str, data: str, copy: Path, out: Path) -> float:
+        log = self.directory / _FOLDER / f"{name}.log"
         arguments = ["finetune", str(copy), "--data", data, "--out", str(out), *self.flags]
-        run = RunProcesses(dropped=processes.LAUNCHER)
-        run.call(f"probe {name}", arguments, {}, copy.with_name(f"{name}.log"))
+        RunProcesses(dropped=processes.LAUNCHER).call(f"probe {name}", arguments, {}, log)
         written = read_manifest(out)
         metric = written.task.metric if written and written.task else None
         if written is None or metric is None:
             raise SqueezeError("the fine-tuning wrote no score")
+        log.unlink(missing_ok=True)
         return float(written.metrics[metric])
 
 

@@ -24,7 +24,7 @@ from biosqueeze.models.fast_training.fast_layers import encode_rows
 from biosqueeze.models.full_precision import full
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.inputs import model_inputs
-from biosqueeze.models.loading.load import load_model, new_model
+from biosqueeze.models.loading.load import load_config, load_model, new_model, skeleton
 from biosqueeze.pretraining.learner import WORD_INDEX, PretrainingLearner, Sums, whole_words
 from biosqueeze.pretraining.masked_loss import masked_loss
 
@@ -194,14 +194,34 @@ def load_generator(checkpoint: Checkpoint, model: PreTrainedModel) -> PreTrained
         UsageError: it is no ELECTRA generator, or its embeddings have another shape.
         SqueezeError: it cannot be loaded.
     """
+    generator_like(checkpoint, model, meta=True)
+    loaded = load_model(checkpoint, "mlm")
+    if not loaded.has_head:
+        raise _unfit_generator(checkpoint)
+    return loaded.model
+
+
+def generator_like(checkpoint: Checkpoint, model: PreTrainedModel, *, meta: bool) -> PreTrainedModel:
+    """Build a generator by config.json alone, without storage (`meta`) or with random weights.
+
+    Raises:
+        UsageError: the checkpoint is no ELECTRA, or its embeddings have another shape than the discriminator's.
+        SqueezeError: its config.json cannot be used.
+    """
     if checkpoint.config.get("model_type") != "electra":
         raise UsageError(f"--generator {checkpoint.name}: it must be an ELECTRA generator; give one, or leave it out")
-    loaded = load_model(checkpoint, "mlm")
-    bases: list[Any] = [model.base_model, loaded.model.base_model]
+    config = load_config(checkpoint)
+    architecture = family_of(config).architecture("mlm")
+    generator = skeleton(config, architecture) if meta else new_model(config, architecture, seed=0)
+    bases: list[Any] = [model.base_model, generator.base_model]
     shapes = [[tuple(parameter.shape) for parameter in base.embeddings.parameters()] for base in bases]
-    if not loaded.has_head or shapes[0] != shapes[1]:
-        raise UsageError(
-            f"--generator {checkpoint.name}: it needs a masked-language-model head, and embeddings of the shape of the "
-            "model's, which the two share; give the generator that was trained with this model, or leave it out"
-        )
-    return loaded.model
+    if shapes[0] != shapes[1]:
+        raise _unfit_generator(checkpoint)
+    return generator
+
+
+def _unfit_generator(checkpoint: Checkpoint) -> UsageError:
+    return UsageError(
+        f"--generator {checkpoint.name}: it needs a masked-language-model head, and embeddings of the shape of the "
+        "model's, which the two share; give the generator that was trained with this model, or leave it out"
+    )

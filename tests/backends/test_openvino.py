@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from onnx import helper
 from biosqueeze import backends
 from biosqueeze.backends import openvino
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, is_out_of_memory
+from biosqueeze.system import memory
 from tests import pico
 from tests.graphs import stock_outputs
 from tests.manifests import write_manifest
@@ -114,6 +116,32 @@ def test_damaged_graph_is_explained(tmp_path) -> None:
 @pytest.mark.parametrize(("family", "head"), pico.GRAPHS)
 def test_float_is_stock_transformers(family, head, shape, exported) -> None:
     assert differences(exported(family, head), "openvino", shape).max() < 2e-5
+
+
+@needs_openvino
+def test_memory_that_runs_out_is_an_error(exported) -> None:
+    """OpenVINO's `infer` returns the outputs of the call before then, and fails for smaller inputs afterwards."""
+    predictor = openvino.OpenVinoPredictor(exported("bert", "token-classification") / "onnx" / "model.onnx", threads=1)
+    small, large = ({"input_ids": np.full((rows, 128), 7)} for rows in (2, 20_000))
+    for batch in (small, large):
+        batch["attention_mask"] = np.ones_like(batch["input_ids"])
+    expected = predictor.predict(small)
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory._data_size() + 200_000_000, limits[1]))
+    try:
+        with pytest.raises(RuntimeError) as failure:
+            predictor.predict(large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    assert is_out_of_memory(failure.value)
+    assert np.array_equal(predictor.predict(small), expected)
+
+
+@needs_openvino
+def test_what_cannot_be_computed_is_explained(exported) -> None:
+    predictor = openvino.OpenVinoPredictor(exported("bert", "token-classification") / "onnx" / "model.onnx")
+    with pytest.raises(SqueezeError, match=r"OpenVINO cannot compute .*model\.onnx \(.+\); remove model\.onnx"):
+        predictor.predict({"input_ids": np.zeros((1, 1, 7), dtype=np.int64), "attention_mask": np.ones((1, 7))})
 
 
 @needs_openvino

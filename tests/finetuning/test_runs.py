@@ -51,7 +51,8 @@ STAND_IN = textwrap.dedent(
         metrics = {"f1": options["lr"] + options["seed"] / 100, "seconds": 60}
         manifest = json.loads(os.environ["MANIFEST"])
         parents = {"parent": {"name": "teacher", "sha256": "first"}}
-        made = {"options": options, "sources": sources, "parents": parents, "inputs": {"data": "first"}}
+        inputs = {"data": "first", "config and tokenizer": "first"}
+        made = {"options": options, "sources": sources, "parents": parents, "inputs": inputs}
         manifest["history"][0] |= made
         manifest |= {"task": {"name": "ner", "metric": "f1"}, "metrics": metrics}
         (out / "biosqueeze.json").write_text(json.dumps(manifest))
@@ -106,9 +107,9 @@ def test_finished_runs_are_skipped(tmp_path: Path, calls: Callable) -> None:
         execute(make(tmp_path, lr=0.2))
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "data"])
+@pytest.mark.parametrize("name", ["checkpoint", "config and tokenizer", "data"])
 def test_finished_runs_of_other_content_are_refused(name: str, tmp_path: Path, calls: Callable) -> None:
-    inputs = {"checkpoint": "first", "data": "first"}
+    inputs = dict.fromkeys(("checkpoint", "config and tokenizer", "data"), "first")
     first = execute(make(tmp_path, 1, inputs=inputs), keep="all")
     assert execute(make(tmp_path, 1, inputs=inputs)) == first
     (changed,) = make(tmp_path, 1, inputs={**inputs, name: "second"})
@@ -143,7 +144,8 @@ def test_inputs_are_hashes_of_weights_and_data(pico_bert: Path, tmp_path: Path) 
     ]
     first = [run.inputs for run in runs._with_inputs(given)]
     weights = open_checkpoint(str(pico_bert)).weights_sha256()
-    assert [set(inputs) for inputs in first] == [{"checkpoint", "data"}, {"checkpoint"}]
+    model = {"checkpoint", "config and tokenizer"}
+    assert [set(inputs) for inputs in first] == [{*model, "data"}, model]
     assert {inputs["checkpoint"] for inputs in first} == {weights}
     for made in ("data/teacher-ner.runs/seed-0", "data/teacher-ner.partial"):  # outputs in the folder of the data
         (tmp_path / made).mkdir(parents=True)

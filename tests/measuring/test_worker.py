@@ -112,6 +112,15 @@ def test_killed_process_is_explained() -> None:
         process.request({})
 
 
+def test_exhausted_memory_is_explained(exported) -> None:
+    giant = first_request(exported("bert", "token-classification"), spec="onnxruntime", shapes=[[10**7, 10**6]])
+    with (
+        pytest.raises(SqueezeError, match="the memory is exhausted by it; give smaller batches"),
+        measuring_processes(["it"], threads=1) as (process,),
+    ):
+        process.request(giant)
+
+
 def test_interrupt_leaves_no_process() -> None:
     with pytest.raises(KeyboardInterrupt), measuring_processes(["a", "b"], threads=1) as pool:
         pids = [process.process.pid for process in pool]

@@ -14,6 +14,7 @@ from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.flops import Work, forward_flops, training_flops
 from biosqueeze.models.heads import mlm_logits
 from biosqueeze.models.loading.load import skeleton
+from biosqueeze.pretraining.replaced_tokens import new_generator
 from biosqueeze.stages.pretrain import Options, plan, run
 from tests import pico
 
@@ -107,6 +108,17 @@ def test_dry_run_prints_tokens_operations_and_time(folder, family, objective):
     assert ("this machine: below 0.1 s" in text) == (tokens / speed < 0.1)
     assert "time on 8 x H100: below 0.1 s at 50% of their 7,912 TFLOP/s" in text
     assert not (folder / "out").exists()
+
+
+def test_the_costs_are_those_of_the_given_generator(folder, monkeypatch):
+    """Its share of the model's width is that of its own config.json; its weights are not read."""
+    generator = new_generator(pico.model_of("electra", len(pico.tokenizer_of("electra"))), share=1.0, seed=0)
+    generator.save_pretrained(folder / "generator")
+    given = {"objective": "rtd", "generator": str(folder / "generator"), "steps": 2}
+    monkeypatch.setattr("biosqueeze.models.loading.load.read_weights", lambda _checkpoint: pytest.fail("weights read"))
+    operations = [_plan(folder, "electra", **options) for options in (given, {**given, "generator": None})]
+    wide, narrow = (_number(r"operations: (\S+) FLOPs", text) for text in operations)
+    assert wide > 1.5 * narrow
 
 
 def test_long_sequences_and_epochs_in_the_costs(folder):

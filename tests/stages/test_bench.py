@@ -11,6 +11,7 @@ import pytest
 
 from biosqueeze.checkpoint import open_checkpoint, write_result
 from biosqueeze.measuring import worker_pool
+from tests.layouts import edit_json
 from tests.manifests import history_entry, write_manifest
 
 
@@ -250,3 +251,11 @@ def test_plan(two, pool, shell) -> None:
     assert "full on onnxruntime:int8" in result.err
     assert "1 x 128, 8 x 128 (batch x tokens) with 2 threads" in result.err
     assert pool == ([], [])
+
+
+def test_a_config_may_leave_sizes_to_the_family(two, pool, shell) -> None:
+    plain, _ = two
+    edit_json(plain / "config.json", drop=("vocab_size",))
+    ran = shell("bench", plain, "--batch-size", "1")
+    assert ran.code == 0, ran.err
+    assert [request["vocabulary"] for _, request in pool[0] if "spec" in request] == [30_522]

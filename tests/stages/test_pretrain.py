@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
+from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.pretraining import probe
 from biosqueeze.training import loop
@@ -217,15 +218,31 @@ def test_a_probe_leaves_the_training_as_it_is(models, text, tmp_path, shell: She
         return ""
 
     monkeypatch.setattr(probe.RunProcesses, "call", fine_tune)
-    ran = shell("pretrain", *options, "--probe", "ner=demo:ner", "--probe-at", "2,4", "--out", tmp_path / "with")
+    probes = ("--probe", "ner=demo:ner", "--probe", "model=demo:ner", "--probe-at", "2,4")
+    ran = shell("pretrain", *options, *probes, "--out", tmp_path / "with")
     assert ran.code == 0, ran.err
     assert same(tmp_path / "with", tmp_path / "without")
     assert [line for line in log_of(tmp_path / "with") if "probe" not in line] == log_of(tmp_path / "without")
     score = json.loads((tuned / "biosqueeze.json").read_text())["metrics"]["f1"]
     metrics = json.loads((tmp_path / "with" / "biosqueeze.json").read_text())["metrics"]
-    assert metrics["probes"] == {"2": {"ner": score}, "4": {"ner": score}}
-    assert [call[0] for call in calls] == ["finetune", "finetune"]
+    assert metrics["probes"] == {step: {"ner": score, "model": score} for step in ("2", "4")}
+    assert [call[0] for call in calls] == ["finetune"] * 4
     assert not (tmp_path / "with" / "probe").exists()
+
+
+def test_the_output_of_a_failed_probe_is_kept(models, text, tmp_path, shell: Shell, monkeypatch) -> None:
+    def fail(self, name, arguments, slot, log) -> str:
+        del self, name, arguments, slot
+        log.write_text("what happened")
+        raise SqueezeError(f"no memory (its whole output: {log})")
+
+    monkeypatch.setattr(probe.RunProcesses, "call", fail)
+    out = tmp_path / "out"
+    ran = shell("pretrain", models / "bert", "--corpus", text, *SHORT, "--probe", "ner=demo:ner", "--out", out)
+    assert ran.code == 0, ran.err
+    assert "step 4: no score of the probe ner: no memory" in ran.err
+    assert "step 4: probe" not in ran.err
+    assert [path.name for path in (out / "probe").iterdir()] == ["ner.log"]
 
 
 def test_the_plan_shows_shape_and_size(models, text, shell: Shell, tmp_path: Path) -> None:

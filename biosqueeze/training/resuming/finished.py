@@ -4,6 +4,7 @@ A training ends with the manifest in OUT.partial, the rename to OUT, and the rem
 killed in between leaves a finished checkpoint, which is not trained again.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash
 from biosqueeze.files.saved_states import has_state
 from biosqueeze.manifest import Manifest, ParentRef
+from biosqueeze.model_facts import HEAD_FILE
 from biosqueeze.options import Outcome, WritingOptions, resolved
 from biosqueeze.output import OutputCheckpoint, clean, locked, partial_of
 from biosqueeze.progress import note
@@ -25,6 +27,9 @@ from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 
 _TEXTS = ("data", "corpus")  # options that name data and text of a training
+_MODELS = ("checkpoint", "teacher", "generator", "tokenizer")  # options that name checkpoints or a tokenizer
+CONFIG_AND_TOKENIZER = "config and tokenizer"
+"""The name of the hash of what models have beside their weights, whose hashes are those of the parents."""
 _Options = TypeVar("_Options", bound=TrainingOptions)
 
 
@@ -119,17 +124,20 @@ def differences(written: Manifest, stage: str, options: WritingOptions) -> list[
     names = names or [role for role, parent in entry.parents.items() if not _is_unchanged(parent)]
     hashes = input_hashes(options)
     changed = [name for name in hashes if entry.inputs.get(name, hashes[name]) != hashes[name]]
-    return names or [f"the files of --{name}" for name in changed]
+    return names or [f"the {name}" if name == CONFIG_AND_TOKENIZER else f"the files of --{name}" for name in changed]
 
 
 def input_hashes(options: WritingOptions) -> dict[str, str]:
     """Return the hashes of the data and text that a training reads, by option; what is not on disk has none.
 
-    Of a corpus that biosqueeze built its manifest counts, which has the hashes of the sources.
+    Of a corpus that biosqueeze built its manifest counts, which has the hashes of the sources. The models have one
+    hash together, beside those of their weights.
     """
     named = {name: _names_of(getattr(options, name, None)) for name in _TEXTS}
     found = {name: [path for path in paths if path.is_file() or path.is_dir()] for name, paths in named.items()}
-    return {name: " ".join(map(input_hash, paths)) for name, paths in found.items() if paths}
+    hashes = {name: " ".join(map(input_hash, paths)) for name, paths in found.items() if paths}
+    models = [path for name in _MODELS for path in _names_of(getattr(options, name, None)) if path.is_dir()]
+    return hashes | ({CONFIG_AND_TOKENIZER: " ".join(map(model_hash, models))} if models else {})
 
 
 def recorded_hashes(options: WritingOptions) -> dict[str, str]:
@@ -146,6 +154,14 @@ def input_hash(path: Path) -> str:
     """Return the hash of a file or directory that a training reads, as `input_hashes` has it."""
     built = path / CORPUS_MANIFEST
     return content_hash(built if built.is_file() else path)
+
+
+def model_hash(path: Path) -> str:
+    """Return the SHA-256 over config.json, custom head and tokenizer of a checkpoint: all but its weights."""
+    from biosqueeze.backends.deployed import TOKENIZER_FILES
+
+    files = [file for name in ("config.json", HEAD_FILE, *TOKENIZER_FILES) if (file := path / name).is_file()]
+    return hashlib.sha256(" ".join(map(content_hash, files)).encode()).hexdigest()
 
 
 def _is_unchanged(parent: ParentRef) -> bool:

@@ -1,6 +1,7 @@
 """A finished training that is killed before it is tidied up is taken over, and never trained again or deleted."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ def test_a_finished_training_on_other_data_is_kept(command: tuple, shell: Shell)
     Path("out").rename("out.partial")
     said = shell(*command, "--resume")
     assert (said.code, "other values of the files of --data; rename it" in said.err) == (1, True), said.err
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_finished_training_with_another_tokenizer_is_kept(
+    name: str, command: tuple, copy_of: Callable[[Path], Path], shell: Shell
+) -> None:
+    """Equal weights are another model with another tokenizer or config."""
+    source = copy_of(command[1])
+    own = (command[0], source, *command[2:])
+    assert shell(*own).code == 0
+    assert "by the same request" in shell(*own, "--resume", "auto").err
+    (source / name).write_text((source / name).read_text() + "\n")
+    said = shell(*own, "--resume", "auto")
+    assert (said.code, "by the same request" in said.err) == (1, False), said.err
+    Path("out").rename("out.partial")
+    assert "other values of the config and tokenizer; rename it" in shell(*own, "--resume").err
 
 
 @pytest.mark.parametrize("stage", ["finetune", "distill"])
