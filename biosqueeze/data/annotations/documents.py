@@ -13,6 +13,7 @@ from biosqueeze.errors import SqueezeError
 
 DocumentFormat = Literal["pubtator", "bioc"]
 _BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')
+_BIGBIO_KEY = re.compile(r'"offsets"\s*:')  # its records have passages too, and BioC's one offset each
 
 
 def read_documents(path: Path) -> Iterator[Document]:
@@ -45,6 +46,6 @@ def format_of_text(path: Path, text: str) -> DocumentFormat | None:
     if kind == ".xml":
         return "bioc"
     if kind == ".json":
-        return "bioc" if _BIOC_KEY.search(text) else None
+        return "bioc" if _BIOC_KEY.search(text) and not _BIGBIO_KEY.search(text) else None
     first = next((line for line in text.split("\n") if line.strip()), "")
     return "pubtator" if TEXT_LINE.match(first.lstrip()) else None

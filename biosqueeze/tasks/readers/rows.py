@@ -17,8 +17,8 @@ from biosqueeze.tasks.encoding.sequences import TextExample
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
 
-FIRST = ("sentence1", "premise", "question", "text_a", "text1", "sent1", "query")
-SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "sent2", "passage")
+FIRST = ("sentence1", "premise", "question", "text_a", "text1", "text_1", "sent1", "query")
+SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "text_2", "sent2", "passage")
 ID = ("id", "pair_id", "pairid", "guid", "idx")
 # Of columns that some kind of task reads, or that are common in published tables.
 _COMMON_NAMES = {

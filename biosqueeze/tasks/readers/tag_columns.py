@@ -14,6 +14,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
+from biosqueeze.tasks.readers.annotated_records import with_entities
 from biosqueeze.tasks.readers.tagged import Sentence
 
 WORDS = Columns({"word": ("tokens", "words"), "tag": ("ner_tags", "tags", "labels")})
@@ -39,7 +40,8 @@ def has_no_labels(records: Sequence[DataRecord], requested: Mapping[str, str]) -
     named = [requested[role] for role in ("tag", "entities") if role in requested]
     names = {name.casefold() for name in named or (*WORDS.known["tag"], *TEXTS.known["entities"])}
     lists = {"entities", requested.get("entities", "").casefold()}
-    values = ((name.casefold(), value) for record in records for name, value in record.values.items())
+    items = (record.values.items() for record in with_entities(records))
+    values = ((name.casefold(), value) for each in items for name, value in each)
     return not any(name in names and (_is_given(value) or (name in lists and value == [])) for name, value in values)
 
 

@@ -31,6 +31,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
+from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
 from biosqueeze.tasks.readers.split_overlap import check_files, with_test_of
 from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_no_labels, is_json, is_unlabelled_file
@@ -54,9 +55,10 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
     Args:
         source: a directory with train, dev (or devel, valid, validation, val) and test; hub:NAME; a directory that
             `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob2), PubTator, BioC (.xml,
-            .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy and
-            doccano write them. PubTator and BioC files may have other names with train, dev or test in them, such as
-            NCBItrainset_corpus.txt. brat's .txt and .ann are in directories train, dev and test.
+            .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy,
+            doccano, Prodigy and Label Studio write them, or BigBio's. PubTator and BioC files may have other names
+            with train, dev or test in them, such as NCBItrainset_corpus.txt. brat's .txt and .ann are in directories
+            train, dev and test.
         splits: of train, dev and test. The labels are those of train if it is among them, else those of all.
         formulation: columns, types and scheme.
         ranks: of types: where annotations overlap, words are of the highest; without ranks the longest is kept.
@@ -134,6 +136,7 @@ def _tags_of_records(
 ) -> list[Sequence[str]]:
     if not records:
         return []
+    records = with_entities(records)
     documents = _documents_of(records, formulation)
     if documents is not None:
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
@@ -239,7 +242,8 @@ def _of_records(
     records: Sequence[DataRecord], formulation: Formulation, names: Sequence[str], ranks: TypeRanks
 ) -> list[SourceSentence]:
     """Read records with tokens and tags (or the numbers of `names`), or with a text and its entities."""
-    accepted = _accepted(records)
+    note_readings(records)
+    accepted = _accepted(with_entities(records))
     documents = _documents_of(accepted, formulation)
     if documents is not None:
         return _of_documents(documents, Path(accepted[0].where), formulation, ranks)
@@ -327,14 +331,17 @@ def _document(record: DataRecord, text: str, entities: str) -> Document:
 def _annotations(document: Document, items: Sequence[Any]) -> Iterator[Annotation]:
     for item in items:
         entity = _as_entity(item)
-        start, end, label = entity.get("start"), entity.get("end"), entity.get("label", entity.get("type"))
-        if not (isinstance(start, int) and isinstance(end, int) and isinstance(label, str) and label):
+        start, end = entity.get("start"), entity.get("end")
+        labels = entity.get("labels", [entity.get("label", entity.get("type"))])  # a list in Label Studio
+        named = isinstance(labels, list) and labels and all(isinstance(label, str) and label for label in labels)
+        if not (isinstance(start, int) and isinstance(end, int) and named):
             raise SqueezeError(
                 f"{document.where}: {str(item)[:60]} is not an entity; write "
                 '{"start": 4, "end": 7, "label": "Gene"}, in characters of the text, the end exclusive'
             )
         text = str(entity.get("text", document.text[max(start, 0) : max(end, 0)]))
-        yield align_annotation(document, Annotation(start, end, label, text), document.where)
+        for label in labels:
+            yield align_annotation(document, Annotation(start, end, label, text), document.where)
 
 
 def _as_entity(item: Any) -> Mapping[str, Any]:

@@ -1,0 +1,130 @@
+"""Read the records of Label Studio and of BigBio's data sets as texts with entities. Pure, but for the log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import note
+
+
+def with_entities(records: Sequence[DataRecord]) -> list[DataRecord]:
+    """Return records with `text` and `entities` in place of those of other layouts; all others as they are.
+
+    Label Studio's tasks have a text in `data`, and `annotations` with lists of results: the first is read that was not
+    cancelled, and tasks without one are left out. BigBio's documents (Fries et al. 2022, the schema of knowledge bases)
+    have passages and entities with lists of texts and offsets: an entity of several parts becomes one span, from its
+    first to its last character.
+
+    Raises:
+        SqueezeError: a task has no text, or a document has other passages or entities.
+    """
+    return [converted for record in records for converted in _converted(record)]
+
+
+def note_readings(records: Sequence[DataRecord]) -> None:
+    """Log how many records `with_entities` leaves out or reads in part.
+
+    Raises:
+        SqueezeError: it leaves out all.
+    """
+    tasks = [record for record in records if _is_task(record)]
+    finished = [len(_finished(task)) for task in tasks]
+    if tasks and len(tasks) == len(records) and not any(finished):
+        raise SqueezeError(f"{records[0].where}: no task has an annotation; export annotated tasks of Label Studio")
+    divided = sum(len(entity["offsets"]) > 1 for each in records if _is_bigbio(each) for entity in _entities(each))
+    readings = {
+        "tasks without annotations left out": finished.count(0),
+        "tasks with several annotations, of which the first is read": sum(count > 1 for count in finished),
+        "discontinuous entities read as one span from first to last character": divided,
+    }
+    counts = [f"{count:,} {what}" for what, count in readings.items() if count]
+    if counts:
+        note(f"{records[0].where}: {'; '.join(counts)}")
+
+
+def _converted(record: DataRecord) -> Iterator[DataRecord]:
+    if _is_task(record):
+        yield from (replace(record, values=_of_task(record, annotation)) for annotation in _finished(record)[:1])
+    elif _is_bigbio(record):
+        yield replace(record, values=_of_bigbio(record))
+    elif "annotation_id" in record.values:  # Label Studio's short records, which have no list where a text has none
+        yield replace(record, values={"label": [], **record.values})
+    else:
+        yield record
+
+
+def _is_task(record: DataRecord) -> bool:
+    data, annotations = record.values.get("data"), record.values.get("annotations")
+    return isinstance(data, Mapping) and isinstance(annotations, list)
+
+
+def _finished(task: DataRecord) -> list[Mapping[str, Any]]:
+    """Return the annotations of a task of Label Studio that were not cancelled."""
+    annotations = task.values["annotations"]
+    return [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+
+
+def _of_task(task: DataRecord, annotation: Mapping[str, Any]) -> dict[str, Any]:
+    data, results = task.values["data"], annotation.get("result")
+    texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
+    if len(texts) != 1:
+        raise SqueezeError(f"{task.where}: data of a task needs a text, and has {', '.join(data)}; call it text")
+    values = [each.get("value") for each in results or () if isinstance(each, Mapping)]
+    spans = [value for value in values if isinstance(value, Mapping) and "labels" in value]
+    return {"id": str(task.values.get("id", task.where)), "text": texts[0], "entities": spans}
+
+
+def _is_bigbio(record: DataRecord) -> bool:
+    lists = (record.values.get(name) for name in ("passages", "entities"))
+    return "text" not in record.values and all(isinstance(value, list) for value in lists)
+
+
+def _of_bigbio(document: DataRecord) -> dict[str, Any]:
+    text = ""
+    for passage in _parts(document, "passages"):
+        start = passage["offsets"][0][0]
+        if start < len(text):
+            raise SqueezeError(f"{document.where}: the passage at {start} begins before the end of another")
+        text = text.ljust(start) + passage["text"][0]
+    name = document.values.get("document_id") or document.values.get("id") or document.where
+    return {"id": str(name), "text": text, "entities": list(map(_span, _entities(document)))}
+
+
+def _entities(document: DataRecord) -> list[Mapping[str, Any]]:
+    return _parts(document, "entities")
+
+
+def _span(entity: Mapping[str, Any]) -> dict[str, Any]:
+    offsets = entity["offsets"]
+    span = {"start": min(start for start, _ in offsets), "end": max(end for _, end in offsets), "label": entity["type"]}
+    return span | ({"text": entity["text"][0]} if len(offsets) == 1 else {})
+
+
+def _parts(document: DataRecord, name: str) -> list[Mapping[str, Any]]:
+    """Return the passages or entities of a document of BigBio.
+
+    Raises:
+        SqueezeError: one lacks its type, texts or offsets, or they have other types.
+    """
+    parts = document.values[name]
+    for part in parts:
+        if not (isinstance(part, Mapping) and _is_text(part.get("text")) and _are_offsets(part.get("offsets"))):
+            raise SqueezeError(
+                f"{document.where}: {str(part)[:60]} is none of BigBio's {name}; each has a type, a list of texts, "
+                "and a list of offsets, such as [[0, 4]]"
+            )
+    return list(parts)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
+
+
+def _are_offsets(value: Any) -> bool:
+    spans = value if isinstance(value, list) else []
+    return bool(spans) and all(
+        isinstance(span, list | tuple) and len(span) == 2 and all(isinstance(offset, int) for offset in span)
+        for span in spans
+    )
