@@ -1,4 +1,4 @@
-"""Read the records of Label Studio and of BigBio's data sets as texts with entities. Pure, but for the log."""
+"""Read the records of Label Studio and of BigBio's data sets as texts with entities."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def note_readings(records: Sequence[DataRecord]) -> None:
     """
     tasks = [record for record in records if _is_task(record)]
     finished = [len(_finished(task)) for task in tasks]
-    if tasks and len(tasks) == len(records) and not any(finished):
+    if len(tasks) == len(records) and not any(finished):
         raise SqueezeError(f"{records[0].where}: no task has an annotation; export annotated tasks of Label Studio")
     divided = sum(len(entity["offsets"]) > 1 for each in records if _is_bigbio(each) for entity in _entities(each))
     readings = {
