@@ -38,7 +38,7 @@ def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) ->
     assert tags_of(tmp_path) == TAGS
     assert guess(str(tmp_path), open_task("ner").formulation).kind == "ner"
     assert open_task("ner").splits(str(tmp_path)) == (("train",) if folder == "train" else ("train", "dev"))
-    assert "2 relations, events, attributes and notes skipped" in capfd.readouterr().err
+    assert "1 events, attributes and notes skipped; 1 relations" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])

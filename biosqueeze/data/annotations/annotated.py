@@ -1,7 +1,7 @@
 """Texts with annotated spans, the check of their offsets, and the counts that a reader of them reports."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from unicodedata import normalize
 
@@ -21,6 +21,15 @@ class Annotation:
 
 
 @dataclass(frozen=True)
+class AnnotatedRelation:
+    """A relation from one annotation of a document to another."""
+
+    type: str
+    head: Annotation
+    tail: Annotation
+
+
+@dataclass(frozen=True)
 class Document:
     """A text with its annotations, in the order of its file."""
 
@@ -28,6 +37,8 @@ class Document:
     text: str
     annotations: tuple[Annotation, ...] = ()
     where: str = ""  # file and line, for error messages
+    relations: tuple[AnnotatedRelation, ...] = ()
+    is_sentence: bool = False  # whether the source says that the text is one sentence
 
 
 def align_annotation(document: Document, annotation: Annotation, where: str) -> Annotation:
@@ -61,6 +72,28 @@ def align_annotation(document: Document, annotation: Annotation, where: str) -> 
         )
     start = annotation.start + len(covered) - len(covered.lstrip())
     return Annotation(start, start + len(covered.strip()), annotation.type, covered.strip(), annotation.id)
+
+
+def linked_relations(
+    relations: Iterable[tuple[str, Sequence[str]]], annotations: Mapping[str, Annotation], counts: Counter[str]
+) -> tuple[AnnotatedRelation, ...]:
+    """Return the relations between two annotations, and count them and the others.
+
+    Args:
+        relations: type, and the name of each argument, the head first.
+        annotations: by name.
+        counts: of what a reader met.
+    """
+    linked = []
+    for name, arguments in relations:
+        found = [annotations[each] for each in arguments if each in annotations]
+        if len(arguments) == len(found) == 2:
+            linked.append(AnnotatedRelation(name, *found))
+        else:
+            counts["relations that are not between two annotations skipped"] += 1
+    if linked:
+        counts["relations"] += len(linked)
+    return tuple(linked)
 
 
 def _words(text: str) -> list[str]:

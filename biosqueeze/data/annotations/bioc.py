@@ -8,15 +8,22 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from biosqueeze.data.annotations.annotated import Annotation, Document, DocumentCounts, align_annotation
+from biosqueeze.data.annotations.annotated import (
+    Annotation,
+    Document,
+    DocumentCounts,
+    align_annotation,
+    linked_relations,
+)
 from biosqueeze.data.lines import open_binary, read_json_document
 from biosqueeze.errors import SqueezeError, require
 from biosqueeze.files.parsing import max_document_bytes, too_large
 
 if TYPE_CHECKING:
-    from bioc import BioCAnnotation, BioCDocument
+    from bioc import BioCAnnotation, BioCDocument, BioCRelation
 
 _CONCEPT_KEYS = ("identifier", "Identifier", "MESH", "NCBI GENE")
+_CONCEPT_ARGUMENTS = frozenset({"entity1", "role1"})
 _MAX_GAP = 1_000_000  # characters between two passages; more is taken for a wrong offset
 
 
@@ -139,16 +146,32 @@ def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Docume
     name = str(raw.id or "")
     where = f"{where} ({name})"
     text = _TextBuilder(where)
-    annotations = list(raw.annotations)
+    annotations, relations = list(raw.annotations), list(raw.relations)
     for passage in raw.passages:
         annotations += passage.annotations
+        relations += passage.relations
         text.add(passage.offset, whole := _text(passage.text, where))
         for sentence in passage.sentences:
             annotations += sentence.annotations
+            relations += sentence.relations
             text.add(sentence.offset, "" if whole else _text(sentence.text, where))
     bare = Document(name, "".join(text.pieces), (), where)
     aligned = [_annotation(bare, annotation, where, counts) for annotation in annotations]
-    return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation))
+    known = {str(each.id): annotation for each, annotation in zip(annotations, aligned, strict=True) if annotation}
+    linked = linked_relations(map(_arguments, relations), known, counts.counts)
+    return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation), relations=linked)
+
+
+def _arguments(relation: "BioCRelation") -> tuple[str, list[str]]:
+    """Return the type of a relation and the ids of its arguments by role, which may be in any order in the file.
+
+    Returns:
+        no arguments for a relation between concepts of the whole document, as in BioRED and PubTator 3.
+    """
+    infons = relation.infons if isinstance(relation.infons, Mapping) else {}
+    is_of_concepts = not _CONCEPT_ARGUMENTS.isdisjoint(infons)
+    nodes = [] if is_of_concepts else sorted(relation.nodes, key=lambda node: str(node.role))
+    return str(infons.get("type") or "relation"), [str(node.refid) for node in nodes]
 
 
 def _annotation(document: Document, raw: "BioCAnnotation", where: str, counts: DocumentCounts) -> Annotation | None:

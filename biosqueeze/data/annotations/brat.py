@@ -5,25 +5,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from biosqueeze.data.annotations.annotated import Annotation, Document, DocumentCounts, align_annotation
+from biosqueeze.data.annotations.annotated import (
+    Annotation,
+    Document,
+    DocumentCounts,
+    align_annotation,
+    linked_relations,
+)
 from biosqueeze.data.lines import numbered_lines, read_document
-from biosqueeze.data.records.splits import SPELLINGS
 from biosqueeze.errors import SqueezeError
 
+_RELATION = re.compile(r"R\d+\t(\S+) \S+?:(\S+) \S+?:(\S+)\s*")
 _ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*)")
 
 
-def find_brat(directory: Path, split: str) -> Path | None:
-    """Return the folder of a split, such as train/, if it holds .ann files."""
-    folders = (directory / name for name in SPELLINGS[split])
-    return next((folder for folder in folders if folder.is_dir() and any(folder.glob("*.ann"))), None)
+def is_brat(folder: Path) -> bool:
+    """Return whether a folder holds .ann files."""
+    return any(folder.glob("*.ann"))
 
 
 def read_brat(folder: Path) -> Iterator[Document]:
     """Stream the documents of a folder in the order of their names, and log their number at the end.
 
-    Of an annotation in several pieces the span is from the first character to the last. Relations, events, attributes
-    and notes, and texts without an .ann, are counted and skipped.
+    Of an annotation in several pieces the span is from the first character to the last. Events, attributes and notes,
+    and texts without an .ann, are counted and skipped.
 
     Raises:
         SqueezeError: an .ann has no .txt, or an annotation does not agree with the text.
@@ -44,8 +49,12 @@ def _document(annotations: Path, counts: DocumentCounts) -> Document:
         raise SqueezeError(f"{annotations} has no {text.name} beside it; brat writes both: copy the text there")
     lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
     bare = Document(annotations.stem, _counted_text(text, [line for _, line in lines]), (), str(annotations))
-    found = (_annotation(line, number, bare, counts) for number, line in lines)
-    return replace(bare, annotations=tuple(annotation for annotation in found if annotation))
+    relations = {number: match for number, line in lines if (match := _RELATION.fullmatch(line))}
+    found = [_annotation(line, number, bare, counts) for number, line in lines if number not in relations]
+    annotated = tuple(annotation for annotation in found if annotation)
+    arguments = ((match[1], (match[2], match[3])) for match in relations.values())
+    linked = linked_relations(arguments, {each.id: each for each in annotated}, counts.counts)
+    return replace(bare, annotations=annotated, relations=linked)
 
 
 def _counted_text(path: Path, annotations: Sequence[str]) -> str:
@@ -67,7 +76,7 @@ def _counted_text(path: Path, annotations: Sequence[str]) -> str:
 def _annotation(line: str, number: int, document: Document, counts: DocumentCounts) -> Annotation | None:
     where = f"{document.where}:{number}"
     if not line.startswith("T"):
-        counts.counts["relations, events, attributes and notes skipped"] += 1
+        counts.counts["events, attributes and notes skipped"] += 1
         return None
     match = _ENTITY.fullmatch(line)
     if match is None:

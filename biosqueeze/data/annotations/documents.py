@@ -1,4 +1,4 @@
-"""Read texts with annotated spans from PubTator or BioC; the format of a file is detected."""
+"""Read texts with annotated spans from PubTator, BioC or XML of pairs; the format of a file is detected."""
 
 import re
 from collections.abc import Iterator
@@ -7,28 +7,35 @@ from typing import Literal
 
 from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.bioc import read_bioc
+from biosqueeze.data.annotations.pair_xml import is_pair_xml, read_pair_xml
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, read_pubtator
 from biosqueeze.data.lines import data_suffix, read_beginning
 from biosqueeze.errors import SqueezeError
 
-DocumentFormat = Literal["pubtator", "bioc"]
+DocumentFormat = Literal["pubtator", "bioc", "pairs"]
 _BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')
 _BIGBIO_KEY = re.compile(r'"offsets"\s*:')  # its records have passages too, and BioC's one offset each
 
 
 def read_documents(path: Path) -> Iterator[Document]:
-    """Stream the documents of a PubTator or BioC file; its format is detected.
+    """Stream the documents of a file; its format is detected.
 
     Raises:
-        SqueezeError: it has neither format, or is damaged.
+        SqueezeError: it has none of the formats, or is damaged.
     """
     kind = detect_format(path)
     if kind is None:
         raise SqueezeError(
             f"{path} is neither PubTator (ID|t|TITLE in its first line) nor BioC (XML, or JSON with documents "
-            "and passages); convert it to one of these"
+            "and passages) nor XML of sentences with entities; convert it to one of these"
         )
-    return read_pubtator(path) if kind == "pubtator" else read_bioc(path)
+    match kind:
+        case "pubtator":
+            return read_pubtator(path)
+        case "bioc":
+            return read_bioc(path)
+        case "pairs":
+            return read_pair_xml(path)
 
 
 def detect_format(path: Path) -> DocumentFormat | None:
@@ -44,7 +51,7 @@ def format_of_text(path: Path, text: str) -> DocumentFormat | None:
     """Return the format of a file from the beginning of its text, or None if it is another one."""
     kind = data_suffix(path)
     if kind == ".xml":
-        return "bioc"
+        return "pairs" if is_pair_xml(text) else "bioc"
     if kind == ".json":
         return "bioc" if _BIOC_KEY.search(text) and not _BIGBIO_KEY.search(text) else None
     first = next((line for line in text.split("\n") if line.strip()), "")

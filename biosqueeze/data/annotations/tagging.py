@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 from biosqueeze.data.annotations.annotated import Annotation, Document
@@ -58,7 +58,7 @@ def tag_document(document: Document, types: Collection[str] = ()) -> list[Tagged
     words = [part for word in words_of(document.text) for part in _split(word, boundaries)]
     tags = _tags(words, kept)
     sentences, index = [], 0
-    for _, end in _joined(sentences_of(document.text), kept):
+    for _, end in sentences_with(document.text, kept):
         begin = index
         while index < len(words) and words[index][0] < end:
             index += 1
@@ -128,13 +128,19 @@ def _tags(words: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> 
     return tags
 
 
-def _joined(sentences: Sequence[CharacterSpan], annotations: Sequence[Annotation]) -> list[CharacterSpan]:
-    """Join neighbouring sentences with an annotation across their border; annotations are ordered and disjoint."""
+def sentences_with(text: str, annotations: Sequence[Annotation]) -> list[CharacterSpan]:
+    """Return the sentences of a text, of which those with an annotation across their border are joined.
+
+    Args:
+        text: in which the annotations are.
+        annotations: by their starts; they may overlap.
+    """
     starts = [annotation.start for annotation in annotations]
+    ends = list(accumulate((annotation.end for annotation in annotations), max))
     joined: list[CharacterSpan] = []
-    for start, end in sentences:
+    for start, end in sentences_of(text):
         before = bisect_left(starts, joined[-1][1]) if joined else 0  # annotations that begin before the border
-        if before and start < annotations[before - 1].end:
+        if before and start < ends[before - 1]:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

@@ -50,12 +50,23 @@ def splits_within(name: str) -> tuple[str, ...]:
 def splits_named(directory: Path) -> tuple[str, ...]:
     """Return the splits that the names of a directory's files mention, as words or else within words.
 
-    The directories of brat's files (.ann) count as files.
+    Directories of annotated documents count as files.
     """
     paths = directory.iterdir() if directory.is_dir() else ()
-    names = [path.name for path in paths if path.is_file() or any(path.glob("*.ann"))]
+    names = [path.name for path in paths if path.is_file() or _holds_documents(path)]
     as_words = tuple(split for split in SPLITS if any(has_split_word(name, split) for name in names))
     return as_words or tuple(split for split in SPLITS if any(split in splits_within(name) for name in names))
+
+
+def _holds_documents(directory: Path) -> bool:
+    """Return whether a directory has files of brat (.ann), or is named for a split and has .xml files at any depth."""
+    is_split = any(directory.name.lower() in names for names in SPELLINGS.values())
+    return any(directory.glob("*.ann")) or (is_split and any(directory.rglob("*.xml")))
+
+
+def split_folders(directory: Path, split: str) -> list[Path]:
+    """Return the folders of a split, such as train/ or Train/."""
+    return [path for path in sorted(directory.iterdir()) if path.is_dir() and path.name.lower() in SPELLINGS[split]]
 
 
 def open_directory(source: str) -> Path:

@@ -1,4 +1,4 @@
-"""Read the records of Label Studio and of BigBio's data sets as texts with entities."""
+"""Read the records of Label Studio and of BigBio's data sets as texts with entities, and relations between these."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from biosqueeze.progress import note
 
 
 def with_entities(records: Sequence[DataRecord]) -> list[DataRecord]:
-    """Return records with `text` and `entities` in place of those of other layouts; all others as they are.
+    """Return records with `text`, `entities` and `relations` in place of other layouts; all others as they are.
 
     Label Studio's tasks have a text in `data`, and `annotations` with lists of results: the first is read that was not
     cancelled, and tasks without one are left out. BigBio's documents (Fries et al. 2022, the schema of knowledge bases)
@@ -71,9 +71,22 @@ def _of_task(task: DataRecord, annotation: Mapping[str, Any]) -> dict[str, Any]:
     texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
     if len(texts) != 1:
         raise SqueezeError(f"{task.where}: data of a task needs a text, and has {', '.join(data)}; call it text")
-    values = [each.get("value") for each in results or () if isinstance(each, Mapping)]
-    spans = [value for value in values if isinstance(value, Mapping) and "labels" in value]
-    return {"id": str(task.values.get("id", task.where)), "text": texts[0], "entities": spans}
+    results = [each for each in results or () if isinstance(each, Mapping)]
+    spans = [
+        {**value, "id": each.get("id", "")}
+        for each in results
+        if isinstance(value := each.get("value"), Mapping) and "labels" in value
+    ]
+    relations = [relation for each in results if each.get("type") == "relation" for relation in _relations(each)]
+    name = str(task.values.get("id", task.where))
+    return {"id": name, "text": texts[0], "entities": spans, "relations": relations}
+
+
+def _relations(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a relation of Label Studio, which may point to the left, for each of its labels, if it has any."""
+    ends = (result.get("from_id"), result.get("to_id"))
+    first, second = reversed(ends) if result.get("direction") == "left" else ends
+    return [{"type": label, "from_id": first, "to_id": second} for label in result.get("labels") or ["relation"]]
 
 
 def _is_bigbio(record: DataRecord) -> bool:
@@ -89,7 +102,13 @@ def _of_bigbio(document: DataRecord) -> dict[str, Any]:
             raise SqueezeError(f"{document.where}: the passage at {start} begins before the end of another")
         text = text.ljust(start) + passage["text"][0]
     name = document.values.get("document_id") or document.values.get("id") or document.where
-    return {"id": str(name), "text": text, "entities": list(map(_span, _entities(document)))}
+    relations = [
+        {**each, "from_id": each.get("arg1_id"), "to_id": each.get("arg2_id")}
+        for each in document.values.get("relations") or ()
+        if isinstance(each, Mapping)
+    ]
+    spans = list(map(_span, _entities(document)))
+    return {"id": str(name), "text": text, "entities": spans, "relations": relations}
 
 
 def _entities(document: DataRecord) -> list[Mapping[str, Any]]:
@@ -99,7 +118,8 @@ def _entities(document: DataRecord) -> list[Mapping[str, Any]]:
 def _span(entity: Mapping[str, Any]) -> dict[str, Any]:
     offsets = entity["offsets"]
     span = {"start": min(start for start, _ in offsets), "end": max(end for _, end in offsets), "label": entity["type"]}
-    return span | ({"text": entity["text"][0]} if len(offsets) == 1 else {})
+    named = span | {"id": entity.get("id", "")}
+    return named | ({"text": entity["text"][0]} if len(offsets) == 1 else {})
 
 
 def _parts(document: DataRecord, name: str) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Read relation data sets: SciBERT's JSON lines, BLURB's tables, BioBERT's folders, and records with offsets."""
+"""Read relation data sets: SciBERT's JSON lines, BLURB's tables, BioBERT's folders, records with offsets, documents."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,14 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, Relation, segments_of
 from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
 from biosqueeze.tasks.readers.rows import check_labels
-from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
+from biosqueeze.tasks.readers.sentence_pairs import (
+    NO_RELATION,
+    documents_of_files,
+    documents_of_records,
+    examples_of,
+    types_of_relations,
+)
+from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test, with_test_of
 
 _ROLES = {
     "text": ("text", "sentence"),
@@ -39,7 +46,7 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
 
     Args:
         formulation: column, negative, entities and representation are used.
-        source: as `data.records.tables.read_records` takes it.
+        source: as `data.records.tables.read_records` takes it, or annotated documents: see `sentence_pairs`.
         splits: of train, dev and test. If train is among them and test is not, an existing test split is checked
             too, so that errors in it are found before training.
 
@@ -48,8 +55,7 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
         UsageError: --negative or --column names a label or column that does not exist.
     """
     requested = parse_column_options(formulation.column)
-    header = Columns(_ROLES, requested).header
-    records = read_records(source, with_test_of(source, splits), header=header)
+    records = _records(formulation, source, splits)
     if "test" in records and "test" not in splits and not _has_labels(records["test"], requested):
         note(f"{source}: test has no labels and is not compared with train and dev")
         del records["test"]
@@ -66,6 +72,20 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     dataset = Dataset(wanted, labels, SINGLE.name)
     _log(source, columns[splits[0]], style, dataset, formulation)
     return dataset
+
+
+def _records(formulation: Formulation, source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
+    """Return the records of splits, and with train those of test if there is one."""
+    documents = documents_of_files(source, splits)
+    if documents is None:
+        header = Columns(_ROLES, parse_column_options(formulation.column)).header
+        records = read_records(source, with_test_of(source, splits), header=header)
+        documents = documents_of_records(source, records)
+        if documents is None:
+            return records
+    negative = negative_of(types_of_relations(documents), formulation.negative)
+    labelled = [split for split, each in documents.items() if any(document.relations for document in each)]
+    return examples_of(documents, with_test(splits, labelled), negative or formulation.negative or NO_RELATION)
 
 
 def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) -> Relation:

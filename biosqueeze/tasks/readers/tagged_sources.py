@@ -5,11 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from biosqueeze.data.annotations.annotated import Annotation, Document, align_annotation
-from biosqueeze.data.annotations.brat import find_brat, read_brat
-from biosqueeze.data.annotations.documents import detect_format, format_of_text, read_documents
+from biosqueeze.data.annotations.annotated import Document
+from biosqueeze.data.annotations.documents import format_of_text
 from biosqueeze.data.annotations.tagging import TypeRanks, by_rank, tag_documents
 from biosqueeze.data.demo import demo_ner
 from biosqueeze.data.lines import numbered_lines
@@ -21,7 +19,6 @@ from biosqueeze.data.records.splits import (
     SPLITS,
     WORD_SUFFIXES,
     check_splits,
-    find_split,
     open_directory,
     require_split,
     splits_within,
@@ -33,6 +30,8 @@ from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
+from biosqueeze.tasks.readers.document_files import document_format, documents_in, find_folder, find_source
+from biosqueeze.tasks.readers.record_documents import document_of
 from biosqueeze.tasks.readers.split_overlap import check_files, with_test_of
 from biosqueeze.tasks.readers.tag_columns import TEXTS, WORDS, has_no_labels, is_json, is_unlabelled_file
 from biosqueeze.tasks.readers.tag_names import named_tags, tag_names
@@ -46,7 +45,6 @@ _SUFFIXES = (
 )  # fmt: skip
 _WITHIN_WORD = re.compile(r"[A-Za-z0-9]{2}")
 _REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
-_FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC"}
 
 
 def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: TypeRanks = NO_RANKS) -> Dataset:
@@ -98,9 +96,9 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     """
     if sample.source.startswith("demo:"):
         return [tags for _, tags in demo_ner("train")[:RECORDS]] if sample.source == DEMO else []
-    brat = next((found for split in SPLITS if (found := _brat_of(sample, split))), None)
-    if brat is not None:
-        documents = islice(read_brat(brat), RECORDS)
+    folder = next((found for split in SPLITS if (found := _folder_of(sample, split))), None)
+    if folder is not None:
+        documents = islice(documents_in(folder), RECORDS)
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
     if sample.path is None:
         listed = () if is_hub(sample.source) else _tag_names(Path(sample.source).expanduser(), formulation)
@@ -121,8 +119,8 @@ def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) ->
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
 
 
-def _brat_of(sample: SourceSample, split: str) -> Path | None:
-    return find_brat(sample.directory, split) if sample.path is None and sample.directory else None
+def _folder_of(sample: SourceSample, split: str) -> Path | None:
+    return find_folder(sample.directory, split) if sample.path is None and sample.directory else None
 
 
 def _is_usual_name(sample: SourceSample) -> bool:
@@ -157,9 +155,12 @@ def _files(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> 
     if not Path(source).expanduser().exists():
         raise SqueezeError(f"there is no directory {source}; give one with train.tsv, dev.tsv and test.tsv, or {DEMO}")
     directory = open_directory(source)
-    files = {split: _file(directory, split) or require_split(directory, split, _SUFFIXES) for split in splits}
-    test = _file(directory, "test") if "train" in splits and "test" not in splits else None
-    if test and not (test.is_dir() or detect_format(test)) and is_unlabelled_file(test, requested):
+    files = {
+        split: find_source(directory, split, _SUFFIXES) or require_split(directory, split, _SUFFIXES)
+        for split in splits
+    }
+    test = find_source(directory, "test", _SUFFIXES) if "train" in splits and "test" not in splits else None
+    if test and not document_format(test) and is_unlabelled_file(test, requested):
         _note_unlabelled_test(source)
         return files
     return files | ({"test": test} if test else {})
@@ -169,37 +170,14 @@ def _note_unlabelled_test(source: str) -> None:
     note(f"{source}: test has no tags and is not compared with train and dev")
 
 
-def _file(directory: Path, split: str) -> Path | None:
-    """Return the file of a split by its usual name, its folder of brat, or the only annotated file that it names."""
-    usual = find_split(directory, split, _SUFFIXES) or find_brat(directory, split)
-    if usual is not None:
-        return usual
-    named = [path for path in sorted(directory.iterdir()) if path.is_file() and _is_named(path, split)]
-    annotated = [path for path in named if detect_format(path)]
-    if len(annotated) > 1:
-        raise SqueezeError(
-            f"{directory}: {' and '.join(path.name for path in annotated)} could both be the {split} split; "
-            f"rename the right one to {split}.pubtator or {split}.xml, or move it to another directory"
-        )
-    return annotated[0] if annotated else None
-
-
-def _is_named(path: Path, split: str) -> bool:
-    """Return whether the name of a file mentions this split and no other (not train_dev.txt), with a known suffix."""
-    suffixes = (".txt", ".pubtator", ".xml", ".json")
-    return splits_within(path.name) == (split,) and path.name.lower().removesuffix(".gz").endswith(suffixes)
-
-
 def _read_file(path: Path, formulation: Formulation, ranks: TypeRanks) -> tuple[list[SourceSentence], str]:
     """Return the sentences of a file, and its format for messages."""
     requested = parse_column_options(formulation.column)
-    if path.is_dir():
-        return _of_documents(read_brat(path), path, formulation, ranks), "brat"
-    kind = detect_format(path)
+    kind = document_format(path)
     if kind:
         if requested:  # not an error: a model that was fine-tuned on columns may be evaluated on PubTator
-            warn(f"{path} is {_FORMAT_NAMES[kind]}, which has no columns: {', '.join(requested.values())} not used")
-        return _of_documents(read_documents(path), path, formulation, ranks), _FORMAT_NAMES[kind]
+            warn(f"{path} is {kind}, which has no columns: {', '.join(requested.values())} not used")
+        return _of_documents(documents_in(path), path, formulation, ranks), kind
     first = next((line for _, line in numbered_lines(path) if line.strip()), "")
     if is_json(path, first):
         return _of_records(read_file(path), formulation, _tag_names(path.parent, formulation), ranks), "JSON"
@@ -276,7 +254,7 @@ def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> It
     if any("spans" in record.values for record in records):
         records = [_with_spans(record) for record in records]
     columns = texts.of(records)
-    return (_document(record, columns["text"], columns["entities"]) for record in records)
+    return (document_of(record, columns["text"], columns["entities"]) for record in records)
 
 
 def _with_spans(record: DataRecord) -> DataRecord:
@@ -318,40 +296,6 @@ def _sentence(record: DataRecord, word: str, tag: str, names: Sequence[str]) -> 
     if blank is not None:
         raise SqueezeError(f"{record.where}: word {blank} of {word} is empty; remove it and its tag")
     return SourceSentence(tuple(words), tuple(tags), record.where)
-
-
-def _document(record: DataRecord, text: str, entities: str) -> Document:
-    value, items = record.values[text], record.values[entities]
-    if not isinstance(value, str) or not isinstance(items, list):
-        raise SqueezeError(f"{record.where}: {text} must be a string and {entities} a list; correct the record")
-    document = Document(str(record.values.get("id", record.where)), value, (), record.where)
-    return replace(document, annotations=tuple(_annotations(document, items)))
-
-
-def _annotations(document: Document, items: Sequence[Any]) -> Iterator[Annotation]:
-    for item in items:
-        entity = _as_entity(item)
-        start, end = entity.get("start"), entity.get("end")
-        labels = entity.get("labels", [entity.get("label", entity.get("type"))])  # a list in Label Studio
-        named = isinstance(labels, list) and labels and all(isinstance(label, str) and label for label in labels)
-        if not (isinstance(start, int) and isinstance(end, int) and named):
-            raise SqueezeError(
-                f"{document.where}: {str(item)[:60]} is not an entity; write "
-                '{"start": 4, "end": 7, "label": "Gene"}, in characters of the text, the end exclusive'
-            )
-        text = str(entity.get("text", document.text[max(start, 0) : max(end, 0)]))
-        for label in labels:
-            yield align_annotation(document, Annotation(start, end, label, text), document.where)
-
-
-def _as_entity(item: Any) -> Mapping[str, Any]:
-    """Return an entity as an object: spaCy writes [start, end, label], doccano start_offset and end_offset too."""
-    if isinstance(item, list) and len(item) == 3:
-        return dict(zip(("start", "end", "label"), item, strict=True))
-    if not isinstance(item, dict):
-        return {}
-    offsets = {name: item[f"{name}_offset"] for name in ("start", "end") if f"{name}_offset" in item}
-    return {**item, **offsets}
 
 
 def _log_files(source: str, files: Mapping[str, Path], formats: Mapping[str, str]) -> None:

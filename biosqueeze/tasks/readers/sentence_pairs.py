@@ -1,0 +1,198 @@
+"""Make examples of relations from annotated documents: the pairs of entities in each of their sentences."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.tagging import sentences_with
+from biosqueeze.data.records.hub import is_hub, is_saved
+from biosqueeze.data.records.record import DataRecord
+from biosqueeze.data.records.splits import SPLITS, SUFFIXES, require_split
+from biosqueeze.data.records.tables import read_records, splits_of
+from biosqueeze.errors import SqueezeError
+from biosqueeze.progress import CountedWarning, note, warn
+from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
+from biosqueeze.tasks.readers.document_files import document_format, documents_in, find_source
+from biosqueeze.tasks.readers.record_documents import related_document
+from biosqueeze.tasks.readers.split_overlap import with_test
+
+NO_RELATION = "no-relation"
+_SUFFIXES = (*SUFFIXES, ".pubtator", ".pubtator.txt", ".xml")
+
+
+class _Place(NamedTuple):
+    """Where an entity is, and its type: annotations of one place are one entity."""
+
+    start: int
+    end: int
+    type: str
+
+
+class _Kind(NamedTuple):
+    """The types of head and tail and, where they are equal, whether the head comes first in the text."""
+
+    head: str
+    tail: str
+    is_in_order: bool
+
+
+Documents = Mapping[str, Sequence[Document]]  # by split
+
+
+def documents_of_files(source: str, splits: Sequence[str]) -> Documents | None:
+    """Return the annotated documents of splits of a directory, as BioC or brat; None for any other source.
+
+    Args:
+        source: a directory.
+        splits: of train, dev and test. The train split is read in any case, if there is one, and test with train.
+
+    Raises:
+        SqueezeError: they are damaged, or a split is missing or no annotated documents.
+    """
+    directory = Path(source).expanduser()
+    if is_hub(source) or not directory.is_dir() or is_saved(directory):
+        return None
+    found = {split: path for split in SPLITS if (path := find_source(directory, split, _SUFFIXES))}
+    if not any(document_format(path) for split, path in found.items() if split in splits):
+        return None
+    for missing in set(splits) - found.keys():
+        require_split(directory, missing, _SUFFIXES)
+    wanted = {*with_test(splits, found), "train"}
+    formats = {split: document_format(path) or "other" for split, path in found.items() if split in wanted}
+    note(f"{source}: {', '.join(f'{split} is {found[split].name} ({kind})' for split, kind in formats.items())}")
+    return {split: list(documents_in(found[split])) for split in formats}
+
+
+def documents_of_records(source: str, records: Mapping[str, Sequence[DataRecord]]) -> Documents | None:
+    """Return the documents of records with a text, entities and relations; None for records of another layout.
+
+    Args:
+        source: of the records, from which those of train are read where they are missing.
+        records: of each split, as of doccano, Label Studio or BigBio.
+
+    Raises:
+        SqueezeError: an entity or a relation is malformed.
+    """
+    if not any(_has_relations(record) for rows in records.values() for record in with_entities(rows[:1])):
+        return None
+    if "train" not in records and "train" in splits_of(source):
+        records = {**records, **read_records(source, ("train",))}
+    counts: Counter[str] = Counter()
+    documents = {}
+    for split, rows in records.items():
+        note_readings(rows)
+        documents[split] = [related_document(record, counts) for record in with_entities(rows)]
+    note(f"{source}: {'; '.join(f'{count:,} {what}' for what, count in counts.items())}")
+    return documents
+
+
+def _has_relations(record: DataRecord) -> bool:
+    lists = (record.values.get(name) for name in ("entities", "relations"))
+    return isinstance(record.values.get("text"), str) and all(isinstance(value, list) for value in lists)
+
+
+def examples_of(documents: Documents, splits: Sequence[str], negative: str) -> dict[str, list[DataRecord]]:
+    """Return records with text, label, head and tail: the pairs of entities in a sentence that may be related.
+
+    Those are the pairs with a relation (one record for each), and with the label `negative` all others of the same
+    types: if a relation of the train split, or without one of any, leads from an entity of the first type to one of
+    the second, and where the two types are equal, in the same order of the text. If there are relations of the type
+    `negative`, the data have all pairs, and none is added.
+
+    Args:
+        documents: by split.
+        splits: of them, those whose examples are returned.
+        negative: the label for no relation.
+
+    Raises:
+        SqueezeError: a split has no relation between two entities of a sentence.
+    """
+    known = [documents["train"]] if "train" in documents else list(documents.values())
+    relations = [relation for each in known for document in each for relation in document.relations]
+    are_all_given = any(relation.type == negative for relation in relations)
+    kinds = set() if are_all_given else {_kind(_place(each.head), _place(each.tail)) for each in relations}
+    _note_directions(kinds)
+    return {split: _examples(split, documents[split], kinds, negative) for split in splits}
+
+
+def types_of_relations(documents: Documents) -> list[str]:
+    """Return the types of the relations in documents."""
+    return sorted(
+        {relation.type for each in documents.values() for document in each for relation in document.relations}
+    )
+
+
+def _examples(split: str, documents: Sequence[Document], kinds: Collection[_Kind], negative: str) -> list[DataRecord]:
+    examples: list[DataRecord] = []
+    count = left_out = 0
+    for document in documents:
+        related = _related(document)
+        count += sum(map(len, related.values()))
+        examples += _pairs(document, related, kinds, negative)
+        left_out += sum(map(len, related.values()))
+    if left_out == count:
+        raise SqueezeError(
+            f"{split} has no relation between two entities of a sentence, which --task relation learns; those between "
+            "concepts of a document, as in PubTator, are none. For the entities alone: --task ner"
+        )
+    if left_out:
+        warn(CountedWarning(left_out, f"relations of {split} are across sentences and left out", count))
+    return examples
+
+
+def _related(document: Document) -> dict[tuple[_Place, _Place], list[str]]:
+    """Return the types of the relations of each related pair."""
+    types: defaultdict[tuple[_Place, _Place], dict[str, None]] = defaultdict(dict)
+    for relation in document.relations:
+        types[_place(relation.head), _place(relation.tail)][relation.type] = None
+    return {pair: list(each) for pair, each in types.items()}
+
+
+def _pairs(
+    document: Document, related: dict[tuple[_Place, _Place], list[str]], kinds: Collection[_Kind], negative: str
+) -> Iterator[DataRecord]:
+    """Yield the examples of a document, and remove their relations from `related`."""
+    annotations = sorted(document.annotations, key=lambda each: each.start)
+    places = sorted(set(map(_place, annotations)))
+    starts = [place.start for place in places]
+    whole = [(0, len(document.text))]
+    for start, end in whole if document.is_sentence else sentences_with(document.text, annotations):
+        within = places[bisect_left(starts, start) : bisect_left(starts, end)]
+        for head, tail in permutations(within, 2):
+            labels = related.pop((head, tail), [negative] if _kind(head, tail) in kinds else [])
+            for label in labels:
+                entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
+                yield DataRecord(document.where, {"text": document.text[start:end], "label": label, **entities})
+
+
+def _place(annotation: Annotation) -> _Place:
+    return _Place(annotation.start, annotation.end, annotation.type)
+
+
+def _kind(head: _Place, tail: _Place) -> _Kind:
+    return _Kind(head.type, tail.type, head.type != tail.type or head < tail)
+
+
+def _entity(place: _Place, start: int) -> dict[str, Any]:
+    """Return an entity with offsets in the sentence that begins at `start`."""
+    return {"start": place.start - start, "end": place.end - start, "type": place.type}
+
+
+def _note_directions(kinds: Collection[_Kind]) -> None:
+    """Log where relations of the same two types go both ways."""
+    both = sorted(
+        {f"{kind.head} and {kind.tail}" for kind in kinds if kind.head <= kind.tail and _reversed(kind) in kinds}
+    )
+    if both:
+        note(
+            f"relations between {', '.join(both)} go both ways, so each such pair is two examples; if the direction "
+            "has no meaning, write them all from the first in the text to the second"
+        )
+
+
+def _reversed(kind: _Kind) -> _Kind:
+    return _Kind(kind.tail, kind.head, kind.head != kind.tail or not kind.is_in_order)

@@ -1,0 +1,230 @@
+"""Annotated documents with relations are examples of `relation`: the pairs of entities in their sentences."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks import Formulation, open_task
+from biosqueeze.tasks.sniffing import guess
+from tests.cli.run import Shell
+from tests.tasks.test_unusual_layouts import lay_out
+
+FIRST = "Aspirin and ibuprofen inhibit COX1."
+SECOND = "Zinc does not inhibit COX2."
+TEXT = f"{FIRST} {SECOND}"
+TITLE = "TP53 of mice"
+# Name -> type and text; an entity is where its text first occurs.
+ENTITIES = {
+    "T1": ("Drug", "Aspirin"),
+    "T2": ("Drug", "ibuprofen"),
+    "T3": ("Gene", "COX1"),
+    "T4": ("Drug", "Zinc"),
+    "T5": ("Gene", "COX2"),
+}
+RELATIONS = (("inhibits", "T1", "T3"), ("binds", "T1", "T3"), ("inhibits", "T2", "T3"))
+EXAMPLES = [
+    ("Aspirin", "COX1", "inhibits"),
+    ("Aspirin", "COX1", "binds"),
+    ("ibuprofen", "COX1", "inhibits"),
+    ("Zinc", "COX2", "no-relation"),
+]
+
+
+def spans() -> dict[str, tuple[str, int, int]]:
+    """Return type, start and end of each entity."""
+    return {name: (kind, TEXT.index(text), TEXT.index(text) + len(text)) for name, (kind, text) in ENTITIES.items()}
+
+
+def brat(relations: Sequence[tuple[str, str, str]] = RELATIONS) -> str:
+    rows = [f"{name}\t{kind} {start} {end}\t{TEXT[start:end]}" for name, (kind, start, end) in spans().items()]
+    rows += [f"R{n}\t{kind} Arg1:{a} Arg2:{b}\t" for n, (kind, a, b) in enumerate(relations)]
+    return "\n".join([*rows, "*\tEquiv T1 T2", "R9\tinhibits Arg1:T1 Arg2:E1", ""])
+
+
+def bioc() -> str:
+    annotations = "".join(
+        f'<annotation id="{name}"><infon key="type">{kind}</infon>'
+        f'<location offset="{start}" length="{end - start}"/><text>{TEXT[start:end]}</text></annotation>'
+        for name, (kind, start, end) in spans().items()
+    )
+    relations = "".join(  # the tail first: the roles tell
+        f'<relation id="R{n}"><infon key="type">{kind}</infon>'
+        f'<node refid="{b}" role="Arg2"/><node refid="{a}" role="Arg1"/></relation>'
+        for n, (kind, a, b) in enumerate(RELATIONS)
+    )
+    passage = f"<passage><offset>0</offset><text>{TEXT}</text>{annotations}</passage>"
+    head = "<collection><source>x</source><date>1</date><key>x</key>"
+    return f"{head}<document><id>1</id>{passage}{relations}</document></collection>"
+
+
+def doccano() -> dict[str, Any]:
+    entities = [
+        {"id": name, "label": kind, "start_offset": start, "end_offset": end}
+        for name, (kind, start, end) in spans().items()
+    ]
+    relations = [{"id": n, "type": kind, "from_id": a, "to_id": b} for n, (kind, a, b) in enumerate(RELATIONS)]
+    return {"id": 3, "text": TEXT, "entities": entities, "relations": relations, "Comments": []}
+
+
+def bigbio() -> dict[str, Any]:
+    entities = [
+        {"id": name, "type": kind, "text": [TEXT[start:end]], "offsets": [[start, end]], "normalized": []}
+        for name, (kind, start, end) in spans().items()
+    ]
+    relations = [
+        {"id": f"r{n}", "type": kind, "arg1_id": a, "arg2_id": b, "normalized": []}
+        for n, (kind, a, b) in enumerate(RELATIONS)
+    ]
+    passages = [{"id": "p", "type": "abstract", "text": [TEXT], "offsets": [[0, len(TEXT)]]}]
+    return {"id": "0", "document_id": "9", "passages": passages, "entities": entities, "relations": relations}
+
+
+def label_studio() -> dict[str, Any]:
+    results: list[dict[str, Any]] = [
+        {"id": name, "type": "labels", "value": {"start": start, "end": end, "labels": [kind]}}
+        for name, (kind, start, end) in spans().items()
+    ]
+    results += [
+        {"type": "relation", "from_id": "T1", "to_id": "T3", "direction": "right", "labels": ["inhibits", "binds"]},
+        {"type": "relation", "from_id": "T3", "to_id": "T2", "direction": "left", "labels": ["inhibits"]},
+    ]
+    return {"id": 7, "data": {"text": TEXT}, "annotations": [{"result": results}]}
+
+
+LAYOUTS: dict[str, Any] = {
+    "brat": ("/1.txt", TEXT, "/1.ann", brat()),
+    "BioC": (".xml", bioc()),
+    "doccano": (".jsonl", [doccano()]),
+    "BigBio": (".json", json.dumps([bigbio(), bigbio()])),
+    "Label Studio": (".json", json.dumps([label_studio(), label_studio()])),
+}
+
+
+def laid_out(folder: Path, *parts: Any, splits: Sequence[str] = ("train", "dev")) -> Path:
+    """Write the same contents for each split; `parts` are endings of file names, each before its content."""
+    pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    return lay_out(folder, {f"{split}{end}": content for split in splits for end, content in pairs})
+
+
+def examples(folder: Path, split: str = "train", **options: Any) -> list[tuple[str, str, str]]:
+    data = open_task("relation", Formulation(**options)).read(str(folder), (split,))
+    return [
+        (*(each.text[mention.start : mention.end] for mention in each.mentions), each.gold)
+        for each in data.splits[split]
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pairs_of_a_sentence_are_examples(layout: str, tmp_path: Path) -> None:
+    if layout == "BioC":
+        pytest.importorskip("bioc")
+    laid_out(tmp_path, *LAYOUTS[layout])
+    copies = 2 if layout in ("BigBio", "Label Studio") else 1
+    assert examples(tmp_path) == EXAMPLES * copies
+    assert guess(str(tmp_path), Formulation()).kind == "ner"
+
+
+def test_the_negative_label_can_be_named(tmp_path: Path) -> None:
+    laid_out(tmp_path, *LAYOUTS["brat"])
+    assert [label for _, _, label in examples(tmp_path, negative="none")] == ["inhibits", "binds", "inhibits", "none"]
+
+
+def test_annotated_negatives_are_the_only_ones(tmp_path: Path) -> None:
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([*RELATIONS[:1], ("false", "T2", "T3")]))
+    assert examples(tmp_path) == [("Aspirin", "COX1", "inhibits"), ("ibuprofen", "COX1", "false")]
+
+
+def test_train_decides_which_pairs_are_negative(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the test split alone is scored; there, a relation of other types is one nevertheless."""
+    laid_out(tmp_path, *LAYOUTS["brat"], splits=["train"])
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("binds", "T2", "T1")]), splits=["test"])
+    assert examples(tmp_path, "test") == [
+        ("Aspirin", "COX1", "no-relation"),
+        ("ibuprofen", "Aspirin", "binds"),
+        ("ibuprofen", "COX1", "no-relation"),
+        ("Zinc", "COX2", "no-relation"),
+    ]
+    assert "train is train (brat), test is test (brat)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_equal_types_are_paired_in_the_order_of_relations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("on", "T4", "T5")]))
+    drugs = {(head, tail): label for head, tail, label in examples(tmp_path) if "COX" not in tail}
+    assert drugs == {("Aspirin", "ibuprofen"): "with"}
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("after", "T2", "T1")]))
+    assert "go both ways" not in capsys.readouterr().err
+    assert examples(tmp_path) == [("Aspirin", "ibuprofen", "with"), ("ibuprofen", "Aspirin", "after")]
+    assert "relations between Drug and Drug go both ways" in " ".join(capsys.readouterr().err.split())
+
+
+def test_relations_across_sentences_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([*RELATIONS, ("inhibits", "T1", "T5")]))
+    assert examples(tmp_path) == EXAMPLES
+    assert "1 of 4 relations of train are across sentences and left out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_sentences_with_an_entity_across_are_joined(tmp_path: Path) -> None:
+    laid_out(
+        tmp_path, "/1.txt", "A B. C D.", "/1.ann", "T1\tX 0 1\tA\nT2\tX 2 6\tB. C\nT3\tX 7 8\tD\nR1\tr a:T1 b:T3\n"
+    )
+    assert [pair for *pair, label in examples(tmp_path) if label == "r"] == [["A", "D"]]
+
+
+def test_documents_without_relations_are_explained(tmp_path: Path) -> None:
+    laid_out(tmp_path / "brat", "/1.txt", TEXT, "/1.ann", brat([]))
+    laid_out(tmp_path / "pubtator", ".pubtator", "1|t|TP53 of mice\n1\t0\t4\tTP53\tGene\tD1\n1\tCID\tD1\tD2\n\n")
+    for folder in ("brat", "pubtator"):
+        with pytest.raises(SqueezeError, match="train has no relation between two entities of a sentence"):
+            examples(tmp_path / folder)
+    laid_out(tmp_path / "json", ".jsonl", [{**doccano(), "relations": [{"type": "inhibits"}]}])
+    with pytest.raises(SqueezeError, match=r"train.jsonl:1: .* is not a relation; write"):
+        examples(tmp_path / "json")
+
+
+def test_relations_of_concepts_are_none_of_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("bioc")
+    concepts = bioc().replace('<infon key="type">inhibits', '<infon key="role1">C1</infon><infon key="type">inhibits')
+    laid_out(tmp_path, ".xml", concepts)
+    assert examples(tmp_path) == [("Aspirin", "COX1", "binds"), *[(*pair, "no-relation") for pair in [
+        ("ibuprofen", "COX1"), ("Zinc", "COX2"),
+    ]]]  # fmt: skip
+
+
+def test_folders_of_the_ddi_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pairs are all given, and a sentence of the file is one, whatever stops are in it."""
+    pytest.importorskip("lxml")
+    sentence = f'<sentence id="s" text="{TEXT}">' + "".join(
+        f'<entity id="{name}" charOffset="{start}-{end - 1}" type="{kind}" text="{TEXT[start:end]}"/>'
+        for name, (kind, start, end) in spans().items()
+    )
+    pairs = '<pair id="1" e1="T1" e2="T5" ddi="true" type="effect"/><pair id="2" e1="T1" e2="T3" ddi="false"/>'
+    xml = f'<document id="d">{sentence}{pairs}</sentence></document>'
+    lay_out(tmp_path, {"Train/DrugBank/1.xml": xml, "Test/MedLine/2.xml": xml.replace("Zinc", "Iron")})
+    assert open_task("relation").splits(str(tmp_path)) == ("train", "test")
+    assert examples(tmp_path) == [("Aspirin", "COX1", "false"), ("Aspirin", "COX2", "effect")]
+    assert "'false' means no relation" in " ".join(capsys.readouterr().err.split())
+    assert guess(str(tmp_path), Formulation()).kind == "ner"
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    laid_out(tmp_path, *LAYOUTS["brat"], splits=["train"])
+    with pytest.raises(SqueezeError, match=r"has no dev split: .*--dev-share"):
+        examples(tmp_path, "dev")
+    lay_out(tmp_path, {"dev.tsv": "text\tlabel\n"})
+    with pytest.raises(SqueezeError, match=r"dev\.tsv is neither PubTator"):
+        open_task("relation").read(str(tmp_path), ("train", "dev"))
+
+
+def test_a_model_learns_from_documents_and_is_scored(pico_bert: Path, shell: Shell, tmp_path: Path) -> None:
+    laid_out(tmp_path / "data", *LAYOUTS["brat"])
+    test = ("/1.txt", TEXT.replace("inhibit", "prevent"), "/1.ann", brat([("inhibits", "T4", "T5")]))
+    laid_out(tmp_path / "data", *test, splits=["test"])
+    words = ("--data", tmp_path / "data", "--task", "relation", "--steps", "2", "--out", tmp_path / "out")
+    assert shell("finetune", pico_bert, *words).code == 0
+    scored = shell("evaluate", tmp_path / "out", "--json")
+    assert scored.code == 0
+    assert json.loads(scored.out)["metrics"]["support-inhibits"] == 1
