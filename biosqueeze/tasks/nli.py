@@ -30,6 +30,7 @@ ROLES = _rows.Roles(
     {3: ("first", "second", "label"), 4: ("id", "first", "second", "label")},
 )
 MEDNLI = "mli_{}_v1.jsonl"
+_UNDECIDED = "-"
 
 
 class Kind(SequenceKind):
@@ -79,7 +80,7 @@ class Kind(SequenceKind):
             rows = _mednli_rows(directory, splits, self.formulation.column)
         else:
             rows = _rows.read_rows(source, splits, ROLES, self.formulation.column)
-        return {split: [_example(row) for row in items] for split, items in rows.items()}
+        return _decided(source, {split: [_example(row) for row in items] for split, items in rows.items()})
 
     def _check_no_columns(self, name: str) -> None:
         if self.formulation.column:
@@ -100,6 +101,15 @@ def _is_mednli(directory: Path) -> bool:
 
 def _example(row: _rows.RoleValues) -> TextExample:
     return TextExample(_rows.pair_of(row), _rows.label_of(row), _rows.id_of_row(row, "id"), row.where)
+
+
+def _decided(source: str, examples: dict[str, list[TextExample]]) -> dict[str, list[TextExample]]:
+    """Leave out the pairs on which the annotators of SNLI did not agree."""
+    decided = {split: [each for each in items if each.gold != _UNDECIDED] for split, items in examples.items()}
+    count = sum(map(len, examples.values())) - sum(map(len, decided.values()))
+    if count:
+        note(f"{source}: {count:,} pairs without a majority for one label ({_UNDECIDED}) are left out")
+    return decided
 
 
 def _mednli_rows(directory: Path, splits: Sequence[str], column: Sequence[str]) -> dict[str, list[_rows.RoleValues]]:

@@ -71,6 +71,17 @@ def test_mednli_files_are_read_under_their_own_names(tmp_path, capsys):
     assert "train 3, dev 1, test 1" in said
 
 
+def test_pairs_without_a_majority_are_left_out(tmp_path, capsys):
+    for split in ("train", "dev"):
+        rows = [(f"{split} {topic} was seen", label) for topic in TOPICS for label in ("yes", "no", "-")]
+        records = ({"sentence1": text, "sentence2": label * 4, "gold_label": label} for text, label in rows)
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    data = read(tmp_path, ("train", "dev"))
+    assert data.labels == ("no", "yes")
+    assert Counter(golds(data, "dev")) == {"yes": 10, "no": 10}
+    assert "20 pairs without a majority for one label (-) are left out" in " ".join(capsys.readouterr().err.split())
+
+
 def test_missing_mednli_split_is_explained(tmp_path):
     (mednli(tmp_path) / "mli_dev_v1.jsonl").unlink()
     explained(lambda: read(tmp_path, ("train", "dev")), "no dev split", "mli_dev_v1.jsonl")
