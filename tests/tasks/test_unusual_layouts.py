@@ -96,6 +96,15 @@ def test_numbers_of_words_are_no_words(tmp_path: Path) -> None:
     assert read("ner", tmp_path, "word=2").splits["train"][0].words == WORDS
 
 
+@pytest.mark.parametrize("before", ["TP53\tNN\tB-Gene\n\n", ""])
+def test_a_list_of_numbers_in_a_text_is_read(tmp_path: Path, before: str) -> None:
+    """As in LINNAEUS, whose words have no column beside the tags."""
+    numbers = "\n".join(f"{number}\tCD\tO" for number in range(1, 8)) + "\n\nmice\tNN\tO\nTP53\tNN\tB-Gene\n"
+    lay_out(tmp_path, both(".tsv", before + numbers if before else numbers.replace("\tCD", "").replace("\tNN", "")))
+    sentences = read("ner", tmp_path).splits["train"]
+    assert ("1", "2", "3", "4", "5", "6", "7") in [sentence.words for sentence in sentences]
+
+
 def texts(*labels: Any) -> list[dict[str, Any]]:
     return [{"text": f"study {number} of mice", "labels": label} for number, label in enumerate(labels)]
 

@@ -12,7 +12,7 @@ from biosqueeze.registry import closest
 from biosqueeze.tasks.readers.tagged import SourceSentence
 
 _ROLES = ("word", "tag")
-_COUNTED = 4  # words of a sentence that are 1, 2, 3, 4: no text has them
+_COUNTED = 4  # words of a sentence that are 1, 2, 3, 4; later in a file, a text may have such a list
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,15 @@ def parse_columns(
     lines: Iterable[tuple[int, str]], path: Path, requested: Mapping[str, str]
 ) -> Iterator[tuple[SourceSentence, ColumnLayout]]:
     """Parse the sentences of numbered lines one by one, each with the layout of the file; see `read_columns`."""
+    counts_words = True  # whether the words of every sentence so far are 1, 2, ...
+    for sentence, layout in _parsed(lines, path, requested):
+        counts_words = counts_words and layout.columns > len(_ROLES) and _counts_words(sentence)
+        yield sentence, layout
+
+
+def _parsed(
+    lines: Iterable[tuple[int, str]], path: Path, requested: Mapping[str, str]
+) -> Iterator[tuple[SourceSentence, ColumnLayout]]:
     layout: ColumnLayout | None = None
     rows: list[tuple[int, str, str]] = []
     for number, line in lines:
@@ -92,12 +101,24 @@ def parse_columns(
 
 def _sentence(rows: Sequence[tuple[int, str, str]], path: Path) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
-    if len(words) >= _COUNTED and words == tuple(str(number) for number in range(1, len(words) + 1)):
-        raise SqueezeError(
-            f"{path}:{lines[0]}: the column of the words counts from 1 to {len(words)}; name the one that has them, "
-            "as in --column word=2"
-        )
     return SourceSentence(words, tags, str(path), lines)
+
+
+def _counts_words(sentence: SourceSentence) -> bool:
+    """Return whether the words of a sentence are 1, 2, ...
+
+    Raises:
+        SqueezeError: there are enough of them to tell that they are no words.
+    """
+    count = len(sentence.words)
+    if sentence.words != tuple(str(number) for number in range(1, count + 1)):
+        return False
+    if count >= _COUNTED:
+        raise SqueezeError(
+            f"{sentence.where(0)}: the column of the words counts from 1 to {count}; name the one that has them, as in "
+            "--column word=2"
+        )
+    return True
 
 
 def _layout(line: str, number: int, requested: Mapping[str, str], path: Path) -> ColumnLayout:
