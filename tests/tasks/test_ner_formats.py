@@ -31,6 +31,14 @@ BRAT = (
 )
 
 
+def test_brat_in_folders_of_a_split(tmp_path: Path) -> None:
+    """As in the DDI corpus: documents of two folders may have one name."""
+    for folder in ("Train/MedLine", "Train/DrugBank"):
+        write_brat(tmp_path / folder, BRAT)
+    assert open_task("ner").splits(str(tmp_path)) == ("train",)
+    assert tags_of(tmp_path) == TAGS * 2
+
+
 @pytest.mark.parametrize("folder", ["train", "dev"])
 def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) -> None:
     write_brat(tmp_path / "train", BRAT)

@@ -151,12 +151,26 @@ def test_train_decides_which_pairs_are_negative(tmp_path: Path, capsys: pytest.C
     assert "train is train (brat), test is test (brat)" in " ".join(capsys.readouterr().err.split())
 
 
-def test_equal_types_are_paired_in_the_order_of_relations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("on", "T4", "T5")]))
-    drugs = {(head, tail): label for head, tail, label in examples(tmp_path) if "COX" not in tail}
-    assert drugs == {("Aspirin", "ibuprofen"): "with"}
-    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("after", "T2", "T1")]))
+def test_without_a_direction_pairs_are_in_the_order_of_the_text(tmp_path: Path) -> None:
+    """The head of every relation comes first; a gene and a drug are a pair in both orders of their types."""
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("on", "T2", "T3")]))
+    assert examples(tmp_path) == [
+        ("Aspirin", "ibuprofen", "with"),
+        ("Aspirin", "COX1", "no-relation"),
+        ("ibuprofen", "COX1", "on"),
+        ("Zinc", "COX2", "no-relation"),
+    ]
+
+
+def test_directed_pairs_are_of_the_types_of_relations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("by", "T3", "T1")]))
+    assert examples(tmp_path) == [
+        ("COX1", "Aspirin", "by"),
+        ("COX1", "ibuprofen", "no-relation"),
+        ("COX2", "Zinc", "no-relation"),
+    ]
     assert "go both ways" not in capsys.readouterr().err
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("with", "T1", "T2"), ("after", "T2", "T1")]))
     assert examples(tmp_path) == [("Aspirin", "ibuprofen", "with"), ("ibuprofen", "Aspirin", "after")]
     assert "relations between Drug and Drug go both ways" in " ".join(capsys.readouterr().err.split())
 
@@ -164,7 +178,9 @@ def test_equal_types_are_paired_in_the_order_of_relations(tmp_path: Path, capsys
 def test_relations_across_sentences_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([*RELATIONS, ("inhibits", "T1", "T5")]))
     assert examples(tmp_path) == EXAMPLES
-    assert "1 of 4 relations of train are across sentences and left out" in " ".join(capsys.readouterr().err.split())
+    assert "1 of 4 relations of train are not within a sentence, and left out" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_sentences_with_an_entity_across_are_joined(tmp_path: Path) -> None:

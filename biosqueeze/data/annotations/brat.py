@@ -20,12 +20,12 @@ _ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*
 
 
 def is_brat(folder: Path) -> bool:
-    """Return whether a folder holds .ann files."""
-    return any(folder.glob("*.ann"))
+    """Return whether a folder holds .ann files, at any depth."""
+    return any(folder.rglob("*.ann"))
 
 
 def read_brat(folder: Path) -> Iterator[Document]:
-    """Stream the documents of a folder in the order of their names, and log their number at the end.
+    """Stream the documents below a folder in the order of their paths, and log their number at the end.
 
     Of an annotation in several pieces the span is from the first character to the last. Events, attributes and notes,
     and texts without an .ann, are counted and skipped.
@@ -34,21 +34,22 @@ def read_brat(folder: Path) -> Iterator[Document]:
         SqueezeError: an .ann has no .txt, or an annotation does not agree with the text.
     """
     counts = DocumentCounts(str(folder))
-    if left_out := {path.stem for path in folder.glob("*.txt")} - {path.stem for path in folder.glob("*.ann")}:
+    names = {suffix: {path.with_suffix("") for path in folder.rglob(f"*{suffix}")} for suffix in (".txt", ".ann")}
+    if left_out := names[".txt"] - names[".ann"]:
         counts.counts["texts without an .ann skipped"] = len(left_out)
-    for path in sorted(folder.glob("*.ann")):
-        document = _document(path, counts)
+    for path in sorted(folder.rglob("*.ann")):
+        document = _document(path, path.relative_to(folder).with_suffix("").as_posix(), counts)
         if counts.add(document):
             yield document
     counts.report()
 
 
-def _document(annotations: Path, counts: DocumentCounts) -> Document:
+def _document(annotations: Path, name: str, counts: DocumentCounts) -> Document:
     text = annotations.with_suffix(".txt")
     if not text.is_file():
         raise SqueezeError(f"{annotations} has no {text.name} beside it; brat writes both: copy the text there")
     lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
-    bare = Document(annotations.stem, _counted_text(text, [line for _, line in lines]), (), str(annotations))
+    bare = Document(name, _counted_text(text, [line for _, line in lines]), (), str(annotations))
     relations = {number: match for number, line in lines if (match := _RELATION.fullmatch(line))}
     found = [_annotation(line, number, bare, counts) for number, line in lines if number not in relations]
     annotated = tuple(annotation for annotation in found if annotation)

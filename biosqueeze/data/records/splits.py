@@ -59,9 +59,9 @@ def splits_named(directory: Path) -> tuple[str, ...]:
 
 
 def _holds_documents(directory: Path) -> bool:
-    """Return whether a directory has files of brat (.ann), or is named for a split and has .xml files at any depth."""
+    """Return whether a directory has files of brat (.ann), or is named for a split and has documents at any depth."""
     is_split = any(directory.name.lower() in names for names in SPELLINGS.values())
-    return any(directory.glob("*.ann")) or (is_split and any(directory.rglob("*.xml")))
+    return any(directory.glob("*.ann")) or (is_split and any(any(directory.rglob(f"*{s}")) for s in (".ann", ".xml")))
 
 
 def split_folders(directory: Path, split: str) -> list[Path]:

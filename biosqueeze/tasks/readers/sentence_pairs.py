@@ -2,12 +2,12 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biosqueeze.data.annotations.annotated import Annotation, Document
+from biosqueeze.data.annotations.annotated import AnnotatedRelation, Annotation, Document
 from biosqueeze.data.annotations.tagging import sentences_with
 from biosqueeze.data.records.hub import is_hub, is_saved
 from biosqueeze.data.records.record import DataRecord
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """The types of head and tail and, where they are equal, whether the head comes first in the text."""
+    """The types of head and tail, and whether the head comes first in the text."""
 
     head: str
     tail: str
@@ -98,10 +98,11 @@ def _has_relations(record: DataRecord) -> bool:
 def examples_of(documents: Documents, splits: Sequence[str], negative: str) -> dict[str, list[DataRecord]]:
     """Return records with text, label, head and tail: the pairs of entities in a sentence that may be related.
 
-    Those are the pairs with a relation (one record for each), and with the label `negative` all others of the same
-    types: if a relation of the train split, or without one of any, leads from an entity of the first type to one of
-    the second, and where the two types are equal, in the same order of the text. If there are relations of the type
-    `negative`, the data have all pairs, and none is added.
+    Those are the pairs with a relation (one record for each), and with the label `negative` all others of the kinds of
+    pairs that are related in the train split, or without one in any. Where the head of every relation comes first in
+    the text, two types are such a kind in this order; otherwise from the type of the head to that of the tail, and if
+    the two are equal, in the order of the text that a relation has. If there are relations of the type `negative`, the
+    data have all pairs, and none is added.
 
     Args:
         documents: by split.
@@ -114,7 +115,7 @@ def examples_of(documents: Documents, splits: Sequence[str], negative: str) -> d
     known = [documents["train"]] if "train" in documents else list(documents.values())
     relations = [relation for each in known for document in each for relation in document.relations]
     are_all_given = any(relation.type == negative for relation in relations)
-    kinds = set() if are_all_given else {_kind(_place(each.head), _place(each.tail)) for each in relations}
+    kinds = set() if are_all_given else _kinds(relations)
     _note_directions(kinds)
     return {split: _examples(split, documents[split], kinds, negative) for split in splits}
 
@@ -140,7 +141,7 @@ def _examples(split: str, documents: Sequence[Document], kinds: Collection[_Kind
             "concepts of a document, as in PubTator, are none. For the entities alone: --task ner"
         )
     if left_out:
-        warn(CountedWarning(left_out, f"relations of {split} are across sentences and left out", count))
+        warn(CountedWarning(left_out, f"relations of {split} are not within a sentence, and left out", count))
     return examples
 
 
@@ -174,7 +175,15 @@ def _place(annotation: Annotation) -> _Place:
 
 
 def _kind(head: _Place, tail: _Place) -> _Kind:
-    return _Kind(head.type, tail.type, head.type != tail.type or head < tail)
+    return _Kind(head.type, tail.type, head < tail)
+
+
+def _kinds(relations: Iterable[AnnotatedRelation]) -> set[_Kind]:
+    """Return the kinds of pairs that may be related: see `examples_of`."""
+    found = {_kind(_place(each.head), _place(each.tail)) for each in relations}
+    if all(kind.is_in_order for kind in found):
+        return found | {_Kind(kind.tail, kind.head, is_in_order=True) for kind in found}
+    return found | {kind._replace(is_in_order=not kind.is_in_order) for kind in found if kind.head != kind.tail}
 
 
 def _entity(place: _Place, start: int) -> dict[str, Any]:
@@ -195,4 +204,4 @@ def _note_directions(kinds: Collection[_Kind]) -> None:
 
 
 def _reversed(kind: _Kind) -> _Kind:
-    return _Kind(kind.tail, kind.head, kind.head != kind.tail or not kind.is_in_order)
+    return _Kind(kind.tail, kind.head, not kind.is_in_order)
