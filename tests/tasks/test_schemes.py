@@ -150,6 +150,13 @@ def test_error_in_bio_is_not_iob1():
     assert detect_scheme([["I-X", "O", "I-X", "B-X", "O", "I-X"]]) == "IOB1"
 
 
+def test_most_entities_begin_with_i_and_some_with_b():
+    """As in SciBERT's BC5CDR, where B begins an entity of several words."""
+    tags = ["I-X", "O", "B-X", "I-X", "O", "I-X"]
+    assert detect_scheme([tags]) == "IOB1"
+    assert convert(tags, "BIO") == ["B-X", "O", "B-X", "I-X", "O", "B-X"]
+
+
 @pytest.mark.parametrize(
     ("scheme", "before", "tag", "wrong"),
     [

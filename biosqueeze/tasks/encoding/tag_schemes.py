@@ -130,24 +130,22 @@ def scheme_of(labels: Iterable[str]) -> Scheme:
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Return the scheme in which sentences are tagged: BIO, IO, BIOUL or IOB1.
 
-    IOB1 has B only where an entity directly follows another of its type. So tags are IOB1 if every B is such a one and
-    more entities begin with I; any other B makes them BIO, where such an I is an error.
+    IOB1 has B only where an entity directly follows another of its type. Tags are taken for IOB1 if most entities begin
+    with I, also where some begin with B elsewhere, as those of several words in SciBERT's BC5CDR; otherwise they are
+    BIO, where an I that begins an entity is an error.
     """
     letters: set[str] = set()
-    required = superfluous = orphans = 0  # Bs that IOB1 needs, Bs that it does not have, and Is that begin an entity
+    begun = {"B": 0, "I": 0}  # entities by their first letter
     for tags in sentences:
         letters.update(split_tag(tag)[0] for tag in set(tags))
         for before, tag in zip((OUTSIDE, *tags), tags, strict=False):
-            if tag[0] == "I":
-                orphans += begins(before, tag)
-            elif tag[0] == "B":
-                alone = begins(before, inside(tag))
-                superfluous, required = superfluous + alone, required + (not alone)
+            if tag[0] in begun:
+                begun[tag[0]] += tag[0] == "B" or begins(before, tag)
     if letters & {"L", "U"}:
         return "BIOUL"
-    if not required + superfluous:
+    if not begun["B"]:
         return "IO"
-    return "IOB1" if orphans > required and not superfluous else "BIO"
+    return "IOB1" if begun["I"] > begun["B"] else "BIO"
 
 
 def inside(tag: str) -> str:
