@@ -139,6 +139,20 @@ def read_beginning(path: Path, characters: int = 1 << 20) -> str:
     return text.removeprefix(_BYTE_ORDER_MARK)
 
 
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a plain or gzipped file that is parsed as a whole.
+
+    Raises:
+        SqueezeError: the file cannot be read, is a damaged .gz, or is too large.
+    """
+    limit = max_document_bytes()
+    with _explained(str(path), lambda: 1), open_binary(path) as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise too_large(str(path), limit)
+    return content
+
+
 def read_document(path: Path) -> list[str]:
     """Return the lines of a file that is parsed as a whole, as `numbered_lines` does.
 
@@ -172,6 +186,11 @@ def invalid_json(path: Path, error: json.JSONDecodeError, first: int = 1) -> Squ
     return SqueezeError(
         f"{path}:{first + error.lineno - 1}: invalid JSON ({error.msg} at column {error.colno}); correct this line"
     )
+
+
+def invalid_xml(path: Path, line: int | None, problem: str) -> SqueezeError:
+    """Return the error for a file with invalid XML."""
+    return SqueezeError(f"{path}:{line}: invalid XML ({problem}); correct this line, or download the file again")
 
 
 def _numbered(

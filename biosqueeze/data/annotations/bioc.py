@@ -1,12 +1,10 @@
 """Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from biosqueeze.data.annotations.annotated import (
     Annotation,
@@ -15,9 +13,8 @@ from biosqueeze.data.annotations.annotated import (
     align_annotation,
     linked_relations,
 )
-from biosqueeze.data.lines import open_binary, read_json_document
+from biosqueeze.data.lines import invalid_xml, read_beginning, read_bytes, read_json_document
 from biosqueeze.errors import SqueezeError, require
-from biosqueeze.files.parsing import max_document_bytes, too_large
 
 if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument, BioCRelation
@@ -50,25 +47,18 @@ def read_bioc(path: Path) -> Iterator[Document]:
 
 def _parse(path: Path) -> "Sequence[BioCDocument]":
     require("bioc", "bioc")
-    with _open(path) as stream:
-        first = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return _read_json(path) if first in (b"{", b"[") else _read_xml(path)
+    return _read_json(path) if read_beginning(path, 64).lstrip().startswith(("{", "[")) else _read_xml(path)
 
 
 def _read_xml(path: Path) -> "Sequence[BioCDocument]":
     from bioc import biocxml
     from lxml import etree
 
+    content = read_bytes(path)
     try:
-        with _open(path) as stream:
-            content = stream.read((limit := max_document_bytes()) + 1)
-        if len(content) > limit:
-            raise too_large(str(path), limit)
         collection = biocxml.load(BytesIO(content))
     except etree.XMLSyntaxError as error:
-        raise SqueezeError(
-            f"{path}:{error.lineno}: invalid XML ({error.msg}); correct this line, or download the file again"
-        ) from error
+        raise invalid_xml(path, error.lineno, error.msg) from error
     except (KeyError, TypeError, ValueError) as error:
         raise SqueezeError(
             f"{path} is XML, but not BioC: a passage has no offset, or an annotation has no id or location "
@@ -108,15 +98,6 @@ def _document_list(value: Any, path: Path) -> list[Any]:
     if not isinstance(value, list):
         raise SqueezeError(f'{path} is JSON, but not BioC: it has no list "documents"; check the program that wrote it')
     return value
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with open_binary(path) as stream:
-            yield stream
-    except (OSError, EOFError, zlib.error) as error:
-        raise SqueezeError(f"{path} cannot be read ({error}); check the path, or download it again") from error
 
 
 @dataclass

@@ -19,9 +19,8 @@ from biosqueeze.data.annotations.annotated import (
     align_annotation,
     linked_relations,
 )
-from biosqueeze.data.lines import open_binary, read_beginning
+from biosqueeze.data.lines import invalid_xml, read_beginning, read_bytes
 from biosqueeze.errors import SqueezeError, require
-from biosqueeze.files.parsing import max_document_bytes, too_large
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -82,16 +81,10 @@ def _documents(path: Path, counts: DocumentCounts) -> Iterator[Document]:
     from lxml import etree
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
-    with open_binary(path) as stream:
-        content = stream.read((limit := max_document_bytes()) + 1)
-    if len(content) > limit:
-        raise too_large(str(path), limit)
     try:
-        root = etree.fromstring(content, parser)
+        root = etree.fromstring(read_bytes(path), parser)
     except etree.XMLSyntaxError as error:
-        raise SqueezeError(
-            f"{path}:{error.lineno}: invalid XML ({error.msg}); correct this line, or download the file again"
-        ) from error
+        raise invalid_xml(path, error.lineno, error.msg) from error
     return (_document(sentence, f"{path}:{sentence.sourceline}", counts) for sentence in root.iter("sentence"))
 
 

@@ -144,7 +144,7 @@ def test_invalid_content_is_reported(tmp_path, name, documents, words):
         ("c.json", '{"documents": [{"id": "7"}]}', ("document 1", "the field 'infons' is missing")),
         ("c.json", '{"documents": 7}', ('no list "documents"',)),
         ("c.json", b'{"documents": "\xff"}', ("c.json:1", "not UTF-8")),
-        ("c.xml.gz", b"\x1f\x8b\x08 damaged", ("cannot be read",)),
+        ("c.xml.gz", b"\x1f\x8b\x08 damaged", ("the gzip data is damaged",)),
         ("gone/c.xml", None, ("cannot be read", "No such file")),
     ],
 )
