@@ -11,9 +11,9 @@ from biosqueeze.registry import closest
 
 SPLITS = ("train", "dev", "test")
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "train": ("train",),
-    "dev": ("dev", "devel", "valid", "validation", "val"),
-    "test": ("test",),
+    "train": ("train", "training"),
+    "dev": ("dev", "devel", "valid", "validation", "val", "development"),
+    "test": ("test", "testing"),
 }
 """The names that the file of a split may have, up to the first dot; the first is the name of the split."""
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")

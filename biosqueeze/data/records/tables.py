@@ -44,7 +44,7 @@ def read_records(source: str, splits: Sequence[str], *, header: Sequence[str] = 
     """Read splits of a data set, and log their files and columns.
 
     Args:
-        source: a directory with train, dev (or devel, valid, validation, val) and test as .tsv, .csv, .jsonl, .json
+        source: a directory with train, dev (or devel, valid, ...) and test as .tsv, .csv, .jsonl, .json
             or .txt (JSON lines or tabs), each plain or with .gz; one without these that `datasets` saved, or with
             Parquet files as on the Hub; or hub:NAME or hub:NAME:CONFIG, which `datasets` loads.
         splits: of train, dev and test.

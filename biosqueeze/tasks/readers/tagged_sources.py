@@ -51,7 +51,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
     """Read splits of a data set, and log their files and formats.
 
     Args:
-        source: a directory with train, dev (or devel, valid, validation, val) and test; hub:NAME; a directory that
+        source: a directory with train, dev (or devel, valid, ...) and test; hub:NAME; a directory that
             `datasets` saved; or demo:ner. The files hold columns (.tsv, .txt, .conll, .iob2), PubTator, BioC (.xml,
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy,
             doccano, Prodigy and Label Studio write them, or BigBio's. PubTator and BioC files may have other names

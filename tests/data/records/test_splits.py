@@ -15,7 +15,9 @@ from biosqueeze.errors import SqueezeError, UsageError
 TABLES = (".tsv", ".jsonl")
 
 
-@pytest.mark.parametrize("name", ["dev.tsv", "devel.tsv", "valid.tsv", "validation.jsonl", "devel.jsonl.gz"])
+@pytest.mark.parametrize(
+    "name", ["dev.tsv", "devel.tsv", "valid.tsv", "validation.jsonl", "devel.jsonl.gz", "development.tsv"]
+)
 def test_spellings_of_the_dev_split(tmp_path, name):
     (tmp_path / name).touch()
     assert require_split(tmp_path, "dev", TABLES) == tmp_path / name
@@ -32,7 +34,7 @@ def test_several_matches_warn_and_the_first_suffix_wins(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("there", "words"),
     [
-        ((), ("looked for dev, devel, valid, validation, val with .tsv, .jsonl", "it holds nothing")),
+        ((), ("looked for dev, devel, valid, validation, val, development with .tsv, .jsonl", "it holds nothing")),
         (("dev_0.tsv", "dev_1.tsv"), ("there is dev_0.tsv, dev_1.tsv", "rename or convert it")),
         (("Devel.TSV",), ("there is Devel.TSV",)),
         (("blurb/devel.tsv",), ("there is blurb/devel.tsv", "name its directory")),
