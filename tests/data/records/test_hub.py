@@ -48,7 +48,7 @@ def test_classes_become_names_at_any_depth(saved):
 
 def test_splits_and_a_missing_one(saved):
     assert splits_of(saved) == ("train", "dev")
-    with pytest.raises(SqueezeError, match="no test split: looked for test; it has train, validation"):
+    with pytest.raises(SqueezeError, match="no test split: looked for test, testing; it has train, validation"):
         read_records(saved, ("test",))
 
 
