@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bioc import BioCAnnotation, BioCDocument, BioCRelation
 
 _CONCEPT_KEYS = ("identifier", "Identifier", "MESH", "NCBI GENE")
+_PARTS = ("passages", "sentences", "annotations", "relations", "nodes")  # of a part of BioC JSON
 _CONCEPT_ARGUMENTS = frozenset({"entity1", "role1"})
 _MAX_GAP = 1_000_000  # characters between two passages; more is taken for a wrong offset
 
@@ -76,7 +77,7 @@ def _read_json(path: Path) -> "Sequence[BioCDocument]":
     documents = []
     for number, raw in enumerate(_document_list(read_json_document(path), path), start=1):
         try:
-            documents.append(biocjson.fromJSON(raw, bioctype="BioCDocument"))
+            documents.append(biocjson.fromJSON(_completed(raw), bioctype="BioCDocument"))
         except KeyError as error:
             raise SqueezeError(
                 f"{path} document {number}: not a BioC document: the field {error} is missing in it or in a part of "
@@ -88,6 +89,16 @@ def _read_json(path: Path) -> "Sequence[BioCDocument]":
                 f"({error}); correct it"
             ) from error
     return documents
+
+
+def _completed(part: Any) -> Any:
+    """Return a part of BioC JSON with the empty fields that BioRED's files leave out, and `bioc` needs."""
+    if isinstance(part, list):
+        return [_completed(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    nested = {name: _completed(value) if name in _PARTS else value for name, value in part.items()}
+    return {"infons": {}, **{name: [] for name in _PARTS if name != "passages"}, **nested}
 
 
 def _document_list(value: Any, path: Path) -> list[Any]:

@@ -66,6 +66,18 @@ def _write(directory, name, collection):
     return directory / name
 
 
+def test_empty_fields_may_be_left_out(tmp_path):
+    """As in BioRED's files, whose relations join concepts of a document and have no nodes."""
+    annotation = {"id": "0", "infons": {"type": "Chemical"}, "text": "Zinc", "locations": [{"offset": 0, "length": 4}]}
+    relation = {"id": "R0", "infons": {"entity1": "D1", "entity2": "D2", "type": "Association"}}
+    passage = {"offset": 0, "text": "Zinc in gout", "annotations": [annotation]}
+    documents = [{"id": "7", "passages": [passage], "relations": [relation]}]
+    (tmp_path / "c.json").write_text(json.dumps({"documents": documents}))
+    (document,) = read_bioc(tmp_path / "c.json")
+    assert [(each.text, each.type) for each in document.annotations] == [("Zinc", "Chemical")]
+    assert document.relations == ()
+
+
 @pytest.mark.parametrize("name", ["c.xml", "c.json", "c.xml.gz", "c.json.gz"])
 def test_passages_and_sentences_are_placed_at_their_offsets(tmp_path, name, capsys):
     path = _write(tmp_path, name, _two_documents())
@@ -141,7 +153,7 @@ def test_invalid_content_is_reported(tmp_path, name, documents, words):
         ("c.xml", "<html/>", ("not BioC: it has no <collection>",)),
         ("c.xml", "<collection/>", ("is empty",)),
         ("c.json", '{"documents": [\n}', ("c.json:2", "invalid JSON")),
-        ("c.json", '{"documents": [{"id": "7"}]}', ("document 1", "the field 'infons' is missing")),
+        ("c.json", '{"documents": [{"id": "7"}]}', ("document 1", "the field 'passages' is missing")),
         ("c.json", '{"documents": 7}', ('no list "documents"',)),
         ("c.json", b'{"documents": "\xff"}', ("c.json:1", "not UTF-8")),
         ("c.xml.gz", b"\x1f\x8b\x08 damaged", ("the gzip data is damaged",)),
